@@ -1,0 +1,254 @@
+"""The nouns of seekling: what flows between the rooms, and nothing else.
+
+Data flows left to right: a `Question` goes through the environment and becomes an `Episode` (message level, serialisable)
+with a `Trajectory` (its token view); G of them make an `EpisodeGroup`; a reward function turns each into a `Reward`.
+Nothing here touches torch, files or the network.
+
+Shape letters used as name suffixes in learn/ and retrieval/: P questions, G episodes per question, B sequences,
+T tokens, V vocabulary, K hits, D embedding dimension, A action (trained) tokens.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+import numpy as np
+
+Role = Literal["system", "user", "assistant", "tool"]
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One page of a corpus."""
+
+    id: str
+    title: str
+    content: str
+    """Markdown or plain text; headings are lines that start with '#'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """An indexed slice of a document; what passage-level search returns."""
+
+    id: str
+    document_id: str
+    title: str
+    """Title of the document the passage was cut from."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage with the score and the rank (0 is best) that a retriever gave it."""
+
+    passage: Passage
+    score: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One task row: a question with its gold answers."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    """Any of these is right. The first is the canonical one."""
+    supporting_ids: tuple[str, ...] = ()
+    """Ids of the documents that hold the answer, in hop order; empty when unknown or unanswerable."""
+    kind: str = ""
+    """For instance single, bridge, comparison, unanswerable; empty when unknown."""
+    source: str = ""
+    """Data set name. (source, id) identifies a question, id alone may restart per data set."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What groups episodes of the same question: ids restart per data set, so the source is part of it."""
+        return (self.source, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message, before any tokenisation."""
+
+    role: Role
+    content: str
+
+
+class StopReason(enum.StrEnum):
+    """Why an episode ended. A model's mistake is data, so it has a name here instead of an exception."""
+
+    ANSWERED = "answered"
+    MAX_TURNS = "max_turns"
+    MAX_TOKENS = "max_tokens"
+    """The turn or the episode ran out of its token budget before the action was complete."""
+    PARSE_ERROR = "parse_error"
+    """The protocol says that an unreadable action ends the episode."""
+    TOOL_STOP = "tool_stop"
+    INFRA_FAILURE = "infra_failure"
+    """Search server, sandbox or engine failed: not the policy's fault, left out of groups and of scores."""
+
+
+ActionKind = Literal["search", "code", "call", "answer", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One executed call of a tool, with what came back or how it failed."""
+
+    name: str
+    arguments: Mapping[str, Json]
+    result: str = ""
+    error: str = ""
+    """Text of the error the tool raised; it reaches the model as an observation."""
+    document_ids: tuple[str, ...] = ()
+    """Documents whose text or title the call returned, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One policy action and the environment's reply."""
+
+    action: str
+    """The model's text of this turn, stop tag included, special tokens left out."""
+    kind: ActionKind
+    payload: str = ""
+    """What was parsed: the query, the program, the answer; empty for an invalid action."""
+    observation: str = ""
+    """The text that went back to the model; empty after the last action."""
+    calls: tuple[ToolCall, ...] = ()
+    is_forced: bool = False
+    """True for the extra last turn in which only an answer counts."""
+    is_observation_truncated: bool = False
+    num_action_tokens: int = 0
+    num_observation_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A finished interaction, at message level."""
+
+    question_id: str
+    source: str
+    protocol: str
+    prompt: tuple[Message, ...]
+    turns: tuple[Turn, ...]
+    answer: str | None
+    """The final answer as written between its marks, stripped; None when there is none."""
+    stop_reason: StopReason
+    failure: str = ""
+    """Text of the infrastructure failure, when that is what ended it."""
+    policy_version: int = 0
+    seed: int = 0
+    temperature: float = 1.0
+    duration_s: float = 0.0
+
+    @property
+    def num_searches(self) -> int:
+        """Number of retrieval calls that were executed."""
+        return sum(1 for turn in self.turns for call in turn.calls if call.name.startswith("search"))
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain JSON object; `from_json` is its inverse."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(row: Mapping[str, Json]) -> Episode:
+        """Rebuild an episode from `to_json`'s object.
+
+        Raises:
+            KeyError, TypeError, ValueError: the row is not an episode.
+        """
+        fields = dict(row)
+        fields["prompt"] = tuple(Message(**m) for m in fields["prompt"])
+        fields["turns"] = tuple(_turn_from_json(t) for t in fields["turns"])
+        fields["stop_reason"] = StopReason(fields["stop_reason"])
+        return Episode(**fields)
+
+
+def _turn_from_json(row: Mapping[str, Json]) -> Turn:
+    fields = dict(row)
+    fields["calls"] = tuple(
+        ToolCall(**{**call, "document_ids": tuple(call["document_ids"])}) for call in fields.get("calls", ())
+    )
+    return Turn(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The token view of an episode: exactly the ids the policy saw and sampled, never re-encoded."""
+
+    token_ids_T: np.ndarray
+    """(T,) int64: prompt, actions and observations in order."""
+    train_mask_T: np.ndarray
+    """(T,) bool: True where the policy sampled the token."""
+    logprobs_T: np.ndarray
+    """(T,) float32: log-probability of each sampled token under the untempered behaviour policy; 0 elsewhere."""
+    policy_version: int = 0
+
+    def __post_init__(self) -> None:
+        shapes = {self.token_ids_T.shape, self.train_mask_T.shape, self.logprobs_T.shape}
+        assert len(shapes) == 1 and self.token_ids_T.ndim == 1, f"trajectory arrays differ in shape: {shapes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A total and the named parts it was made of."""
+
+    total: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeGroup:
+    """Episodes of one question. Infrastructure failures are counted, not kept."""
+
+    question: Question
+    episodes: tuple[Episode, ...]
+    trajectories: tuple[Trajectory, ...]
+    failed: tuple[Episode, ...] = ()
+    """Episodes that ended in an infrastructure failure; they carry no trajectory and no reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """One line of an episodes file in a run folder: an episode beside its question and what was made of it."""
+
+    stage: str
+    """expert, sft, rl, or eval-<policy> such as eval-base, eval-sft, eval-rl."""
+    question: Question
+    episode: Episode
+    step: int = 0
+    """Optimizer step during which it was sampled; 0 outside training."""
+    reward: Reward | None = None
+    advantage: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Evaluation scores, such as em and f1."""
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain JSON object; `from_json` is its inverse."""
+        row = asdict(self)
+        row["episode"] = self.episode.to_json()
+        return row
+
+    @staticmethod
+    def from_json(row: Mapping[str, Json]) -> EpisodeRecord:
+        """Rebuild a record from `to_json`'s object.
+
+        Raises:
+            KeyError, TypeError, ValueError: the row is not a record.
+        """
+        fields = dict(row)
+        question = dict(fields["question"])
+        question["answers"] = tuple(question["answers"])
+        question["supporting_ids"] = tuple(question["supporting_ids"])
+        fields["question"] = Question(**question)
+        fields["episode"] = Episode.from_json(fields["episode"])
+        if fields.get("reward") is not None:
+            fields["reward"] = Reward(**fields["reward"])
+        return EpisodeRecord(**fields)
