@@ -1,0 +1,16 @@
+"""Episode x Question -> Reward: pure functions of what the policy wrote."""
+
+from seekling.reward.functions import RewardFunction, make_reward, score_answer, score_episode
+from seekling.reward.match import exact_match, f1, is_vacuous, normalize_answer, substring
+
+__all__ = [
+    "RewardFunction",
+    "exact_match",
+    "f1",
+    "is_vacuous",
+    "make_reward",
+    "normalize_answer",
+    "score_answer",
+    "score_episode",
+    "substring",
+]

@@ -1,0 +1,81 @@
+"""Reward functions: Episode x Question -> Reward. Pure: no clock, no network, no randomness.
+
+Only `Episode.answer` is read, which is text that the policy wrote: tags in the prompt or in an observation can neither
+earn nor lose anything. An infrastructure failure has no reward, not a reward of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from seekling.errors import ConfigError, DataError
+from seekling.reward.match import exact_match, f1, substring
+from seekling.types import Episode, Question, Reward, StopReason
+
+RewardFunction = Callable[[Episode, Question], Reward]
+
+_Match = Callable[[str | None, Iterable[str]], float]
+_PARTS: dict[str, tuple[tuple[str, _Match], ...]] = {
+    "em": (("em", exact_match),),
+    "f1": (("f1", f1),),
+    "em+f1": (("em", exact_match), ("f1", f1)),
+}
+
+
+def make_reward(name: str) -> RewardFunction:
+    """The reward function of a recipe's `rl.reward`.
+
+    Args:
+        name: "em" (0 or 1), "f1" (0 to 1) or "em+f1" (their sum, 0 to 2: partial credit, and a step up for exactness).
+
+    Returns:
+        A pure function. The total of its reward is the sum of its named parts. It raises DataError for an episode of
+        another question and for an episode that ended in an infrastructure failure.
+
+    Raises:
+        ConfigError: no such reward.
+    """
+    if name not in _PARTS:
+        raise ConfigError(f"no reward is called {name!r}; choose one of {', '.join(_PARTS)}")
+    measures = _PARTS[name]
+
+    def reward(episode: Episode, question: Question) -> Reward:
+        check_scorable(episode, question)
+        parts = {part: match(episode.answer, question.answers) for part, match in measures}
+        return Reward(total=sum(parts.values()), parts=parts)
+
+    return reward
+
+
+def score_episode(episode: Episode, question: Question) -> dict[str, float]:
+    """Every string measure of one episode's answer: em, f1 and substring.
+
+    Raises:
+        DataError: the episode belongs to another question, or ended in an infrastructure failure.
+    """
+    check_scorable(episode, question)
+    return score_answer(episode.answer, question.answers)
+
+
+def score_answer(answer: str | None, golds: Iterable[str]) -> dict[str, float]:
+    """Every string measure of one answer: em, f1 and substring, each in [0, 1]; None scores 0."""
+    golds = tuple(golds)
+    return {"em": exact_match(answer, golds), "f1": f1(answer, golds), "substring": substring(answer, golds)}
+
+
+def check_scorable(episode: Episode, question: Question) -> None:
+    """Refuse what must never be turned into a number.
+
+    Raises:
+        DataError: the episode belongs to another question, or ended in an infrastructure failure.
+    """
+    if (episode.source, episode.question_id) != question.key:
+        raise DataError(
+            f"an episode of question {(episode.source, episode.question_id)} cannot be scored against the golds of "
+            f"{question.key}; pair episodes with questions by (source, id)"
+        )
+    if episode.stop_reason is StopReason.INFRA_FAILURE:
+        raise DataError(
+            f"the episode of question {question.key} ended in an infrastructure failure "
+            f"({episode.failure or 'no text'}) and has no score; count it and leave it out"
+        )

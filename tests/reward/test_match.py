@@ -1,0 +1,231 @@
+"""Normalisation and answer matching, against vectors worked by hand and against a naive SQuAD script."""
+
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seekling.reward.match import exact_match, f1, is_vacuous, normalize_answer, substring
+
+
+def squad_normalize(s):
+    """The official script, step by step and deliberately naive."""
+
+    def remove_articles(text):
+        return re.sub(r"\b(a|an|the)\b", " ", text)
+
+    def white_space_fix(text):
+        return " ".join(text.split())
+
+    def remove_punc(text):
+        exclude = set(string.punctuation)
+        return "".join(ch for ch in text if ch not in exclude)
+
+    return white_space_fix(remove_articles(remove_punc(s.lower())))
+
+
+def squad_f1(prediction, gold):
+    predicted, wanted = squad_normalize(prediction).split(), squad_normalize(gold).split()
+    common, rest = 0, list(wanted)
+    for token in predicted:
+        if token in rest:
+            rest.remove(token)
+            common += 1
+    if common == 0:
+        return 0.0
+    precision, recall = common / len(predicted), common / len(wanted)
+    return 2 * precision * recall / (precision + recall)
+
+
+NORMALISED = [
+    ("The U.S.A.", "usa"),
+    ("Spider-Man", "spiderman"),
+    ("1,000", "1000"),
+    ("A", ""),
+    ("vitamin A", "vitamin"),
+    ("“quoted”", "“quoted”"),
+    ("l'été", "lété"),
+    ("", ""),
+    ("   ", ""),
+    ("Paris", "paris"),
+    (" Paris ", "paris"),
+    ("PARIS.", "paris"),
+    ("the the the", ""),
+    ("The Beatles", "beatles"),
+    ("Beatles, The", "beatles"),
+    ("An apple a day", "apple day"),
+    ("theatre", "theatre"),
+    ("Athena", "athena"),
+    ("a-ha", "aha"),
+    ("A-Team", "ateam"),
+    ("the\tend\nof  it", "end of it"),
+    ("3.14", "314"),
+    ("-5", "5"),
+    ("$5 million", "5 million"),
+    ("50%", "50"),
+    ("rock 'n' roll", "rock n roll"),
+    ("don't", "dont"),
+    ("C++", "c"),
+    ("C#", "c"),
+    ("!!!", ""),
+    ("...", ""),
+    ("AT&T", "att"),
+    ("O'Brien", "obrien"),
+    ("Zürich", "zürich"),
+    ("ÅNGSTRÖM", "ångström"),
+    ("Straße", "straße"),
+    ("İstanbul", "i̇stanbul"),
+    ("東京", "東京"),
+    ("東京。", "東京。"),
+    ("1990\u20131995", "1990\u20131995"),
+    ("1990-1995", "19901995"),
+    ("July 4, 1776", "july 4 1776"),
+    ("an", ""),
+    ("Anne", "anne"),
+    ("(a)", ""),
+    ("<b>bold</b>", "bboldb"),
+    ("no-break\u00a0space", "nobreak space"),
+    ("em—dash", "em—dash"),
+    ("it\u2019s", "it\u2019s"),
+    ("a\u2019s", "\u2019s"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), NORMALISED)
+def test_normalisation_follows_the_vectors(text, expected):
+    assert normalize_answer(text) == expected
+    assert squad_normalize(text) == expected
+
+
+EXACT = [
+    ("Paris", ["Paris"], 1),
+    ("the Paris", ["paris."], 1),
+    ("Paris, France", ["Paris"], 0),
+    ("Paris", ["Lyon", "Paris"], 1),
+    ("Paris", [], 0),
+    ("", ["Paris"], 0),
+    ("the", ["Paris"], 0),
+    ("1000", ["1,000"], 1),
+    ("1 000", ["1,000"], 0),
+    ("Beijing", ["and", "Paris"], 0),
+    ("USA", ["U.S.A."], 1),
+    ("spider man", ["Spider-Man"], 0),
+    ("yesterday", ["yes"], 0),
+    ("yes.", ["yes"], 1),
+    ("unknown", ["unknown", "not known"], 1),
+    ("vitamin", ["vitamin A"], 1),
+    (None, ["Paris"], 0),
+    (None, [""], 0),
+]
+
+
+@pytest.mark.parametrize(("prediction", "answers", "expected"), EXACT)
+def test_exact_match_follows_the_vectors(prediction, answers, expected):
+    assert exact_match(prediction, answers) == expected
+
+
+VACUOUS = [
+    ("A", ["A"], 1),
+    ("a.", ["A"], 1),
+    ("the", ["A"], 0),
+    ("an", ["A"], 0),
+    ("", ["A"], 0),
+    ("  ", ["A"], 0),
+    ("Paris", ["A"], 0),
+    ("vitamin a", ["A"], 0),
+    ("The The", ["The The"], 1),
+    ("the", ["The The"], 0),
+    ("!!!", ["!!!"], 1),
+    ("...", ["!!!"], 0),
+    ("", ["!!!"], 0),
+    ("", [""], 0),
+    (" ", ["", "  "], 0),
+]
+
+
+@pytest.mark.parametrize(("prediction", "answers", "expected"), VACUOUS)
+def test_a_gold_that_normalises_to_nothing_matches_only_itself(prediction, answers, expected):
+    assert exact_match(prediction, answers) == expected
+
+
+F1 = [
+    ("Paris", ["Paris"], 1.0),
+    ("Paris France", ["Paris"], 2 / 3),
+    ("the city of Paris", ["Paris"], 1 / 2),
+    ("Paris", ["city Paris France"], 1 / 2),
+    ("red red blue", ["red blue blue"], 2 / 3),
+    ("red red", ["red"], 2 / 3),
+    ("nothing", ["Paris"], 0.0),
+    ("Paris", ["Lyon", "Paris France", "Paris"], 1.0),
+    ("", ["Paris"], 0.0),
+    (None, ["Paris"], 0.0),
+    ("A", ["A"], 1.0),
+    ("", ["A"], 0.0),
+    ("plan a", ["A"], 2 / 3),
+]
+
+
+@pytest.mark.parametrize(("prediction", "answers", "expected"), F1)
+def test_f1_follows_the_vectors(prediction, answers, expected):
+    assert f1(prediction, answers) == pytest.approx(expected, abs=1e-12)
+
+
+SUBSTRING = [
+    ("It is Paris, of course", ["Paris"], 1),
+    ("party", ["art"], 1),
+    ("Par is", ["Paris"], 0),
+    ("anything at all", ["A"], 0),
+    ("plan a is best", ["A"], 1),
+    ("", ["A"], 0),
+    ("", [""], 0),
+    ("we love !!! live", ["!!!"], 1),
+    ("we love them!!!", ["!!!"], 0),
+    (None, ["Paris"], 0),
+]
+
+
+@pytest.mark.parametrize(("prediction", "answers", "expected"), SUBSTRING)
+def test_substring_follows_the_vectors(prediction, answers, expected):
+    assert substring(prediction, answers) == expected
+
+
+def test_vacuous_golds_are_recognised():
+    assert [is_vacuous(gold) for gold in ("A", "the", "!!!", "", "B", "vitamin A")] == [True] * 4 + [False] * 2
+
+
+def test_one_gold_given_as_a_bare_string_is_refused_rather_than_read_letter_by_letter():
+    with pytest.raises(TypeError, match=r"write \['Paris'\]"):
+        exact_match("P", "Paris")
+
+
+TEXT = st.text(alphabet=st.sampled_from("aAnthe TH.E,'-!1é“ \t\n"), max_size=20)
+
+
+@given(st.text(max_size=60))
+def test_normalisation_equals_the_naive_script_on_any_text(text):
+    assert normalize_answer(text) == squad_normalize(text)
+
+
+@given(TEXT, TEXT)
+def test_scores_equal_the_naive_script_wherever_the_gold_survives_normalisation(prediction, gold):
+    if squad_normalize(gold):
+        assert exact_match(prediction, [gold]) == float(squad_normalize(prediction) == squad_normalize(gold))
+        assert f1(prediction, [gold]) == pytest.approx(squad_f1(prediction, gold), abs=1e-12)
+        assert substring(prediction, [gold]) == float(squad_normalize(gold) in squad_normalize(prediction))
+
+
+@given(TEXT)
+def test_a_gold_matches_itself_unless_it_is_blank(gold):
+    expected = float(bool(gold.strip()))
+    assert exact_match(gold, [gold]) == substring(gold, [gold]) == expected
+    assert f1(gold, [gold]) == pytest.approx(expected)
+
+
+@given(TEXT, st.lists(TEXT, max_size=4))
+def test_the_measures_are_ordered_and_bounded_and_more_golds_never_hurt(prediction, golds):
+    em, overlap, inside = exact_match(prediction, golds), f1(prediction, golds), substring(prediction, golds)
+    assert 0 <= em <= overlap + 1e-12 <= 1 + 2e-12
+    assert em <= inside
+    assert exact_match(prediction, [*golds, "Paris"]) >= em
