@@ -196,7 +196,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         The resolved recipe.
 
     Raises:
-        ConfigError: the file is missing or not TOML, a key is unknown, or a value is out of range; all problems at once.
+        ConfigError: the file is missing or not TOML, a key is unknown, or a value is out of range; lists all problems.
     """
     path = Path(path)
     try:

@@ -1,8 +1,11 @@
 """The nouns of seekling: what flows between the rooms, and nothing else.
 
-Data flows left to right: a `Question` goes through the environment and becomes an `Episode` (message level, serialisable)
-with a `Trajectory` (its token view); G of them make an `EpisodeGroup`; a reward function turns each into a `Reward`.
-Nothing here touches torch, files or the network.
+Data flows left to right: a `Question` goes through the environment and becomes an `Episode` (message level,
+serialisable) with a `Trajectory` (its token view); G of them make an `EpisodeGroup`; a reward function turns each into
+a `Reward`. Nothing here touches torch, files or the network.
+
+What is written to disk (`EpisodeRecord` and all it holds) is validated by pydantic when it is read back: a wrong or
+unknown field is a `DataError` that names it.
 
 Shape letters used as name suffixes in learn/ and retrieval/: P questions, G episodes per question, B sequences,
 T tokens, V vocabulary, K hits, D embedding dimension, A action (trained) tokens.
@@ -11,14 +14,21 @@ T tokens, V vocabulary, K hits, D embedding dimension, A action (trained) tokens
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
+import pydantic
+
+from seekling.errors import DataError
 
 Role = Literal["system", "user", "assistant", "tool"]
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Json = pydantic.JsonValue
+
+_Record = TypeVar("_Record")
+_NO_UNKNOWN_FIELDS = pydantic.ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +62,25 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
+class Hop:
+    """One fact on the way to an answer: the `relation` of `query_subject` is `answer`, as `document_id` says."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
+
+    query_subject: str
+    """Whom or what to look up; usually the title of the document."""
+    relation: str
+    """What is asked about the subject, in words."""
+    answer: str
+    """What the document says; the subject of the next hop, or the answer of the question."""
+    document_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """One task row: a question with its gold answers."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
 
     id: str
     question: str
@@ -65,6 +92,8 @@ class Question:
     """For instance single, bridge, comparison, unanswerable; empty when unknown."""
     source: str = ""
     """Data set name. (source, id) identifies a question, id alone may restart per data set."""
+    hops: tuple[Hop, ...] = ()
+    """The facts that lead to the answer, in order; empty when unknown. For experts and analysis, never for a policy."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -75,6 +104,8 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Message:
     """One chat message, before any tokenisation."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
 
     role: Role
     content: str
@@ -101,6 +132,8 @@ ActionKind = Literal["search", "code", "call", "answer", "invalid"]
 class ToolCall:
     """One executed call of a tool, with what came back or how it failed."""
 
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
+
     name: str
     arguments: Mapping[str, Json]
     result: str = ""
@@ -113,6 +146,8 @@ class ToolCall:
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One policy action and the environment's reply."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
 
     action: str
     """The model's text of this turn, stop tag included, special tokens left out."""
@@ -132,6 +167,8 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Episode:
     """A finished interaction, at message level."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
 
     question_id: str
     source: str
@@ -162,21 +199,9 @@ class Episode:
         """Rebuild an episode from `to_json`'s object.
 
         Raises:
-            KeyError, TypeError, ValueError: the row is not an episode.
+            DataError: the row is not an episode; names each wrong, missing or unknown field.
         """
-        fields = dict(row)
-        fields["prompt"] = tuple(Message(**m) for m in fields["prompt"])
-        fields["turns"] = tuple(_turn_from_json(t) for t in fields["turns"])
-        fields["stop_reason"] = StopReason(fields["stop_reason"])
-        return Episode(**fields)
-
-
-def _turn_from_json(row: Mapping[str, Json]) -> Turn:
-    fields = dict(row)
-    fields["calls"] = tuple(
-        ToolCall(**{**call, "document_ids": tuple(call["document_ids"])}) for call in fields.get("calls", ())
-    )
-    return Turn(**fields)
+        return _validate(_episode_adapter(), row, what="Episode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +218,15 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         shapes = {self.token_ids_T.shape, self.train_mask_T.shape, self.logprobs_T.shape}
-        assert len(shapes) == 1 and self.token_ids_T.ndim == 1, f"trajectory arrays differ in shape: {shapes}"
+        assert len(shapes) == 1, f"trajectory arrays differ in shape: {shapes}"
+        assert self.token_ids_T.ndim == 1, f"trajectory arrays are not one-dimensional: {shapes}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
     """A total and the named parts it was made of."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
 
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -218,6 +246,8 @@ class EpisodeGroup:
 @dataclass(frozen=True, slots=True)
 class EpisodeRecord:
     """One line of an episodes file in a run folder: an episode beside its question and what was made of it."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
 
     stage: str
     """expert, sft, rl, or eval-<policy> such as eval-base, eval-sft, eval-rl."""
@@ -241,14 +271,32 @@ class EpisodeRecord:
         """Rebuild a record from `to_json`'s object.
 
         Raises:
-            KeyError, TypeError, ValueError: the row is not a record.
+            DataError: the row is not a record; names each wrong, missing or unknown field.
         """
-        fields = dict(row)
-        question = dict(fields["question"])
-        question["answers"] = tuple(question["answers"])
-        question["supporting_ids"] = tuple(question["supporting_ids"])
-        fields["question"] = Question(**question)
-        fields["episode"] = Episode.from_json(fields["episode"])
-        if fields.get("reward") is not None:
-            fields["reward"] = Reward(**fields["reward"])
-        return EpisodeRecord(**fields)
+        return _validate(_record_adapter(), row, what="EpisodeRecord")
+
+
+# Adapters are built at first use: building them costs more than the rest of this import.
+@functools.cache
+def _episode_adapter() -> pydantic.TypeAdapter[Episode]:
+    return pydantic.TypeAdapter(Episode)
+
+
+@functools.cache
+def _record_adapter() -> pydantic.TypeAdapter[EpisodeRecord]:
+    return pydantic.TypeAdapter(EpisodeRecord)
+
+
+def _validate(adapter: pydantic.TypeAdapter[_Record], row: Mapping[str, Json], *, what: str) -> _Record:
+    try:
+        return adapter.validate_python(row)
+    except pydantic.ValidationError as error:
+        problems = [_describe_problem(problem["loc"], problem["msg"], problem["input"]) for problem in error.errors()]
+    lines = [f"not a valid {what} row: {len(problems)} problem(s)", *problems]
+    raise DataError("\n  ".join(lines) + "\n  the row was written by another version of seekling, or is damaged")
+
+
+def _describe_problem(location: tuple[int | str, ...], message: str, value: object) -> str:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return f"{'.'.join(str(part) for part in location) or 'row'}: {message} (got {shown})"

@@ -1,0 +1,1 @@
+"""Teacher episodes to train on: scripted experts that act through the real environment."""

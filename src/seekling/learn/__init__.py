@@ -1,0 +1,1 @@
+"""Episodes to weights: SFT, RL, losses, packing and checkpoints."""

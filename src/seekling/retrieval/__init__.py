@@ -1,0 +1,1 @@
+"""Passages to an index on disk to ranked hits; torch only inside `dense.py`."""

@@ -1,0 +1,1 @@
+"""The grammars an agent may act in: tags, code and tools."""

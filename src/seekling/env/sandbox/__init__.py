@@ -1,0 +1,1 @@
+"""Runs programs that a model wrote, under limits; the security boundary of the environment."""

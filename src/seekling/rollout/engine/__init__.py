@@ -1,0 +1,1 @@
+"""The samplers: prompt ids in, sampled ids with their log-probabilities out."""
