@@ -1,0 +1,104 @@
+"""A folder of finished models that survives a crash at any point.
+
+An entry is built in a hidden folder beside its final name, gets a marker that lists the size of every file, and is then
+renamed into place. An entry without its marker, or whose files are not as listed, is half-written: it is built anew.
+This module knows nothing about models; it only knows complete and incomplete folders.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from seekling.errors import ModelError
+
+MARKER = "seekling.json"
+_BUILDING = ".building-"
+
+
+def cache_home() -> Path:
+    """Return the folder for everything that can be made again: `$SEEKLING_HOME`, else `~/.cache/seekling`."""
+    named = os.environ.get("SEEKLING_HOME")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "seekling"
+
+
+def models_folder() -> Path:
+    """Return the folder whose entries are finished models."""
+    return cache_home() / "models"
+
+
+def is_complete(entry: Path) -> bool:
+    """Tell whether an entry has its marker and every file that the marker lists, at its listed size."""
+    try:
+        files = json.loads((entry / MARKER).read_text(encoding="utf-8"))["files"]
+        return all((entry / name).stat().st_size == size for name, size in files.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def cached_or_built(name: str, build: Callable[[Path], dict[str, str]], *, log: Callable[[str], None]) -> Path:
+    """Return the complete entry of this name, building it first when there is none.
+
+    Args:
+        name: folder name of the entry; it must change whenever `build` would write something else.
+        build: fills an empty folder and returns facts for the marker, such as where the model came from.
+        log: told when a half-written entry is found.
+
+    Returns:
+        Path of the complete entry.
+
+    Raises:
+        ModelError: the cache folder cannot be written; or whatever `build` raises, with nothing left behind.
+    """
+    entry = models_folder() / name
+    if is_complete(entry):
+        return entry
+    with _only_builder(entry.parent):
+        if is_complete(entry):  # another process finished it while we waited
+            return entry
+        if entry.exists():
+            log(f"the cached model {entry} is half-written or damaged; building it again")
+        _build(entry, build)
+    return entry
+
+
+@contextmanager
+def _only_builder(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise ModelError(
+            f"cannot write the model cache {folder}: {error.strerror}; set SEEKLING_HOME to a folder you can write to"
+        ) from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(entry: Path, build: Callable[[Path], dict[str, str]]) -> None:
+    # We hold the lock, so an unfinished folder here belongs to a process that was killed.
+    for stale in entry.parent.glob(_BUILDING + "*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=entry.parent))
+    try:
+        facts = build(folder)
+        sizes = {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+        (folder / MARKER).write_text(json.dumps({**facts, "files": sizes}, indent=2) + "\n", encoding="utf-8")
+        for made in (folder, *folder.rglob("*")):  # mkdtemp and safetensors make things private; a cache may be shared
+            made.chmod(0o755 if made.is_dir() else 0o644)
+        if entry.exists():
+            shutil.rmtree(entry)
+        os.replace(folder, entry)
+    except OSError as error:
+        raise ModelError(
+            f"cannot write the model cache {entry}: {error}; free some disk space or set SEEKLING_HOME"
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

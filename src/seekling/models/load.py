@@ -1,0 +1,107 @@
+"""From a model directory to a policy in memory: a causal language model in eval mode and its tokenizer.
+
+torch and transformers are imported inside the functions, so naming this module costs nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from seekling.errors import MissingExtraError, ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Dtype = Literal["auto", "float32", "bfloat16"]
+
+
+def load_policy(path: Path | str, *, dtype: Dtype = "auto") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a causal language model and its tokenizer from a local directory.
+
+    Args:
+        path: a directory that `resolve_model` returned.
+        dtype: of the weights in memory. auto is what `pick_dtype` picks for this machine.
+
+    Returns:
+        The model in eval mode, on the CPU, and the tokenizer, whose padding token differs from its end token: a mask
+        made from the padding id must not hide the token that ends every turn.
+
+    Raises:
+        ModelError: files are missing, damaged, or of a model that transformers does not know.
+        MissingExtraError: torch or transformers is not installed.
+    """
+    try:
+        import torch
+        import transformers
+        from safetensors import SafetensorError
+    except ImportError as error:
+        raise MissingExtraError(f"running a model needs {error.name}: pip install 'seekling[train]'") from None
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        # transformers' annotations do not say that output_loading_info makes the result a pair.
+        model, loaded = cast(
+            "tuple[PreTrainedModel, dict[str, set[str]]]",
+            transformers.AutoModelForCausalLM.from_pretrained(
+                str(path),
+                dtype=torch.bfloat16 if pick_dtype(dtype) == "bfloat16" else torch.float32,
+                local_files_only=True,
+                output_loading_info=True,
+            ),
+        )
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"cannot load a language model from {path}: {reason}") from error
+    if loaded["missing_keys"]:
+        missing = sorted(loaded["missing_keys"])
+        raise ModelError(
+            f"{path} lacks {len(missing)} weights of its own architecture, such as {missing[0]}; "
+            "they would be random: the directory is damaged, or not a causal language model"
+        )
+    _ensure_padding(tokenizer, path)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    model.eval()
+    return model, tokenizer
+
+
+def pick_dtype(dtype: Dtype) -> Literal["float32", "bfloat16"]:
+    """Return the arithmetic that `auto` means here: bfloat16 where the processor or the GPU has it.
+
+    Without hardware support bfloat16 is emulated and slower than float32.
+    """
+    if dtype != "auto":
+        return dtype
+    import torch
+
+    if torch.cuda.is_available():
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    return "bfloat16" if cpu_has_bfloat16() else "float32"
+
+
+def cpu_has_bfloat16() -> bool:
+    """Tell whether the processor has bfloat16 dot products (AVX512-BF16, AMX, or ARM's BF16 extension)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return False  # macOS: bfloat16 matrix products are not faster there in torch's CPU kernels
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
+
+
+def _ensure_padding(tokenizer: PreTrainedTokenizerBase, path: Path | str) -> None:
+    if tokenizer.eos_token_id is None:
+        raise ModelError(f"the tokenizer of {path} names no end token (eos_token), so no turn could end")
+    if tokenizer.pad_token_id is not None and tokenizer.pad_token_id != tokenizer.eos_token_id:
+        return
+    taken = {tokenizer.eos_token, tokenizer.bos_token}
+    # Unknown first: byte-level tokenizers never produce it, so nothing real is ever masked.
+    candidates = [tokenizer.unk_token, "<|endoftext|>", *tokenizer.all_special_tokens]
+    vocabulary = tokenizer.get_vocab()
+    for token in candidates:
+        if isinstance(token, str) and token not in taken and token in vocabulary:
+            tokenizer.pad_token = token
+            return
+    raise ModelError(
+        f"the tokenizer of {path} has no special token to pad with besides its end token {tokenizer.eos_token!r}; "
+        "set pad_token in its tokenizer_config.json to another token"
+    )
