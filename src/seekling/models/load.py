@@ -61,7 +61,7 @@ def load_policy(path: Path | str, *, dtype: Dtype = "auto") -> tuple[PreTrainedM
         )
     _ensure_padding(tokenizer, path)
     model.config.pad_token_id = tokenizer.pad_token_id
-    model.eval()
+    model.eval()  # type: ignore[no-untyped-call]
     return model, tokenizer
 
 

@@ -1,0 +1,79 @@
+"""A directory becomes a policy, or one clear error."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from seekling.errors import ModelError
+from seekling.models import load_policy, pick_dtype
+
+
+@pytest.fixture
+def copied(tiny_model_dir: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+
+
+def edit_json(path: Path, **changes: object) -> None:
+    value = json.loads(path.read_text())
+    value.update(changes)
+    path.write_text(json.dumps(value))
+
+
+def test_a_saved_model_loads_in_eval_mode_with_pad_different_from_eos(tiny_model_dir: Path):
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    assert not model.training
+    assert str(model.dtype) == "torch.float32"
+    assert tokenizer.pad_token == "<|pad|>"
+    assert tokenizer.eos_token == "<|im_end|>"
+    assert model.config.pad_token_id == tokenizer.pad_token_id
+
+
+def test_bfloat16_weights_are_what_one_asks_for(tiny_model_dir: Path):
+    model, _ = load_policy(tiny_model_dir, dtype="bfloat16")
+    assert str(model.dtype) == "torch.bfloat16"
+
+
+def test_an_explicit_dtype_is_never_second_guessed():
+    assert pick_dtype("float32") == "float32"
+    assert pick_dtype("bfloat16") == "bfloat16"
+
+
+def test_a_tokenizer_that_pads_with_its_end_token_is_given_another_padding_token(copied: Path):
+    edit_json(copied / "tokenizer_config.json", pad_token="<|im_end|>")
+    _, tokenizer = load_policy(copied, dtype="float32")
+    assert tokenizer.pad_token == "<|endoftext|>"
+    assert tokenizer.eos_token == "<|im_end|>"
+
+
+def test_weights_that_are_missing_from_the_file_are_not_replaced_by_random_ones(copied: Path):
+    from safetensors.numpy import load_file, save_file
+
+    weights = load_file(copied / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 1 weights .* model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_policy(copied, dtype="float32")
+
+
+def test_a_truncated_weight_file_is_one_clear_error(copied: Path):
+    weights = copied / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ModelError, match="cannot load a language model from"):
+        load_policy(copied, dtype="float32")
+
+
+def test_an_unknown_architecture_is_one_clear_error(copied: Path):
+    edit_json(copied / "config.json", model_type="no-such-architecture")
+    with pytest.raises(ModelError, match="no-such-architecture"):
+        load_policy(copied, dtype="float32")
+
+
+def test_the_tiny_tokenizer_keeps_special_tokens_whole_and_text_exact(tiny_model_dir: Path):
+    _, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    text = "<|im_start|>user\nNaïve  日本 42?<|im_end|>\n"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.decode(ids) == text
+    assert ids[0] == tokenizer.bos_token_id
+    assert ids.count(tokenizer.eos_token_id) == 1
