@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,7 +98,7 @@ def real_model_dir() -> Path:
 
 
 @pytest.fixture
-def seekling_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def seekling_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder of this test's own."""
     monkeypatch.setenv("SEEKLING_HOME", str(tmp_path / "home"))
-    yield tmp_path / "home"
+    return tmp_path / "home"
