@@ -1,0 +1,138 @@
+"""The library that an agent walks through: search, page lists, section lists, section texts.
+
+What goes wrong here is usually the model's doing (an id it made up), so errors are `ToolError`s whose text helps it to
+do better next time; they name the nearest ids. Tool functions for a prompt are made of this in the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from seekling.config import RetrievalConfig
+from seekling.corpus import sections
+from seekling.errors import ToolError
+from seekling.retrieval.index import open_index
+from seekling.retrieval.interface import Retriever
+from seekling.retrieval.store import DocumentStore
+from seekling.types import Document, Hit
+
+_NUM_NEAR_IDS = 3
+
+
+class Library:
+    """A retriever and the documents it searches. Safe to share between threads."""
+
+    def __init__(self, retriever: Retriever, documents: DocumentStore) -> None:
+        self._retriever = retriever
+        self._documents = documents
+
+    def search(self, query: str, top_k: int) -> list[Hit]:
+        """The best `top_k` passages.
+
+        Raises:
+            ToolError: the query is not a text or holds none.
+        """
+        return self._retriever.search([_checked_query(query)], top_k)[0]
+
+    def search_pages(self, query: str, top_k: int = 10) -> list[dict[str, str]]:
+        """The best pages, each by its best passage.
+
+        Returns:
+            At most `top_k` of {"page_id", "title"}, best first, each page once.
+
+        Raises:
+            ToolError: the query is not a text or holds none.
+        """
+        query = _checked_query(query)
+        num_passages = 4 * top_k
+        while True:
+            hits = self._retriever.search([query], num_passages)[0]
+            titles: dict[str, str] = {}
+            for hit in hits:
+                titles.setdefault(hit.passage.document_id, hit.passage.title)
+            # All passages of few pages may fill the list; ask for more until enough pages or no more hits come.
+            if len(titles) >= top_k or len(hits) < num_passages:
+                return [{"page_id": page, "title": title} for page, title in list(titles.items())[:top_k]]
+            num_passages *= 4
+
+    def view_sections(self, page_id: str) -> list[dict[str, str]]:
+        """The sections of a page, in order.
+
+        Returns:
+            A list of {"section_id", "section_name"}.
+
+        Raises:
+            ToolError: there is no such page.
+        """
+        document = self._page(page_id)
+        return [
+            {"section_id": section.id, "section_name": section.name} for section in sections.list_sections(document)
+        ]
+
+    def read_section(self, section_id: str) -> str:
+        """The text of a section, the sections nested in it included; "page:full" is the whole page.
+
+        Raises:
+            ToolError: there is no such section.
+        """
+        if not isinstance(section_id, str) or ":" not in section_id:
+            raise ToolError(
+                f"{section_id!r} is not a section id; these look like page_id:section_name and come from view_sections"
+            )
+        document = self._page_of_section(section_id)
+        known = [section.id for section in sections.list_sections(document)]
+        if section_id in known or section_id == f"{document.id}:full":
+            return sections.read_section(document, section_id)
+        near = difflib.get_close_matches(section_id, known, n=_NUM_NEAR_IDS, cutoff=0.0)
+        raise ToolError(f"page {document.id!r} has no section {section_id!r}. {_nearest(near)}")
+
+    def _page_of_section(self, section_id: str) -> Document:
+        """The page that a section id begins with; page ids may hold colons themselves, so the longest one counts."""
+        page_id = section_id
+        while ":" in page_id:
+            page_id = page_id.rpartition(":")[0]
+            document = self._documents.find(page_id)
+            if document is not None:
+                return document
+        return self._page(section_id.partition(":")[0])
+
+    def _page(self, page_id: str) -> Document:
+        if not isinstance(page_id, str):
+            raise ToolError(f"{page_id!r} is not a page id: expected a text that search_pages returned")
+        document = self._documents.find(page_id)
+        if document is not None:
+            return document
+        # Scanning every id does not scale; a made-up id resembles a title, and titles can be searched.
+        words = page_id.replace("_", " ").strip()
+        found = [page["page_id"] for page in self.search_pages(words)] if words else []
+        near = sorted(found, key=lambda each: -difflib.SequenceMatcher(None, page_id.lower(), each.lower()).ratio())
+        raise ToolError(f"there is no page {page_id!r}. {_nearest(near[:_NUM_NEAR_IDS])}")
+
+
+def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -> Library:
+    """Open the library of an index.
+
+    Args:
+        index_dir: what `build_index` made.
+        expect: refuse an index that was made otherwise.
+
+    Raises:
+        IndexMismatchError: the index is missing, damaged or not as expected.
+    """
+    retriever = open_index(index_dir, expect)
+    return Library(retriever, DocumentStore(Path(index_dir)))
+
+
+def _checked_query(query: str) -> str:
+    if not isinstance(query, str):
+        raise ToolError(f"the query must be a text, not {type(query).__name__}: {query!r:.80}")
+    if not query.strip():
+        raise ToolError("the query is empty; say in a few words what to look for")
+    return query
+
+
+def _nearest(ids: list[str]) -> str:
+    if not ids:
+        return "Nothing resembles it; search_pages finds pages."
+    return "The nearest are: " + ", ".join(repr(each) for each in ids)

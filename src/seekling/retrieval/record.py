@@ -1,0 +1,208 @@
+"""index.json: what made an index, and whether its files are still the ones that were made.
+
+An index whose encoder, prefixes or corpus changed under it still answers, only wrongly. So everything that decides an
+answer is written down here, and whoever opens an index can compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import pydantic
+
+from seekling.config import RetrievalConfig
+from seekling.errors import IndexMismatchError
+
+RECORD_NAME = "index.json"
+FORMAT_VERSION = 1
+"""Goes up when the files of an index, the terms, or the way passages are cut change."""
+
+# Hashing every byte of a large index would make opening it slow: of a large file these many blocks are hashed.
+_BLOCK_BYTES = 1 << 20
+_MAX_BLOCKS = 16
+
+
+class _Part(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class FileRecord(_Part):
+    """What one file of an index looked like when it was made."""
+
+    size: int
+    digest: str
+    """Of all bytes up to 16 MiB, of 16 evenly spaced MiB of a larger file."""
+
+
+class EncoderRecord(_Part):
+    """What turns text into vectors, down to the details that two users of one model often do differently."""
+
+    spec: str
+    fingerprint: str
+    """Hash over the model's configuration, tokenizer and weights."""
+    pooling: Literal["mean", "cls"]
+    query_prefix: str
+    passage_prefix: str
+    dimension: int
+    max_tokens: int
+
+
+class IndexRecord(_Part):
+    """The content of index.json."""
+
+    format: Literal["seekling-index"] = "seekling-index"
+    format_version: int = FORMAT_VERSION
+    kind: Literal["bm25", "dense", "hybrid"]
+    passage_words: int
+    overlap_words: int
+    corpus_hash: str
+    num_documents: int
+    num_passages: int
+    num_terms: int = 0
+    """Size of the BM25 vocabulary; 0 for a dense index."""
+    terms: dict[str, str] = {}
+    """How text becomes BM25 terms; empty for a dense index."""
+    encoder: EncoderRecord | None = None
+    """None for a BM25 index."""
+    versions: dict[str, str] = {}
+    """Packages that made the index; informative, not compared."""
+    files: dict[str, FileRecord] = {}
+    is_reused: bool = pydantic.Field(default=False, exclude=True)
+    """Set by `build_index` when the index was already there; not written to disk."""
+
+    @property
+    def config(self) -> RetrievalConfig:
+        """The settings that made this index."""
+        return RetrievalConfig(
+            kind=self.kind,
+            encoder=self.encoder.spec if self.encoder else "",
+            passage_words=self.passage_words,
+            overlap_words=self.overlap_words,
+        )
+
+
+def read_record(folder: Path) -> IndexRecord:
+    """Read index.json.
+
+    Raises:
+        IndexMismatchError: there is none, it is damaged, or it was written by another version of the format.
+    """
+    path = folder / RECORD_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+        record = IndexRecord.model_validate_json(text)
+    except (FileNotFoundError, NotADirectoryError):
+        raise IndexMismatchError(
+            f"no index at {folder} (there is no {RECORD_NAME}); build one with: seekling index CORPUS --out {folder}"
+        ) from None
+    except (OSError, UnicodeDecodeError, pydantic.ValidationError) as error:
+        raise damaged(folder, f"{RECORD_NAME} cannot be read: {str(error).splitlines()[0]}") from None
+    if record.format_version != FORMAT_VERSION:
+        raise IndexMismatchError(
+            f"{folder} is an index of format version {record.format_version}, this seekling reads {FORMAT_VERSION}; "
+            f"rebuild it with: {rebuild_command(folder, record.config)}"
+        )
+    return record
+
+
+def write_record(folder: Path, record: IndexRecord) -> None:
+    """Write index.json; the last file of a build."""
+    (folder / RECORD_NAME).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def check_files(folder: Path, record: IndexRecord) -> None:
+    """Compare the files of an index with its record.
+
+    Raises:
+        IndexMismatchError: a file is missing, has another size or another content; all of them are named.
+    """
+    problems = []
+    for name, expected in record.files.items():
+        try:
+            size = (folder / name).stat().st_size
+            if size != expected.size:
+                problems.append(f"{name} has {size} bytes instead of {expected.size}")
+            elif fingerprint_file(folder / name) != expected.digest:
+                problems.append(f"{name} has other content than when it was made")
+        except FileNotFoundError:
+            problems.append(f"{name} is missing")
+        except OSError as error:
+            problems.append(f"{name} cannot be read ({error.strerror})")
+    if problems:
+        raise damaged(folder, "; ".join(problems), record.config)
+
+
+def damaged(folder: Path, what: str, config: RetrievalConfig | None = None) -> IndexMismatchError:
+    """The error for an index whose files are not what they were."""
+    return IndexMismatchError(f"index {folder} is damaged: {what}. Rebuild it with: {rebuild_command(folder, config)}")
+
+
+def rebuild_command(folder: Path, config: RetrievalConfig | None = None) -> str:
+    """The command line that makes the index of a configuration in this folder; without one, by default settings."""
+    settings = ""
+    if config is not None:
+        encoder = f" --encoder {config.encoder}" if config.kind != "bm25" else ""
+        settings = f" --kind {config.kind}{encoder} --passage-words {config.passage_words}"
+        settings += f" --overlap-words {config.overlap_words}"
+    return f"seekling index CORPUS --out {folder}{settings} --force"
+
+
+def describe_files(folder: Path) -> dict[str, FileRecord]:
+    """A `FileRecord` for every file in a folder."""
+    return {
+        path.name: FileRecord(size=path.stat().st_size, digest=fingerprint_file(path))
+        for path in sorted(folder.iterdir())
+    }
+
+
+def fingerprint_file(path: Path) -> str:
+    """A hash of a file's size and bytes, or of evenly spaced blocks of it where it is large."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        digest.update(size.to_bytes(8, "little"))
+        num_blocks = -(-size // _BLOCK_BYTES)
+        step = max(size - _BLOCK_BYTES, 0) / (_MAX_BLOCKS - 1)
+        starts = (
+            [block * _BLOCK_BYTES for block in range(num_blocks)]
+            if num_blocks <= _MAX_BLOCKS
+            else [int(block * step) for block in range(_MAX_BLOCKS)]
+        )
+        for start in starts:
+            file.seek(start)
+            digest.update(file.read(_BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+def fingerprint_files(paths: Iterable[Path]) -> str:
+    """One hash over several files, by name and content."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(paths, key=lambda each: each.name):
+        digest.update(f"{path.name}:{fingerprint_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def differences(record: IndexRecord, config: RetrievalConfig, *, encoder_fingerprint: str = "") -> list[str]:
+    """How an index differs from what a configuration asks for, a phrase per field; empty when it fits.
+
+    Args:
+        record: of the index.
+        config: its `top_k` is not a property of an index and is not compared.
+        encoder_fingerprint: of the files that `config.encoder` stands for. The same files may go by two names, so with
+            it the files are compared; without it the names are.
+    """
+    pairs: list[tuple[str, object, object]] = [
+        ("kind", record.kind, config.kind),
+        ("passage_words", record.passage_words, config.passage_words),
+        ("overlap_words", record.overlap_words, config.overlap_words),
+    ]
+    if record.encoder is not None and config.kind != "bm25":
+        if not encoder_fingerprint:
+            pairs.append(("encoder", record.encoder.spec, config.encoder))
+        elif encoder_fingerprint != record.encoder.fingerprint:
+            pairs.append(("encoder", record.encoder.spec, f"{config.encoder} (other weights)"))
+    return [f"{name}: the index has {has!r}, asked for {want!r}" for name, has, want in pairs if has != want]

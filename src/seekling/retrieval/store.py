@@ -1,0 +1,147 @@
+"""Documents and passages on disk, read one row at a time through a memory map.
+
+A table is a file of JSON lines and an array of byte offsets, so that row n of a million is one slice of a map. Ids are
+found through sorted 64-bit hashes. Nothing here loads a table into memory, neither when writing nor when reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from seekling.errors import IndexMismatchError
+from seekling.types import Document, Passage
+
+
+class TableWriter:
+    """Appends rows of strings to `<name>.jsonl`; `close` adds the offsets. Use as a context manager."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._file = (folder / f"{name}.jsonl").open("wb")
+        self._offsets = array("q", [0])
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def add(self, *cells: str) -> None:
+        """Append one row."""
+        line = json.dumps(cells, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+        self._file.write(line)
+        self._offsets.append(self._offsets[-1] + len(line))
+
+    def close(self) -> None:
+        """Flush, and write the offsets."""
+        self._file.close()
+        np.save(self._folder / f"{self._name}.offsets.npy", np.frombuffer(self._offsets, dtype=np.int64))
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Table:
+    """Rows of strings, read lazily. Safe to share between threads."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f"{name}.jsonl"
+        self._offsets = load_array(folder / f"{name}.offsets.npy")
+        with self._path.open("rb") as file:
+            size = file.seek(0, 2)
+            if size != int(self._offsets[-1]):
+                raise IndexMismatchError(f"{self._path} has {size} bytes, its offsets say {int(self._offsets[-1])}")
+            # An empty file cannot be mapped.
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def row(self, position: int) -> list[str]:
+        """The cells of one row.
+
+        Raises:
+            IndexMismatchError: the bytes at its place are no row.
+        """
+        line = self._bytes[int(self._offsets[position]) : int(self._offsets[position + 1])]
+        try:
+            cells = json.loads(line.decode("utf-8", "surrogatepass"))
+        except ValueError as error:
+            raise IndexMismatchError(f"{self._path}: row {position} is damaged ({error}); rebuild the index") from None
+        return [str(cell) for cell in cells]
+
+
+class PassageStore:
+    """The passages of an index, by position."""
+
+    def __init__(self, folder: Path) -> None:
+        self._table = Table(folder, "passages")
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, position: int) -> Passage:
+        return Passage(*self._table.row(position))
+
+    def __iter__(self) -> Iterator[Passage]:
+        return (self[position] for position in range(len(self)))
+
+
+class DocumentStore:
+    """The documents of an index, by id."""
+
+    def __init__(self, folder: Path) -> None:
+        self._table = Table(folder, "documents")
+        self._keys = load_array(folder / "documents.keys.npy")
+        self._rows = load_array(folder / "documents.rows.npy")
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def find(self, document_id: str) -> Document | None:
+        """The document with exactly this id, or None."""
+        key = id_key(document_id)
+        place = int(np.searchsorted(self._keys, key))
+        # Two ids may share a hash, so the id itself decides.
+        while place < len(self._keys) and self._keys[place] == key:
+            cells = self._table.row(int(self._rows[place]))
+            if cells[0] == document_id:
+                return Document(*cells)
+            place += 1
+        return None
+
+
+def write_document_keys(folder: Path, keys: array[int]) -> None:
+    """Write the id lookup of `DocumentStore`; `keys` holds the `id_key` of each document in order."""
+    keys_N = np.frombuffer(keys, dtype=np.uint64)
+    order_N = np.argsort(keys_N, kind="stable")
+    np.save(folder / "documents.keys.npy", keys_N[order_N])
+    np.save(folder / "documents.rows.npy", order_N.astype(np.int64))
+
+
+def id_key(document_id: str) -> np.uint64:
+    """A 64-bit hash of an id that is the same on every machine and in every process."""
+    digest = hashlib.blake2b(document_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
+
+
+def load_array(path: Path) -> np.ndarray:
+    """Map an .npy file read-only, as a plain array: slices of np.memmap cost microseconds each.
+
+    Raises:
+        IndexMismatchError: the file is missing, cut or not an array.
+    """
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise IndexMismatchError(f"{path} is missing or damaged ({error}); rebuild the index") from None
