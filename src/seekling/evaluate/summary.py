@@ -1,0 +1,256 @@
+"""Episode records -> the figures of one evaluation, with everything a reader needs to trust them.
+
+Scores are worked out again from the recorded answers, so a summary cannot disagree with its episodes. An episode that
+ended in an infrastructure failure is counted under its cause and left out of every figure: it is never a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import pydantic
+
+from seekling.config import Recipe
+from seekling.corpus.questions import question_set_hash
+from seekling.errors import DataError
+from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
+from seekling.reward.functions import score_episode
+from seekling.reward.match import is_vacuous
+from seekling.types import Episode, EpisodeRecord, Json, Question, StopReason, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSettings:
+    """What the figures depend on besides the policy and the questions."""
+
+    protocol: str
+    temperature: float
+    """0 is greedy."""
+    top_p: float
+    max_generations: int
+    """The most turns an episode can have, a forced last answer included."""
+    max_searching_turns: int
+    """How many of these can search and still be answered from. Systems call one or the other "max_turns"."""
+    max_searches: int
+    """Retrieval calls per episode; 0 is no limit besides the turns."""
+    turn_tokens: int
+    episode_tokens: int
+    retrieval: str
+    top_k: int
+
+    @staticmethod
+    def from_recipe(recipe: Recipe) -> EvalSettings:
+        """The settings under which a recipe evaluates."""
+        generations = recipe.env.max_turns + int(recipe.env.forced_answer)
+        return EvalSettings(
+            protocol=recipe.env.protocol,
+            temperature=recipe.eval.temperature,
+            top_p=recipe.eval.top_p,
+            max_generations=generations,
+            max_searching_turns=generations - 1,
+            max_searches=recipe.env.max_searches,
+            turn_tokens=recipe.rollout.turn_tokens,
+            episode_tokens=recipe.rollout.episode_tokens,
+            retrieval=recipe.retrieval.kind,
+            top_k=recipe.retrieval.top_k,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """The figures of one kind of question, or of one data set."""
+
+    em: Rate
+    f1: Mean
+    gold_retrieved: Rate
+    searches_per_question: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSummary:
+    """The figures of one evaluation. Per-question means are over scored episodes and None when there are none."""
+
+    stage: str
+    num_questions: int
+    """Questions asked; `em.n` of them were scored, the others are in `exclusions`."""
+    em: Rate
+    f1: Mean
+    substring: Rate
+    answered: Rate
+    """Episodes that gave any answer."""
+    gold_retrieved: Rate
+    """Questions with known supporting documents for which a call returned at least one of them."""
+    gold_retrieved_all: Rate
+    """The same, but all of them, as a two-hop question needs."""
+    episodes_with_invalid: Rate
+    """Episodes with at least one unreadable action."""
+    invalid_rate: float | None
+    """Unreadable actions per turn. Turns of one episode are not independent, hence no interval."""
+    truncated_observation_rate: float | None
+    """Observations that the token budget cut, per observation."""
+    searches_per_question: float | None
+    turns_per_question: float | None
+    action_tokens_per_question: float | None
+    observation_tokens_per_question: float | None
+    seconds_per_question: float | None
+    stop_reasons: Mapping[str, int]
+    """Over all episodes, excluded ones too."""
+    exclusions: Mapping[str, int]
+    """Episodes left out of every figure, by cause."""
+    num_vacuous_golds: int
+    """Gold answers that SQuAD's normalisation empties; they are matched under a milder rule."""
+    question_set_hash: str
+    """Of all questions asked."""
+    temperatures: tuple[float, ...]
+    """Seen in the episodes, ascending; (0,) is greedy."""
+    settings: EvalSettings | None = None
+    by_kind: Mapping[str, GroupSummary] = field(default_factory=dict)
+    by_source: Mapping[str, GroupSummary] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain JSON object; `from_json` is its inverse."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(row: Mapping[str, Json]) -> EvalSummary:
+        """Rebuild a summary from `to_json`'s object, also after it has been through a JSON file.
+
+        Raises:
+            pydantic.ValidationError: the row is not a summary; a ValueError that names each wrong field.
+        """
+        return pydantic.TypeAdapter(EvalSummary).validate_python(row)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """One scored episode: its question beside what the figures need."""
+
+    question: Question
+    episode: Episode
+    scores: Mapping[str, float]
+    is_gold_seen: bool
+    is_gold_complete: bool
+
+
+def summarize(records: Iterable[EpisodeRecord], *, settings: EvalSettings | None = None) -> EvalSummary:
+    """Turn the episodes of one evaluation into its figures.
+
+    Args:
+        records: of one stage, one per question, in any order; consumed once.
+        settings: under which they were sampled. The protocol and the temperature of every episode must agree with it,
+            so that an evaluation that lost its greedy flag is refused instead of reported.
+
+    Returns:
+        The summary. With every episode excluded, rates are 0/0 and means None.
+
+    Raises:
+        DataError: no record, two records of one question, more than one stage, an episode that belongs to another
+            question, or episodes that disagree with `settings`.
+    """
+    records = list(records)
+    stage = _check_records(records)
+    if settings is not None:
+        _check_settings(records, settings)
+    kept = [_score(record) for record in records if record.episode.stop_reason is not StopReason.INFRA_FAILURE]
+    turns = [turn for scored in kept for turn in scored.episode.turns]
+    num_failed = len(records) - len(kept)
+    questions = [record.question for record in records]
+    with_gold = [scored for scored in kept if scored.question.supporting_ids]
+    return EvalSummary(
+        stage=stage,
+        num_questions=len(records),
+        em=_rate(kept, "em"),
+        f1=mean_of([scored.scores["f1"] for scored in kept]),
+        substring=_rate(kept, "substring"),
+        answered=rate_of(sum(scored.episode.answer is not None for scored in kept), len(kept)),
+        gold_retrieved=rate_of(sum(scored.is_gold_seen for scored in with_gold), len(with_gold)),
+        gold_retrieved_all=rate_of(sum(scored.is_gold_complete for scored in with_gold), len(with_gold)),
+        episodes_with_invalid=rate_of(sum(_has_invalid(scored.episode.turns) for scored in kept), len(kept)),
+        invalid_rate=_mean([turn.kind == "invalid" for turn in turns]),
+        truncated_observation_rate=_mean([turn.is_observation_truncated for turn in turns if turn.observation]),
+        searches_per_question=_mean([scored.episode.num_searches for scored in kept]),
+        turns_per_question=_mean([len(scored.episode.turns) for scored in kept]),
+        action_tokens_per_question=_mean([sum(t.num_action_tokens for t in s.episode.turns) for s in kept]),
+        observation_tokens_per_question=_mean([sum(t.num_observation_tokens for t in s.episode.turns) for s in kept]),
+        seconds_per_question=_mean([scored.episode.duration_s for scored in kept]),
+        stop_reasons=dict(sorted(Counter(record.episode.stop_reason.value for record in records).items())),
+        exclusions={StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {},
+        num_vacuous_golds=sum(is_vacuous(gold) for question in questions for gold in question.answers),
+        question_set_hash=question_set_hash(questions),
+        temperatures=tuple(sorted({record.episode.temperature for record in records})),
+        settings=settings,
+        by_kind=_groups(kept, [scored.question.kind for scored in kept]),
+        by_source=_groups(kept, [scored.question.source for scored in kept]),
+    )
+
+
+def _check_records(records: Sequence[EpisodeRecord]) -> str:
+    if not records:
+        raise DataError("there is no episode to summarise; evaluate first, or check the name of the stage")
+    stages = sorted({record.stage for record in records})
+    if len(stages) > 1:
+        raise DataError(f"episodes of several stages cannot share one summary: {', '.join(stages)}; filter by stage")
+    twice = [key for key, count in Counter(record.question.key for record in records).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{len(twice)} question(s) have more than one episode in {stages[0]}, such as {twice[0]}; "
+            "expected one episode per question, or k/n would count some questions twice"
+        )
+    return stages[0]
+
+
+def _check_settings(records: Sequence[EpisodeRecord], settings: EvalSettings) -> None:
+    for name, expected in (("temperature", settings.temperature), ("protocol", settings.protocol)):
+        seen = [r.episode.temperature if name == "temperature" else r.episode.protocol for r in records]
+        others = [value for value in seen if value != expected]
+        if others:
+            raise DataError(
+                f"{len(others)} of {len(seen)} episodes were sampled with {name} {others[0]!r}, but the settings say "
+                f"{expected!r}; evaluate again, or summarise with the settings that were used"
+            )
+
+
+def _score(record: EpisodeRecord) -> _Scored:
+    returned = {document for turn in record.episode.turns for call in turn.calls for document in call.document_ids}
+    support = set(record.question.supporting_ids)
+    return _Scored(
+        question=record.question,
+        episode=record.episode,
+        scores=score_episode(record.episode, record.question),
+        is_gold_seen=bool(support & returned),
+        is_gold_complete=support <= returned,
+    )
+
+
+def _rate(kept: Sequence[_Scored], name: str) -> Rate:
+    return rate_of(round(sum(scored.scores[name] for scored in kept)), len(kept))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _has_invalid(turns: Iterable[Turn]) -> bool:
+    return any(turn.kind == "invalid" for turn in turns)
+
+
+def _groups(kept: Sequence[_Scored], names: Sequence[str]) -> dict[str, GroupSummary]:
+    """One summary per name; nothing when no question carries a name."""
+    groups: dict[str, list[_Scored]] = {}
+    for name, scored in zip(names, kept, strict=True):
+        groups.setdefault(name, []).append(scored)
+    if set(groups) <= {""}:
+        return {}
+    return {name: _group(groups[name]) for name in sorted(groups)}
+
+
+def _group(members: Sequence[_Scored]) -> GroupSummary:
+    with_gold = [scored for scored in members if scored.question.supporting_ids]
+    return GroupSummary(
+        em=_rate(members, "em"),
+        f1=mean_of([scored.scores["f1"] for scored in members]),
+        gold_retrieved=rate_of(sum(scored.is_gold_seen for scored in with_gold), len(with_gold)),
+        searches_per_question=_mean([scored.episode.num_searches for scored in members]),
+    )

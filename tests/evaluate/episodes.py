@@ -1,0 +1,67 @@
+"""Hand-made records that the evaluation tests share."""
+
+from seekling.types import Episode, EpisodeRecord, Question, StopReason, ToolCall, Turn
+
+
+def question(number, *, kind="single", source="", answers=("Paris",), support=("page-1",)):
+    return Question(
+        id=f"q{number}",
+        question=f"Question {number}?",
+        answers=answers,
+        supporting_ids=support,
+        kind=kind,
+        source=source,
+    )
+
+
+def search(returned=("page-1",), *, tokens=10, observation_tokens=50, is_cut=False):
+    call = ToolCall(name="search", arguments={"query": "x"}, result="...", document_ids=tuple(returned))
+    return Turn(
+        action="<search>x</search>",
+        kind="search",
+        payload="x",
+        observation="<information>...</information>",
+        calls=(call,),
+        is_observation_truncated=is_cut,
+        num_action_tokens=tokens,
+        num_observation_tokens=observation_tokens,
+    )
+
+
+def invalid(*, tokens=4):
+    return Turn(action="hm", kind="invalid", observation="That was not an action.", num_action_tokens=tokens)
+
+
+def answer_turn(text, *, tokens=6):
+    return Turn(action=f"<answer>{text}</answer>", kind="answer", payload=text, num_action_tokens=tokens)
+
+
+def record(asked, answer, *turns, stage="eval-rl", temperature=0.0, stop=None, seconds=2.0):
+    turns = (*turns, answer_turn(answer)) if answer is not None else turns
+    episode = Episode(
+        question_id=asked.id,
+        source=asked.source,
+        protocol="tags",
+        prompt=(),
+        turns=turns,
+        answer=answer,
+        stop_reason=stop or (StopReason.ANSWERED if answer is not None else StopReason.MAX_TURNS),
+        failure="connection refused" if stop is StopReason.INFRA_FAILURE else "",
+        temperature=temperature,
+        duration_s=seconds,
+    )
+    return EpisodeRecord(stage=stage, question=asked, episode=episode)
+
+
+def failed(asked, *, stage="eval-rl"):
+    return record(asked, None, search(), stage=stage, stop=StopReason.INFRA_FAILURE)
+
+
+def evaluation(outcomes, *, stage):
+    """One record per letter: r right, w wrong, f failed."""
+    made = {
+        "r": lambda n: record(question(n), "Paris", search(), stage=stage),
+        "w": lambda n: record(question(n), "Lyon", stage=stage),
+        "f": lambda n: failed(question(n), stage=stage),
+    }
+    return [made[letter](number) for number, letter in enumerate(outcomes)]

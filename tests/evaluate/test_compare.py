@@ -1,0 +1,90 @@
+"""Paired comparisons, worked by hand."""
+
+import dataclasses
+import json
+
+import pytest
+
+from seekling.errors import DataError
+from seekling.evaluate.compare import PairedComparison, compare
+from tests.evaluate.episodes import evaluation, question, record
+
+
+def test_the_comparison_of_twelve_questions_is_that_worked_by_hand():
+    first = evaluation("rrrwwwwwwwff", stage="eval-sft")
+    second = evaluation("rrwrrrrwwwrf", stage="eval-rl")
+    result = compare(first, reversed(second))
+    assert (result.first, result.second) == ("eval-sft", "eval-rl")
+    assert (result.num_questions, result.num_excluded) == (10, 2)
+    assert (result.em_first.k, result.em_first.n, result.em_second.k) == (3, 10, 6)
+    assert (result.num_both, result.num_wins, result.num_losses, result.num_neither) == (2, 4, 1, 3)
+    assert result.em_difference.value == pytest.approx(0.3)
+    # Ten draws of +1 (4 of 10), -1 (1 of 10), 0: sd of the mean is 0.2025, so about 0.3 +- 0.4 on a grid of 0.1.
+    assert (result.em_difference.low, result.em_difference.high) == pytest.approx((-0.1, 0.7))
+    assert result.mcnemar_p == pytest.approx(2 * (1 + 5) / 32)
+    assert result.f1_difference == result.em_difference
+
+
+def test_f1_differences_see_partial_answers():
+    first = [record(question(n), "Lyon", stage="eval-sft") for n in range(2)]
+    second = [record(question(0), "Paris France"), record(question(1), "Paris")]
+    result = compare(first, second)
+    assert result.em_difference.value == pytest.approx(0.5)
+    assert result.f1_difference.value == pytest.approx((2 / 3 + 1) / 2)
+
+
+def test_swapping_the_two_turns_the_sign():
+    first, second = evaluation("rrwwwwrw", stage="eval-sft"), evaluation("rwrrrwrw", stage="eval-rl")
+    there, back = compare(first, second), compare(second, first)
+    assert there.em_difference.value == -back.em_difference.value
+    assert there.mcnemar_p == back.mcnemar_p
+    assert (there.num_wins, there.num_losses) == (back.num_losses, back.num_wins)
+
+
+def test_the_same_seed_gives_the_same_interval():
+    first, second = evaluation("rwrwrwrwrw", stage="a"), evaluation("rrrwwrrwrr", stage="b")
+    assert compare(first, second, seed=5) == compare(first, second, seed=5)
+
+
+def test_an_evaluation_equals_itself_but_not_with_certainty():
+    records = evaluation("rwrw", stage="eval-rl")
+    result = compare(records, records, names=("today", "yesterday"))
+    assert (result.first, result.second) == ("today", "yesterday")
+    assert (result.em_difference.value, result.mcnemar_p) == (0.0, 1.0)
+    assert result.em_difference.low < 0 < result.em_difference.high
+
+
+def test_different_question_sets_are_refused_with_the_number_that_differ():
+    first = evaluation("rrrr", stage="eval-sft")
+    second = evaluation("rrrrrr", stage="eval-rl")
+    second[0] = record(question(0, answers=("Rome",)), "Rome")
+    with pytest.raises(DataError) as caught:
+        compare(first, second)
+    assert "3 differ (1 with another text or other golds, such as ('', 'q0'); 2 only in the second" in str(caught.value)
+    assert "3 are the same" in str(caught.value)
+
+
+def test_failures_do_not_make_question_sets_differ():
+    result = compare(evaluation("rfr", stage="a"), evaluation("rrf", stage="b"))
+    assert (result.num_questions, result.num_excluded) == (1, 2)
+
+
+def test_nothing_and_twice_are_refused():
+    records = evaluation("rw", stage="eval-rl")
+    with pytest.raises(DataError, match="the second evaluation holds no episode"):
+        compare(records, [])
+    with pytest.raises(DataError, match=r"the first evaluation holds question .* twice"):
+        compare([*records, records[0]], records)
+
+
+def test_when_all_pairs_failed_nothing_is_claimed():
+    result = compare(evaluation("ff", stage="a"), evaluation("rr", stage="b"))
+    assert result.num_questions == 0
+    assert (result.em_difference.low, result.em_difference.high) == (-1.0, 1.0)
+    assert result.em_first.value is None
+
+
+def test_a_comparison_survives_a_json_file():
+    result = compare(evaluation("rwrw", stage="a"), evaluation("rrrw", stage="b"))
+    assert PairedComparison.from_json(json.loads(json.dumps(result.to_json()))) == result
+    assert dataclasses.replace(result, seed=1) != result

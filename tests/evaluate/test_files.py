@@ -1,0 +1,56 @@
+"""Evaluations on disk."""
+
+import json
+
+import pytest
+
+from seekling.errors import DataError
+from seekling.evaluate import read_records, read_summary, summarize, write_comparisons, write_summary
+from tests.evaluate.episodes import evaluation
+
+
+def write_episodes(run, stage, records):
+    path = run / "episodes" / f"{stage}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(record.to_json()) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_records_and_summary_come_back_as_they_were_written(tmp_path):
+    records = evaluation("rwf", stage="eval-rl")
+    assert list(read_records(write_episodes(tmp_path, "eval-rl", records))) == records
+    summary = summarize(records)
+    path = write_summary(tmp_path, summary)
+    assert path == tmp_path / "eval" / "rl.json"
+    assert read_summary(path) == summary
+    assert [entry.name for entry in path.parent.iterdir()] == ["rl.json"]
+
+
+def test_every_pair_of_stages_that_exists_is_compared(tmp_path):
+    write_episodes(tmp_path, "eval-base", evaluation("www", stage="eval-base"))
+    write_episodes(tmp_path, "eval-rl", evaluation("rrw", stage="eval-rl"))
+    (comparison,) = write_comparisons(tmp_path)
+    assert (comparison.first, comparison.second, comparison.num_wins) == ("eval-base", "eval-rl", 2)
+    assert json.loads((tmp_path / "eval" / "compare-base-rl.json").read_text())["num_wins"] == 2
+
+
+def test_a_cut_line_is_named_with_file_and_line(tmp_path):
+    path = write_episodes(tmp_path, "eval-rl", evaluation("rw", stage="eval-rl"))
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(DataError, match=r"eval-rl\.jsonl:2: not an episode record .* evaluate again"):
+        list(read_records(path))
+
+
+@pytest.mark.parametrize("line", ["[]", "{}", '{"stage": "x", "question": 3, "episode": {}}', "nonsense"])
+def test_a_line_that_is_no_record_is_refused(tmp_path, line):
+    path = tmp_path / "e.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(DataError, match=r"e\.jsonl:1: not an episode record"):
+        list(read_records(path))
+
+
+def test_missing_files_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"no episodes at .*expected <run>/episodes"):
+        list(read_records(tmp_path / "none.jsonl"))
+    with pytest.raises(DataError, match="is not an evaluation summary"):
+        read_summary(tmp_path / "none.json")

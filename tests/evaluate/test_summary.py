@@ -1,0 +1,132 @@
+"""Summaries, worked by hand."""
+
+import dataclasses
+import json
+
+import pytest
+
+from seekling.config import Recipe, build_recipe
+from seekling.errors import DataError
+from seekling.evaluate.summary import EvalSettings, EvalSummary, summarize
+from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
+
+GREEDY = EvalSettings.from_recipe(Recipe())
+
+
+@pytest.fixture
+def records():
+    return [
+        record(question(1), "Paris", search(("page-9", "page-1"), is_cut=True), seconds=1.0),
+        record(question(2, kind="bridge", support=("page-1", "page-2")), "Paris France", search(), search(("page-3",))),
+        record(question(3, kind="bridge", support=("page-4",)), None, invalid(), search(), invalid(), seconds=6.0),
+        record(question(4, kind="unanswerable", answers=("unknown", "A"), support=()), "Unknown.", seconds=3.0),
+        failed(question(5)),
+    ]
+
+
+def test_the_figures_of_five_episodes_are_those_worked_by_hand(records):
+    summary = summarize(records, settings=GREEDY)
+    assert summary.stage == "eval-rl"
+    assert summary.num_questions == 5
+    assert (summary.em.k, summary.em.n, summary.em.value) == (2, 4, 0.5)
+    assert (summary.em.low, summary.em.high) == pytest.approx((0.1500390, 0.8499610), abs=1e-6)
+    assert summary.f1.n == 4
+    assert summary.f1.value == pytest.approx((1 + 2 / 3 + 0 + 1) / 4)
+    assert (summary.substring.k, summary.substring.n) == (3, 4)
+    assert (summary.answered.k, summary.answered.n) == (3, 4)
+    assert (summary.gold_retrieved.k, summary.gold_retrieved.n) == (2, 3)
+    assert (summary.gold_retrieved_all.k, summary.gold_retrieved_all.n) == (1, 3)
+    assert (summary.episodes_with_invalid.k, summary.episodes_with_invalid.n) == (1, 4)
+    assert summary.invalid_rate == pytest.approx(2 / 9)
+    assert summary.truncated_observation_rate == pytest.approx(1 / 6)
+    assert summary.searches_per_question == pytest.approx(4 / 4)
+    assert summary.turns_per_question == pytest.approx((2 + 3 + 3 + 1) / 4)
+    assert summary.action_tokens_per_question == pytest.approx((16 + 26 + 18 + 6) / 4)
+    assert summary.observation_tokens_per_question == pytest.approx((50 + 100 + 50 + 0) / 4)
+    assert summary.seconds_per_question == pytest.approx((1 + 2 + 6 + 3) / 4)
+    assert summary.num_vacuous_golds == 1
+    assert summary.temperatures == (0.0,)
+
+
+def test_an_infrastructure_failure_is_counted_by_cause_and_scored_nowhere(records):
+    summary = summarize(records)
+    assert summary.exclusions == {"infra_failure": 1}
+    assert summary.stop_reasons == {"answered": 3, "infra_failure": 1, "max_turns": 1}
+    without = summarize(records[:-1])
+    assert (summary.em, summary.f1, summary.by_kind) == (without.em, without.f1, without.by_kind)
+
+
+def test_the_table_per_kind_adds_up_to_the_whole(records):
+    by_kind = summarize(records).by_kind
+    assert {kind: (group.em.k, group.em.n) for kind, group in by_kind.items()} == {
+        "single": (1, 1),
+        "bridge": (0, 2),
+        "unanswerable": (1, 1),
+    }
+    assert by_kind["bridge"].searches_per_question == 1.5
+    assert by_kind["unanswerable"].gold_retrieved.value is None
+
+
+def test_questions_of_two_data_sets_with_the_same_id_stay_apart():
+    asked = [question(1, source="nq", kind=""), question(1, source="hotpotqa", kind="")]
+    summary = summarize([record(asked[0], "Paris"), record(asked[1], "Lyon")])
+    assert {name: (group.em.k, group.em.n) for name, group in summary.by_source.items()} == {
+        "nq": (1, 1),
+        "hotpotqa": (0, 1),
+    }
+    assert summary.by_kind == {}
+
+
+def test_when_every_episode_failed_there_is_no_score_rather_than_zero():
+    summary = summarize(evaluation("ff", stage="eval-base"))
+    assert (summary.em.value, summary.em.n, summary.f1.value) == (None, 0, None)
+    assert summary.searches_per_question is None
+    assert summary.exclusions == {"infra_failure": 2}
+
+
+def test_a_summary_survives_a_json_file(records):
+    summary = summarize(records, settings=GREEDY)
+    assert EvalSummary.from_json(json.loads(json.dumps(summary.to_json()))) == summary
+
+
+def test_the_order_of_the_records_changes_nothing(records):
+    assert summarize(records) == summarize(reversed(records))
+
+
+def test_the_hash_is_that_of_all_questions_asked_and_follows_the_golds(records):
+    hashes = {
+        summarize(records).question_set_hash,
+        summarize(records[:-1]).question_set_hash,
+        summarize([*records[:-1], failed(question(5, answers=("Rome",)))]).question_set_hash,
+    }
+    assert len(hashes) == 3
+
+
+@pytest.mark.parametrize(
+    ("env", "generations", "searching"),
+    [({"max_turns": 4, "forced_answer": True}, 5, 4), ({"max_turns": 2}, 2, 1)],
+)
+def test_both_turn_counts_are_named(env, generations, searching):
+    settings = EvalSettings.from_recipe(build_recipe({"env": env}))
+    assert (settings.max_generations, settings.max_searching_turns) == (generations, searching)
+
+
+def test_an_evaluation_that_lost_its_greedy_flag_is_refused(records):
+    sampled = dataclasses.replace(records[0], episode=dataclasses.replace(records[0].episode, temperature=1.0))
+    with pytest.raises(DataError, match=r"1 of 5 episodes were sampled with temperature 1\.0"):
+        summarize([sampled, *records[1:]], settings=GREEDY)
+    assert summarize([sampled, *records[1:]]).temperatures == (0.0, 1.0)
+
+
+def test_episodes_of_another_protocol_are_refused(records):
+    with pytest.raises(DataError, match="5 of 5 episodes were sampled with protocol 'tags'"):
+        summarize(records, settings=dataclasses.replace(GREEDY, protocol="code"))
+
+
+def test_what_cannot_be_summarised_is_refused(records):
+    with pytest.raises(DataError, match="no episode to summarise"):
+        summarize([])
+    with pytest.raises(DataError, match="several stages"):
+        summarize([records[0], dataclasses.replace(records[1], stage="eval-sft")])
+    with pytest.raises(DataError, match=r"1 question\(s\) have more than one episode"):
+        summarize([*records, records[0]])
