@@ -1,0 +1,49 @@
+"""SmolLM2-135M-Instruct itself: its words make sense and its tokenizer is the right one."""
+
+from pathlib import Path
+
+import pytest
+
+from seekling.models import load_policy
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def policy(real_model_dir: Path):
+    return load_policy(real_model_dir, dtype="float32")
+
+
+def test_it_knows_the_capital_of_france_and_ends_its_turn(policy):
+    model, tokenizer = policy
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is the capital of France?"}], add_generation_prompt=True, tokenize=False
+    )
+    inputs = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
+    output = model.generate(**inputs, max_new_tokens=16, do_sample=False)
+    assert tokenizer.decode(output[0, inputs["input_ids"].shape[1] :]) == "The capital of France is Paris.<|im_end|>"
+
+
+def test_digits_are_single_tokens_and_special_tokens_are_whole(policy):
+    _, tokenizer = policy
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("In 1984,")) == ["In", "Ġ", "1", "9", "8", "4", ","]
+    assert tokenizer.encode("<|im_start|>user\nHi<|im_end|>\n") == [1, 4093, 198, 26843, 2, 198]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|im_start|>user\nWhere?<|im_end|>\n<|im_start|>assistant\n",
+        "it's naïve — 日本語 \U0001f600\t\n\n   12,345.67  ",
+        "<search>harbour of Alnwick</search>\n<information>\nDoc 1(Title: X) y\n</information>",
+    ],
+)
+def test_text_survives_a_round_trip(policy, text: str):
+    _, tokenizer = policy
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_padding_is_not_the_end_of_a_turn(policy):
+    _, tokenizer = policy
+    assert tokenizer.eos_token == "<|im_end|>"
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
