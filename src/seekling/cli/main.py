@@ -43,6 +43,8 @@ ENTRIES = (
     Entry("train", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report."),
     Entry("eval", "Evaluate a model on questions and print the scores with their intervals."),
     Entry("report", "Write run folders as one self-contained HTML page."),
+    Entry("compare", "Compare two evaluations question by question."),
+    Entry("score", "Score anyone's answers against a question file."),
     Entry("almanac", "Generate an almanac: pages and questions about a world that does not exist."),
     Entry("index", "Cut a corpus into passages and index them for searching."),
     Entry("search", "Search an index and print the best passages."),
