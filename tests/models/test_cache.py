@@ -68,5 +68,5 @@ def test_what_a_killed_process_left_is_removed_by_the_next_build(seekling_home: 
 def test_a_cache_that_cannot_be_written_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SEEKLING_HOME", str(tmp_path / "file"))
-    with pytest.raises(ModelError, match="cannot write the model cache .* SEEKLING_HOME"):
+    with pytest.raises(ModelError, match=r"cannot write the model cache .* SEEKLING_HOME"):
         cached_or_built("m-1", write_two_files, log=print)

@@ -152,7 +152,7 @@ def test_the_permutation_of_llama_cpp_is_undone(heads: int, half: int, columns: 
 
 def test_another_architecture_is_refused(tiny_model_dir: Path, tmp_path: Path):
     write_gguf(tiny_model_dir, tmp_path / "m.gguf", architecture="mamba")
-    with pytest.raises(ModelError, match="only llama-architecture GGUF files .* got 'mamba'"):
+    with pytest.raises(ModelError, match=r"only llama-architecture GGUF files .* got 'mamba'"):
         convert_gguf(tmp_path / "m.gguf", tmp_path)
 
 

@@ -81,7 +81,7 @@ def test_a_directory_that_lacks_files_says_which(tiny_model_dir: Path, tmp_path:
 def test_a_run_folder_is_answered_with_its_checkpoint(tiny_model_dir: Path, tmp_path: Path):
     checkpoint = tmp_path / "checkpoints" / "rl"
     shutil.copytree(tiny_model_dir, checkpoint)
-    with pytest.raises(ModelError, match="did you mean .*checkpoints/rl"):
+    with pytest.raises(ModelError, match=r"did you mean .*checkpoints/rl"):
         resolve_model(str(tmp_path))
 
 
