@@ -1,0 +1,200 @@
+"""An episode's rules: a small state machine between a policy's texts and the tools.
+
+`SearchEnv` is shared by all episodes and holds no state of theirs; `Session` is one episode. A session is used by one
+thread at a time; `step` may block on a tool or a program.
+
+How an episode ends:
+- an answer: `answered`;
+- the turn budget is used up: `max_turns`. With `forced_answer` one more turn follows, in which only an answer counts;
+  a search there is recorded, not executed. The same holds for the last turn of all: nobody could read its result;
+- `finish="length"`, the turn was cut by the token budget: `max_tokens`. What was written is not read, even if it looks
+  complete ("Answer: Par" would be an answer);
+- an invalid action with `invalid_action="stop"`: `parse_error`;
+- a tool's or the sandbox's infrastructure fails: `infra_failure`, with the text of the failure. Never an empty passage.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Literal
+
+from seekling.config import EnvConfig
+from seekling.env.budget import Budget, Observation
+from seekling.env.programs import ProgramRunner, ProgramSandbox
+from seekling.env.protocol.base import Action, Protocol
+from seekling.env.tools import Outcome, Tool, run_tool
+from seekling.errors import ConfigError, InfrastructureError
+from seekling.types import ActionKind, Json, Message, Question, StopReason, ToolCall, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one action led to."""
+
+    turn: Turn
+    """Its token counts are left at 0; whoever holds the ids fills them in."""
+    is_over: bool
+    stop_reason: StopReason | None = None
+    answer: str | None = None
+    failure: str = ""
+    """Text of the infrastructure failure."""
+
+
+class SearchEnv:
+    """Protocol, tools and rules, shared by all episodes."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        tools: Mapping[str, Tool],
+        config: EnvConfig,
+        *,
+        sandbox: ProgramSandbox | None = None,
+        count_tokens: Callable[[str], int],
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            protocol: made by `make_protocol` of the same tools and config.
+            tools: by name.
+            config: the rules.
+            sandbox: runs programs; the code protocol needs one.
+            count_tokens: measures observations; safe to call from several threads.
+
+        Raises:
+            ConfigError: the protocol is code and there is no sandbox.
+        """
+        if protocol.name == "code" and sandbox is None:
+            raise ConfigError("the code protocol runs programs and needs a sandbox; open one and pass it as sandbox=")
+        self.protocol = protocol
+        self.tools = {name: tools[name] for name in protocol.tool_names}
+        self.config = config
+        self.sandbox = sandbox
+        self.budget = Budget(config.observation_tokens, count_tokens)
+
+    def start(self, question: Question) -> Session:
+        """Begin an episode. Cheap: nothing is opened before it is needed."""
+        return Session(self, question)
+
+
+class Session:
+    """One episode. A context manager; `close` ends its interpreter."""
+
+    def __init__(self, env: SearchEnv, question: Question) -> None:
+        self.prompt: list[Message] = env.protocol.prompt(question)
+        self._env = env
+        self._num_turns = 0
+        self._num_searches = 0
+        self._is_over = False
+        self._programs: ProgramRunner | None = None
+        if env.sandbox is not None and env.protocol.name == "code":
+            self._programs = ProgramRunner(env.sandbox, env.tools, self._refusal)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def is_forced_turn(self) -> bool:
+        """The next turn is the extra one in which only an answer counts."""
+        return not self._is_over and self._num_turns >= self._env.config.max_turns
+
+    def step(self, action_text: str, *, finish: Literal["stop", "length"]) -> StepResult:
+        """Take one turn.
+
+        Args:
+            action_text: the model's text of this turn, its stop string included.
+            finish: "length" when the token budget cut the turn.
+
+        Returns:
+            The recorded turn, and whether and how the episode ended.
+        """
+        assert not self._is_over, "the episode is over; start another session"
+        config, is_forced = self._env.config, self.is_forced_turn
+        self._num_turns += 1
+        is_last = self._num_turns >= config.max_turns + config.forced_answer
+        if finish == "length":
+            return self._end(_turn(action_text, "invalid", is_forced), StopReason.MAX_TOKENS)
+        action = self._env.protocol.parse(action_text)
+        turn = _turn(action_text, action.kind, is_forced, action.payload)
+        if action.kind == "answer":
+            return self._end(turn, StopReason.ANSWERED, answer=action.payload)
+        if action.kind == "invalid" and config.invalid_action == "stop":
+            return self._end(turn, StopReason.PARSE_ERROR)
+        if is_last:
+            return self._end(turn, StopReason.MAX_TURNS)
+        if action.kind == "invalid":
+            return StepResult(replace(turn, observation=self._env.protocol.complaint(action.error)), is_over=False)
+        try:
+            observation, calls = self._execute(action)
+        except InfrastructureError as error:
+            return self._end(turn, StopReason.INFRA_FAILURE, failure=f"{type(error).__name__}: {error}")
+        turn = replace(
+            turn, observation=observation.text, calls=calls, is_observation_truncated=observation.is_truncated
+        )
+        return StepResult(turn, is_over=False)
+
+    def close(self) -> None:
+        """Give up what the episode holds. May be called twice."""
+        self._is_over = True
+        if self._programs is not None:
+            self._programs.close()
+
+    def _end(self, turn: Turn, stop_reason: StopReason, *, answer: str | None = None, failure: str = "") -> StepResult:
+        self.close()
+        return StepResult(turn, True, stop_reason, answer, failure)
+
+    def _execute(self, action: Action) -> tuple[Observation, tuple[ToolCall, ...]]:
+        if action.kind == "code":
+            assert self._programs is not None, "the code protocol has a sandbox"
+            outcome, calls = self._programs.run(action.payload)
+            outcomes = [outcome]
+        else:
+            outcomes, recorded = [], list[ToolCall]()
+            for name, arguments in action.calls:
+                outcome, is_executed = self._call(name, arguments)
+                outcomes.append(outcome)
+                recorded += outcome.records() if is_executed else ()
+            calls = tuple(recorded)
+            if action.error:
+                outcomes.append(Outcome("", {}, error=action.error))
+        observation = self._env.protocol.observation(outcomes, self._env.budget)
+        is_truncated = observation.is_truncated or any(each.is_truncated for each in outcomes)
+        return Observation(observation.text, is_truncated), calls
+
+    def _call(self, name: str, arguments: Mapping[str, Json]) -> tuple[Outcome, bool]:
+        """The outcome of a call, and whether a tool was really called."""
+        if name not in self._env.tools:
+            known = list(self._env.tools)
+            near = difflib.get_close_matches(name, known, n=1) or known
+            return Outcome(name, arguments, error=f"there is no tool {name!r}; try {', '.join(near)}"), False
+        refusal = self._refusal(name, arguments)
+        if refusal:
+            return Outcome(name, arguments, error=refusal), False
+        return run_tool(self._env.tools[name], arguments), True
+
+    def _refusal(self, name: str, arguments: Mapping[str, Json]) -> str:
+        """Why a retrieval call may not be made, or empty; a call that may be made is counted."""
+        if not name.startswith("search"):
+            return ""
+        queries = arguments.get("query_list")
+        count = len(queries) if isinstance(queries, list) else 1
+        limit = self._env.config.max_searches
+        if limit and self._num_searches + count > limit:
+            left = limit - self._num_searches
+            if left == 0:
+                return f"No searches are left: all {limit} are used. Answer with what you know."
+            return f"{count} searches asked for, {left} left of {limit}."
+        self._num_searches += count
+        return ""
+
+
+def _turn(action_text: str, kind: ActionKind, is_forced: bool, payload: str = "") -> Turn:
+    return Turn(action_text, kind, payload, is_forced=is_forced)

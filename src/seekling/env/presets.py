@@ -1,0 +1,72 @@
+"""How published systems count turns and treat mistakes, as settings of ours, and what a setting allows in words.
+
+"max_turns" means different things: Search-R1's 4 is up to 4 searches and a fifth generation for the answer; slime's 2
+is one useful search, since the second generation must answer. Ours counts generations, the forced answer not counted.
+
+| | protocol | max_turns | forced_answer | invalid_action | both_actions | observation_tokens |
+|---|---|---|---|---|---|---|
+| Search-R1 | tags | 4 | yes | retry | first | 500 |
+| slime's search example | tags | 2 | no | retry | first | (no limit there) |
+| tinker-cookbook's search tool | tools | 5 | no | stop | first | (no limit there) |
+
+What these settings do not copy: Search-R1 looks into thoughts, cuts observations from the right and lets a score find
+answers in the prompt; tinker gives an unreadable episode a reward of -0.1 and ours is a matter of the reward function.
+
+Source: Search-R1 (arXiv:2503.09516) and the two projects' public code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from seekling.config import EnvConfig
+from seekling.types import Json
+
+COMPATIBLE_SETTINGS: Mapping[str, Mapping[str, Json]] = MappingProxyType(
+    {
+        "search-r1": {
+            "protocol": "tags",
+            "max_turns": 4,
+            "forced_answer": True,
+            "invalid_action": "retry",
+            "both_actions": "first",
+            "observation_tokens": 500,
+        },
+        "slime": {
+            "protocol": "tags",
+            "max_turns": 2,
+            "forced_answer": False,
+            "invalid_action": "retry",
+            "both_actions": "first",
+        },
+        "tinker": {
+            "protocol": "tools",
+            "max_turns": 5,
+            "forced_answer": False,
+            "invalid_action": "stop",
+            "both_actions": "first",
+        },
+    }
+)
+"""Values of the env section of a recipe, by system."""
+
+
+def num_generations(config: EnvConfig) -> int:
+    """How often the model writes in an episode, at most."""
+    return config.max_turns + config.forced_answer
+
+
+def num_useful_searches(config: EnvConfig) -> int:
+    """In how many turns a search can still be followed by an answer; the last generation's search helps nobody."""
+    turns = num_generations(config) - 1
+    return min(turns, config.max_searches) if config.max_searches else turns
+
+
+def describe_limits(config: EnvConfig) -> str:
+    """Both counts in words, for logs and reports."""
+    forced = "the last only for an answer" if config.forced_answer else "none forced to answer"
+    return (
+        f"{config.protocol}: up to {num_generations(config)} generations ({forced}), "
+        f"of which {num_useful_searches(config)} can search and be followed by an answer"
+    )

@@ -1,0 +1,235 @@
+"""Runs the programs of the code protocol: hands the tools to the sandbox and explains what came of a program.
+
+Where and how programs are confined is the sandbox's business; this module only relies on the interface below.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import threading
+import typing
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from seekling.env.schema import bind_arguments
+from seekling.env.tools import Outcome, Tool, run_tool
+from seekling.errors import InfrastructureError, ToolError
+from seekling.types import Json, ToolCall
+
+HostFunction = Callable[..., object]
+
+_ENDINGS = {
+    "timeout": "The program was stopped: it took too long.",
+    "memory": "The program was stopped: it used too much memory.",
+    "output_limit": "The program was stopped: it printed too much.",
+    "crashed": "The program crashed Python.",
+    "protocol": "The program was stopped: it broke the link to the provided functions.",
+}
+_PARSER_LOCK = threading.Lock()
+
+NOT_PYTHON = "That is not valid Python. Put only code into the block, and prose before it."
+STATE_LOST = "All variables are gone; define again what you need."
+
+
+class ProgramResult(typing.Protocol):
+    """What the sandbox tells about a program."""
+
+    @property
+    def stdout(self) -> str:
+        """What it printed."""
+        ...
+
+    @property
+    def error_text(self) -> str:
+        """The traceback, or empty."""
+        ...
+
+    @property
+    def outcome(self) -> str:
+        """ok, error, timeout, memory, output_limit, crashed or protocol."""
+        ...
+
+    @property
+    def truncated(self) -> bool:
+        """The output was cut."""
+        ...
+
+    @property
+    def state_lost(self) -> bool:
+        """The session began anew."""
+        ...
+
+
+class ProgramSession(typing.Protocol):
+    """One interpreter whose variables last; what a sandbox opens per episode."""
+
+    def run(self, code: str) -> ProgramResult:
+        """Run a program. Raises `InfrastructureError` only when the sandbox itself is broken."""
+        ...
+
+    def close(self) -> None:
+        """End the interpreter."""
+        ...
+
+
+class ProgramSandbox(typing.Protocol):
+    """Opens sessions; `seekling.env.sandbox` makes them."""
+
+    def open(self, functions: Mapping[str, HostFunction]) -> ProgramSession:
+        """A fresh interpreter in which the functions can be called."""
+        ...
+
+
+class ProgramRunner:
+    """The programs of one episode."""
+
+    def __init__(
+        self, sandbox: ProgramSandbox, tools: Mapping[str, Tool], allow: Callable[[str, Mapping[str, Json]], str]
+    ) -> None:
+        """Prepare; the interpreter is opened at the first program, since many episodes write none.
+
+        Args:
+            sandbox: runs the programs.
+            tools: provided to them as functions.
+            allow: asked before each call; returns why it is refused, or an empty text.
+        """
+        self._sandbox = sandbox
+        self._tools = tools
+        self._allow = allow
+        self._session: ProgramSession | None = None
+        self._calls: list[ToolCall] = []
+        self._failure: InfrastructureError | None = None
+
+    def run(self, program: str) -> tuple[Outcome, tuple[ToolCall, ...]]:
+        """Run a program and say what came of it.
+
+        Returns:
+            The outcome, and the calls that the program made.
+
+        Raises:
+            InfrastructureError: the sandbox or something a tool relies on is broken.
+        """
+        self._calls = []
+        if self._session is None:
+            self._session = self._sandbox.open({name: self._host_function(tool) for name, tool in self._tools.items()})
+        result = self._session.run(program)
+        if self._failure is not None:
+            # The program saw an error too, but it is not its fault: whatever it made of it does not count.
+            raise self._failure
+        outcome = Outcome(
+            "python",
+            {},
+            text=result.stdout,
+            error=result.error_text,
+            notes=tuple(_notes(program, result, self._tools)),
+            is_truncated=result.truncated,
+        )
+        return outcome, tuple(self._calls)
+
+    def close(self) -> None:
+        """End the interpreter, if there is one."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _host_function(self, tool: Tool) -> HostFunction:
+        def call(*positional: object, **named: object) -> object:
+            arguments = bind_arguments(tool.name, tool.parameters, positional, named)
+            refusal = self._allow(tool.name, typing.cast("Mapping[str, Json]", arguments))
+            if refusal:
+                raise ToolError(refusal)
+            try:
+                outcome = run_tool(tool, arguments)
+            except InfrastructureError as error:
+                self._failure = error
+                raise
+            self._calls.extend(outcome.records())
+            if outcome.exception is not None:
+                raise outcome.exception
+            return _plain(outcome.value)
+
+        return call
+
+
+def redefined_names(program: str, provided: Collection[str]) -> list[str]:
+    """Which provided functions a program binds anew (or deletes) at its top level.
+
+    Args:
+        program: Python source; one that does not parse redefines nothing.
+        provided: names of the functions.
+
+    Returns:
+        The names, each once, in the order of the program.
+    """
+    return _redefined(_parse(program), provided)
+
+
+def _redefined(tree: ast.Module | None, provided: Collection[str]) -> list[str]:
+    names = _bound_names(tree) if tree is not None else iter(())
+    return list(dict.fromkeys(name for name in names if name in provided))
+
+
+def _parse(program: str) -> ast.Module | None:
+    # The lock: catch_warnings swaps the process's filters, so two at once would leave them wrong.
+    with _PARSER_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a program's odd escapes are its own affair
+        try:
+            return ast.parse(program)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            # The last two: deep nesting exhausts the parser's stack, not the machine's memory.
+            return None
+
+
+def _bound_names(tree: ast.Module) -> Iterator[str]:
+    """Names bound in the module's own scope. Iterative, since a program may nest deeper than our stack."""
+    open_nodes: list[ast.AST] = [tree]
+    while open_nodes:
+        node = open_nodes.pop()
+        yield from _names_bound_by(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            # Loop variables stay inside, only := gets out.
+            open_nodes.extend(each.target for each in ast.walk(node) if isinstance(each, ast.NamedExpr))
+            continue
+        open_nodes.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _names_bound_by(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            return [alias.asname or alias.name.partition(".")[0] for alias in aliases]
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            return [name]
+        case ast.MatchMapping(rest=str(name)):
+            return [name]
+        case _:
+            return []
+
+
+def _notes(program: str, result: ProgramResult, provided: Collection[str]) -> Iterator[str]:
+    tree = _parse(program)
+    redefined = _redefined(tree, provided)
+    if redefined:
+        names, verb = ", ".join(redefined), "is" if len(redefined) == 1 else "are"
+        yield f"Your program redefined {names}, which {verb} provided. Call it, do not define it."
+    if result.outcome == "error" and tree is None:
+        yield NOT_PYTHON
+    if result.outcome in _ENDINGS:
+        yield _ENDINGS[result.outcome]
+    if result.state_lost:
+        yield STATE_LOST
+
+
+def _plain(value: object) -> object:
+    """What may cross into the sandbox: JSON as it is, all else as text."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return value

@@ -1,0 +1,172 @@
+"""What a protocol is: a grammar for actions and the text that answers them.
+
+A protocol reads and writes text. It runs nothing, knows no token ids, and keeps no state: one object serves all
+episodes. What a model wrote wrongly is an `Action` of kind invalid that says why, never an exception.
+
+Thoughts are no actions: what stands between <think> and </think> is not read. A thought that is never closed hides
+nothing, since trained models drop `</think>`; so a stop string inside an open thought does end the turn and does act.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from seekling.config import EnvConfig
+from seekling.env.budget import Block, Budget, Observation
+from seekling.env.schema import signature
+from seekling.env.tools import Outcome, SearchResult, Tool
+from seekling.errors import DataError
+from seekling.types import ActionKind, Json, Message, Question, Role
+
+NO_RESULTS = "No results for this query."
+THOUGHT = r"<think>.*?</think>"
+
+_THOUGHT = re.compile(THOUGHT, re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What one turn's text asks for."""
+
+    kind: ActionKind
+    payload: str = ""
+    """The query, the program, the answer, or a call as it was written; empty when invalid."""
+    calls: tuple[tuple[str, Mapping[str, Json]], ...] = ()
+    """Tools to call, with arguments as the model wrote them, in order."""
+    error: str = ""
+    """Why it is invalid, or which part of it was unreadable; shown to the model."""
+
+
+class Protocol(typing.Protocol):
+    """A grammar for actions. Three implementations: tags, code, tools; a test suite holds them to this contract."""
+
+    name: str
+    stop_strings: tuple[str, ...]
+    """A turn ends right after the first of these that the model writes; it stays part of the turn."""
+    continues_turn: bool
+    """True: the observation goes on inside the assistant's turn. False: it is a message of `observation_role`."""
+    observation_role: Role
+    native_tools: bool
+    """The chat template describes the tools to the model: give it `tool_schemas()`."""
+    tool_names: tuple[str, ...]
+    """The tools this protocol offers; others may exist, but cannot be called."""
+
+    def prompt(self, question: Question) -> list[Message]:
+        """The first messages: instructions first, the question last, so that prompts share a long prefix."""
+        ...
+
+    def tool_schemas(self) -> list[dict[str, Json]]:
+        """The offered tools as chat templates expect them."""
+        ...
+
+    def parse(self, text: str) -> Action:
+        """Read the text of one turn. Never raises."""
+        ...
+
+    def observation(self, outcomes: Sequence[Outcome], budget: Budget) -> Observation:
+        """Tell the model what came of its action, within the budget."""
+        ...
+
+    def complaint(self, error: str) -> str:
+        """Tell the model that its action was invalid, and why. Holds no mark that could be taken for an action."""
+        ...
+
+    def search_action(self, *queries: str) -> Action:
+        """The action that searches for the queries; the tags protocol takes exactly one."""
+        ...
+
+    def answer_action(self, answer: str) -> Action:
+        """The action that answers."""
+        ...
+
+    def act(self, action: Action, *, think: str = "") -> str:
+        """Write an action in this grammar, after an optional thought; `parse` gives the action back.
+
+        Raises:
+            DataError: the grammar cannot express it, for instance a query that holds a closing tag.
+        """
+        ...
+
+
+def drop_opened_thought(text: str) -> str:
+    """Leave out a thought that began in the prompt, as reasoning templates do: text up to a `</think>` of its own."""
+    start, end = text.find("<think>"), text.find("</think>")
+    if end != -1 and (start == -1 or end < start):
+        return text[end + len("</think>") :]
+    return text
+
+
+def visible_text(text: str) -> str:
+    """The text without its closed thoughts."""
+    return _THOUGHT.sub("", drop_opened_thought(text))
+
+
+def choose_action(found: Sequence[Action], both_actions: typing.Literal["first", "answer", "invalid"]) -> Action:
+    """Apply the rule for several actions in one turn.
+
+    Args:
+        found: at least one, in the order they were written.
+        both_actions: what counts when an answer stands beside another action.
+    """
+    answers = [action for action in found if action.kind == "answer"]
+    if not answers or len(answers) == len(found) or both_actions == "first":
+        return found[0]
+    if both_actions == "answer":
+        return answers[0]
+    return Action("invalid", error="one turn may hold an answer or another action, not both")
+
+
+def check_round_trip(action: Action, text: str, parse: Callable[[str], Action]) -> str:
+    """Give back the text if it reads as the action, whole and as written.
+
+    Raises:
+        DataError: it does not.
+    """
+    read = parse(text)
+    if read != action:
+        raise DataError(f"{action} cannot be written in this protocol: it would be read as {read}; change its text")
+    return text
+
+
+def with_thought(think: str, text: str) -> str:
+    """The text of a turn that begins with a thought, unless that is empty."""
+    return f"<think> {think.strip()} </think>\n{text}" if think.strip() else text
+
+
+def fill_instructions(config: EnvConfig, instructions: str, tools: Sequence[str]) -> str:
+    """The instructions, or what the recipe has in their place, with one line per tool for `{tools}`."""
+    return (config.system_prompt or instructions).replace("{tools}", "\n".join(tools))
+
+
+def describe_tool(tool: Tool) -> str:
+    """A tool in one line, as Python would call it."""
+    return f"{signature(tool.name, tool.parameters)}: {tool.description}"
+
+
+def describe_call(name: str, arguments: Mapping[str, Json]) -> str:
+    """A call as episodes keep it."""
+    return json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False)
+
+
+def text_blocks(outcome: Outcome) -> list[Block]:
+    """What a tool returned, its error, and notes about it, each on lines of their own."""
+    blocks = [Block("", outcome.text)] if outcome.text else []
+    if outcome.error:
+        blocks.append(Block("", outcome.error, keep="end"))
+    return blocks + [Block(note, "") for note in outcome.notes]
+
+
+def search_blocks(search: SearchResult, head: Callable[[int, str], str]) -> list[Block]:
+    """One block per passage.
+
+    Args:
+        search: a query's passages.
+        head: makes the text before a passage of its number, from 1, and its page's title.
+    """
+    if not search.hits:
+        return [Block(NO_RESULTS, "")]
+    return [Block(head(number, hit.passage.title), hit.passage.text) for number, hit in enumerate(search.hits, start=1)]

@@ -1,0 +1,146 @@
+r"""The code protocol: the model writes a Python block, what it prints comes back as a message.
+
+    ```python
+    print(search_pages("wind instruments"))
+    ```
+
+The functions of the library and the user's own tools are provided as Python functions. `<answer> answer </answer>`,
+outside any block, ends the episode.
+
+A turn stops at the closing fence. The stop string is the fence with both its line ends, because "\n```" alone would
+already match the opening fence of a block that follows a line of prose. Two limits follow: a bare opening fence after
+a line of prose stops the turn before the program (the model is told to name the language), and a program with a line
+of three backquotes inside a string ends there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from seekling.config import EnvConfig
+from seekling.env.budget import Block, Budget, Observation
+from seekling.env.protocol.base import (
+    THOUGHT,
+    Action,
+    check_round_trip,
+    choose_action,
+    describe_tool,
+    drop_opened_thought,
+    fill_instructions,
+    search_blocks,
+    with_thought,
+)
+from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
+from seekling.types import Json, Message, Question, Role
+
+INSTRUCTIONS = """\
+Answer the question by writing Python. In each turn, think inside <think> and </think>, then write one block that \
+starts with ```python and ends with ```; what it prints comes back. Variables stay. These functions are provided; \
+call them, do not define them:
+{tools}
+When you know the answer, write no block but <answer>, the answer in a few words (unknown if the pages do not say), \
+and the closing tag."""
+
+NOTHING_PRINTED = "The program ran but printed nothing. Use print() to see a value."
+
+_LIBRARY_FUNCTIONS = tuple(name for name in LIBRARY_TOOLS if name != "search")
+_FENCE = r"```[ \t]*([\w+-]*)[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
+_OPEN_FENCE = re.compile(r"```[ \t]*[\w+-]*[ \t]*\n")
+
+
+class CodeProtocol:
+    """Python as the action."""
+
+    name = "code"
+    stop_strings: tuple[str, ...] = ("\n```\n", "</answer>")
+    continues_turn = False
+    observation_role: Role = "user"
+    native_tools = False
+
+    def __init__(self, config: EnvConfig, tools: Mapping[str, Tool]) -> None:
+        user_tools = tuple(name for name in tools if name not in LIBRARY_TOOLS)
+        self.tool_names = (*_LIBRARY_FUNCTIONS, *user_tools)
+        self._both_actions = config.both_actions
+        self._schemas = [tools[name].to_json() for name in self.tool_names]
+        lines = [describe_tool(tools[name]) for name in self.tool_names]
+        self._instructions = fill_instructions(config, INSTRUCTIONS, lines)
+        self._part = re.compile(
+            rf"{THOUGHT}|{_FENCE}|<answer>(?P<answer>.*?)</answer>|(?P<open>```[ \t]*[\w+-]*[ \t]*\n.*)",
+            re.DOTALL | re.MULTILINE,
+        )
+
+    def prompt(self, question: Question) -> list[Message]:
+        """Instructions as the system message, the question as the user's."""
+        return [Message("system", self._instructions), Message("user", question.question.strip())]
+
+    def tool_schemas(self) -> list[dict[str, Json]]:
+        """The offered functions as JSON schemas."""
+        return list(self._schemas)
+
+    def parse(self, text: str) -> Action:
+        """Read the first closed block or answer outside thoughts; of the two, `both_actions` decides."""
+        found: list[Action] = []
+        is_open = False
+        for match in self._part.finditer(drop_opened_thought(text)):
+            if match.group("open") is not None:
+                is_open = True
+            elif match.group("answer") is not None:
+                answer = match.group("answer").strip()
+                found.append(Action("answer", answer) if answer else Action("invalid", error="the answer is empty"))
+            elif match.group(2) is not None:
+                found.append(_read_block(match.group(1).lower(), match.group(2).strip("\n")))
+        if found:
+            return choose_action(found, self._both_actions)
+        if is_open:
+            return Action("invalid", error="the block is not closed by a line of ``` of its own, or an answer is in it")
+        return Action("invalid", error="it holds neither a Python block nor an answer")
+
+    def observation(self, outcomes: Sequence[Outcome], budget: Budget) -> Observation:
+        """What the program printed, then its error, then our notes."""
+        blocks: list[Block] = []
+        for outcome in outcomes:
+            for search in outcome.searches:
+                blocks += search_blocks(search, lambda number, title: f"Document {number}: {title}\n")
+            if outcome.text.strip():
+                blocks.append(Block("Output:\n", outcome.text.strip("\n")))
+            elif not outcome.error:
+                blocks.append(Block(NOTHING_PRINTED, ""))
+            if outcome.error:
+                blocks.append(Block("Error:\n", outcome.error.strip("\n"), keep="end"))
+            blocks += [Block(note, "") for note in outcome.notes]
+        return budget.fit("", blocks, "")
+
+    def complaint(self, error: str) -> str:
+        """Says what is wrong and what is expected."""
+        return (
+            f"Your last turn was not valid: {error}. "
+            "Write one Python block in fences that name python, or the answer in its tags."
+        )
+
+    def search_action(self, *queries: str) -> Action:
+        """A program that prints the pages found for each query."""
+        return Action("code", "\n".join(f"print(search_pages({_literal(query)}))" for query in queries))
+
+    def answer_action(self, answer: str) -> Action:
+        """An answer."""
+        return Action("answer", answer.strip())
+
+    def act(self, action: Action, *, think: str = "") -> str:
+        """Write a program in fences, up to and with the stop string, or an answer in its tags."""
+        is_answer = action.kind == "answer"
+        text = f"<answer> {action.payload} </answer>" if is_answer else f"```python\n{action.payload}\n```\n"
+        return check_round_trip(action, with_thought(think, text), self.parse)
+
+
+def _read_block(language: str, program: str) -> Action:
+    if language not in ("", "python", "py", "python3"):
+        return Action("invalid", error=f"the block is marked {language}, only Python runs")
+    if not program.strip():
+        return Action("invalid", error="the block is empty; open it with the word python right after the fence")
+    return Action("code", program)
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

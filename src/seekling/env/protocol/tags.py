@@ -1,0 +1,149 @@
+"""The tags protocol: `<search> query </search>`, `<answer> answer </answer>`, as Search-R1 has them.
+
+The wire format is Search-R1's byte for byte, so its checkpoints and data work here: the tags, the passages
+(`Doc 1(Title: "Title") text`, the title in quotation marks as in the first line of its corpus rows), and the white
+space around `<information>`. The whole episode is one assistant turn. Different on purpose: turns stop at a closing
+tag, thoughts are not read, the budget never cuts `</information>` off, and neither the prompt nor what we tell the
+model holds a pair of answer tags that a scorer might take for an answer.
+
+A user's own tool is a tag of its own: `<name> text </name>` for a tool with one text parameter, otherwise a JSON object
+between the tags.
+
+Source: Search-R1 (arXiv:2503.09516), section 3; sentences are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from seekling.config import EnvConfig
+from seekling.env.budget import Block, Budget, Observation
+from seekling.env.protocol.base import (
+    THOUGHT,
+    Action,
+    check_round_trip,
+    choose_action,
+    drop_opened_thought,
+    fill_instructions,
+    search_blocks,
+    text_blocks,
+    with_thought,
+)
+from seekling.env.schema import properties_of, type_name
+from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
+from seekling.types import Json, Message, Question, Role
+
+INSTRUCTIONS = """\
+Answer the question by searching. In each turn, think inside <think> and </think>, then write one of these tags, \
+its text, and the closing tag:
+{tools}
+<answer> the answer in a few words, or unknown if the passages do not say
+"""
+
+_SEARCH_LINE = "<search> what to look for; passages come back in <information>"
+
+
+class TagsProtocol:
+    """Search-R1's grammar."""
+
+    name = "tags"
+    continues_turn = True
+    observation_role: Role = "user"  # not used: the observation goes on inside the assistant's turn
+    native_tools = False
+
+    def __init__(self, config: EnvConfig, tools: Mapping[str, Tool]) -> None:
+        self._user_tools = {name: tool for name, tool in tools.items() if name not in LIBRARY_TOOLS}
+        self._both_actions = config.both_actions
+        self.tool_names = ("search", *self._user_tools)
+        self.stop_strings = tuple(f"</{name}>" for name in (*self.tool_names, "answer"))
+        self._schemas = [tools[name].to_json() for name in self.tool_names]
+        lines = [_SEARCH_LINE, *map(_describe_tag, self._user_tools.values())]
+        self._instructions = fill_instructions(config, INSTRUCTIONS, lines)
+        names = "|".join((*self.tool_names, "answer"))
+        # The thought is the first alternative, so that tags inside a closed one are passed over with it.
+        self._action = re.compile(rf"{THOUGHT}|<({names})>(.*?)</\1>", re.DOTALL)
+
+    def prompt(self, question: Question) -> list[Message]:
+        """One user message; a question mark is added where there is none, as Search-R1 does."""
+        text = question.question.strip()
+        text = text if text.endswith("?") else text + "?"
+        return [Message("user", f"{self._instructions}Question: {text}\n")]
+
+    def tool_schemas(self) -> list[dict[str, Json]]:
+        """The offered tools as JSON schemas."""
+        return list(self._schemas)
+
+    def parse(self, text: str) -> Action:
+        """Read the first action outside thoughts; of a search and an answer, `both_actions` decides."""
+        found = [
+            self._read_tag(match.group(1), match.group(2).strip())
+            for match in self._action.finditer(drop_opened_thought(text))
+            if match.group(1)
+        ]
+        if not found:
+            return Action("invalid", error="it holds no tag that is both opened and closed")
+        return choose_action(found, self._both_actions)
+
+    def observation(self, outcomes: Sequence[Outcome], budget: Budget) -> Observation:
+        """Passages and texts between information tags."""
+        blocks: list[Block] = []
+        for outcome in outcomes:
+            for search in outcome.searches:
+                blocks += search_blocks(search, lambda number, title: f'Doc {number}(Title: "{title}") ')
+            blocks += text_blocks(outcome)
+        return budget.fit("\n\n<information>", blocks, "</information>\n\n")
+
+    def complaint(self, error: str) -> str:
+        """In the first person, since it stands inside the model's own turn."""
+        names = ", ".join((*self.tool_names, "answer"))
+        return f"\nMy last action was not valid: {error}. I must write one of the tags {names} and close it. Again:\n"
+
+    def search_action(self, *queries: str) -> Action:
+        """A search for the one query."""
+        (query,) = queries
+        return self._read_tag("search", query.strip())
+
+    def answer_action(self, answer: str) -> Action:
+        """An answer."""
+        return Action("answer", answer.strip())
+
+    def act(self, action: Action, *, think: str = "") -> str:
+        """Write a tag with spaces inside it, as Search-R1's prompt shows it."""
+        name = action.calls[0][0] if action.calls else action.kind
+        text = with_thought(think, f"<{name}> {action.payload} </{name}>")
+        return check_round_trip(action, text, self.parse)
+
+    def _read_tag(self, name: str, text: str) -> Action:
+        if name == "answer":
+            return Action("answer", text) if text else Action("invalid", error="the answer is empty")
+        if name == "search":
+            if not text:
+                return Action("invalid", error="the query is empty")
+            return Action("search", text, calls=(("search", {"query_list": [text]}),))
+        parameter = _text_parameter(self._user_tools[name])
+        if parameter:
+            return Action("call", text, calls=((name, {parameter: text}),))
+        try:
+            arguments = json.loads(text or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            return Action("invalid", error=f"the tag {name} takes a JSON object")
+        return Action("call", text, calls=((name, arguments),))
+
+
+def _text_parameter(tool: Tool) -> str:
+    """The name of the tool's parameter if it has just one, a text; else empty."""
+    properties = properties_of(tool.parameters)
+    (name, schema), *others = properties.items() if properties else [("", {})]
+    return name if not others and schema.get("type") == "string" else ""
+
+
+def _describe_tag(tool: Tool) -> str:
+    parameter = _text_parameter(tool)
+    if parameter:
+        return f"<{tool.name}> {parameter}: {tool.description}"
+    fields = ", ".join(f'"{name}": {type_name(schema)}' for name, schema in properties_of(tool.parameters).items())
+    return f"<{tool.name}> {{{fields}}}: {tool.description}"

@@ -1,0 +1,181 @@
+"""The tools protocol: JSON calls in the model's own chat format, the answer after "Answer:".
+
+    <tool_call>{"name": "search", "arguments": {"query_list": ["wind instruments"]}}</tool_call>
+
+`search` takes several queries in one call, as tinker-cookbook's search tool does; further tools are the user's. The
+answer is what follows "Answer:" in a message without a call. That mark must occur exactly once there.
+
+With `native_tools` the chat template describes the tools and frames what comes back (a message of role tool); this is
+for templates that speak the `<tool_call>` dialect (Hermes, Qwen 2.5 and 3). Without, we describe the tools in the
+system message, and what comes back is a user's message with `<tool_response>` around it.
+
+A turn stops at its first `</tool_call>`, so there is one call per turn when sampling; `parse` reads all calls of a text
+that holds several, for engines that do not stop there. A message with a call is not the last one, so an "Answer:"
+beside a call is part of the reasoning and does not count, unless `both_actions` is "answer". A turn with neither is
+invalid, and `invalid_action` decides whether the episode goes on (tinker ends it, without an answer).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from seekling.config import EnvConfig
+from seekling.env.budget import Block, Budget, Observation
+from seekling.env.protocol.base import (
+    Action,
+    check_round_trip,
+    describe_call,
+    fill_instructions,
+    search_blocks,
+    text_blocks,
+    visible_text,
+    with_thought,
+)
+from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
+from seekling.types import Json, Message, Question, Role
+
+INSTRUCTIONS = """\
+Answer the question by searching with tools. In each turn, think inside <think> and </think>, then write one call, \
+with the arguments as JSON; its result comes back:
+<tool_call>{"name": ..., "arguments": {...}}</tool_call>
+Tools:
+{tools}
+When you know the answer, make no call; write Answer: and the answer in a few words, \
+or unknown if the passages do not say."""
+
+NATIVE_INSTRUCTIONS = """\
+Answer the question by searching with tools. Think before each call. When you know the answer, make no call; \
+write Answer: and the answer in a few words, or unknown if the passages do not say."""
+
+ANSWER_MARK = "Answer:"
+
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+
+
+class ToolsProtocol:
+    """JSON calls as the action."""
+
+    name = "tools"
+    stop_strings: tuple[str, ...] = ("</tool_call>",)
+    continues_turn = False
+
+    def __init__(self, config: EnvConfig, tools: Mapping[str, Tool], *, native_tools: bool = False) -> None:
+        self.native_tools = native_tools
+        self.observation_role: Role = "tool" if native_tools else "user"
+        self.tool_names = ("search", *(name for name in tools if name not in LIBRARY_TOOLS))
+        self._both_actions = config.both_actions
+        self._schemas = [tools[name].to_json() for name in self.tool_names]
+        lines = [json.dumps(_compact(tools[name]), ensure_ascii=False) for name in self.tool_names]
+        self._instructions = fill_instructions(config, NATIVE_INSTRUCTIONS if native_tools else INSTRUCTIONS, lines)
+
+    def prompt(self, question: Question) -> list[Message]:
+        """Instructions as the system message, the question as the user's."""
+        return [Message("system", self._instructions), Message("user", question.question.strip())]
+
+    def tool_schemas(self) -> list[dict[str, Json]]:
+        """The offered tools, for the chat template."""
+        return list(self._schemas)
+
+    def parse(self, text: str) -> Action:
+        """Read the calls outside thoughts, or else the answer."""
+        text = visible_text(text)
+        written = _CALL.findall(text)
+        rest = _CALL.sub("", text)
+        if "<tool_call>" in rest:
+            return Action("invalid", error="a tool call is not closed")
+        if not written:
+            return _read_answer(text)
+        if ANSWER_MARK in rest and self._both_actions != "first":
+            if self._both_actions == "answer":
+                return _read_answer(rest)
+            return Action("invalid", error="one turn may hold an answer or a call, not both")
+        read = [_read_call(each) for each in written]
+        calls = tuple(each for each in read if not isinstance(each, str))
+        error = "; ".join(each for each in read if isinstance(each, str))
+        return _call_action(calls, error) if calls else Action("invalid", error=error)
+
+    def observation(self, outcomes: Sequence[Outcome], budget: Budget) -> Observation:
+        """Passages per query as tinker writes them, errors as a JSON object."""
+        blocks: list[Block] = []
+        for outcome in outcomes:
+            for search in outcome.searches:
+                blocks.append(Block(f"Query: {search.query}", ""))
+                blocks += search_blocks(search, lambda number, title: f'Document {number}:\n"{title}"\n')
+            if outcome.error:
+                blocks.append(Block('{"error": "', json.dumps(outcome.error, ensure_ascii=False)[1:-1], '"}\n'))
+            else:
+                blocks += text_blocks(outcome)
+        if self.native_tools:
+            return budget.fit("", blocks, "")
+        return budget.fit("<tool_response>\n", blocks, "\n</tool_response>")
+
+    def complaint(self, error: str) -> str:
+        """Says what is wrong and what is expected."""
+        return (
+            f"Your last turn was not valid: {error}. "
+            "Make one call of a tool, as JSON in its tags, or write the answer after its mark, once."
+        )
+
+    def search_action(self, *queries: str) -> Action:
+        """One call with all queries."""
+        return _call_action((("search", {"query_list": [query.strip() for query in queries]}),))
+
+    def answer_action(self, answer: str) -> Action:
+        """An answer."""
+        return Action("answer", answer.strip())
+
+    def act(self, action: Action, *, think: str = "") -> str:
+        """Write calls, each in tags of its own, or the answer after its mark."""
+        if action.kind == "answer":
+            text = f"{ANSWER_MARK} {action.payload}"
+        else:
+            text = "\n".join(f"<tool_call>{describe_call(*call)}</tool_call>" for call in action.calls)
+        return check_round_trip(action, with_thought(think, text), self.parse)
+
+
+def call_action(name: str, arguments: Mapping[str, Json]) -> Action:
+    """The action that calls one tool."""
+    return _call_action(((name, arguments),))
+
+
+def _call_action(calls: tuple[tuple[str, Mapping[str, Json]], ...], error: str = "") -> Action:
+    queries: list[str] = []
+    for name, arguments in calls:
+        query_list = arguments.get("query_list")
+        if name != "search" or not isinstance(query_list, list):
+            payload = "\n".join(describe_call(*call) for call in calls)
+            is_search = all(each == "search" for each, _ in calls)
+            return Action("search" if is_search else "call", payload, calls, error)
+        queries += [str(query) for query in query_list]
+    return Action("search", "\n".join(queries), calls, error)
+
+
+def _read_call(text: str) -> tuple[str, Mapping[str, Json]] | str:
+    """The call, or what is wrong with it."""
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"the call is not JSON ({error})"
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return 'the call is not a JSON object with "name" and "arguments"'
+    arguments = call.get("arguments")
+    if not isinstance(arguments, dict):
+        return 'the call has no JSON object under "arguments"'
+    return call["name"], arguments
+
+
+def _read_answer(text: str) -> Action:
+    count = text.count(ANSWER_MARK)
+    if count == 0:
+        return Action("invalid", error="it holds neither a call nor the answer mark")
+    if count > 1:
+        return Action("invalid", error="the answer mark must occur exactly once")
+    answer = text.partition(ANSWER_MARK)[2].strip()
+    return Action("answer", answer) if answer else Action("invalid", error="the answer is empty")
+
+
+def _compact(tool: Tool) -> dict[str, Json]:
+    """A tool's JSON schema without the frame that templates want, to save tokens."""
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters.get("properties", {})}

@@ -1,0 +1,228 @@
+"""Python types as JSON schema, and a model's arguments checked against it.
+
+Only what a small model can be taught to fill in: texts, numbers, yes or no, one of a few values, and lists of those.
+The texts of the errors raised here are read by a model (wrong arguments) or by the author of a tool (wrong type).
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+
+from seekling.errors import ConfigError, ToolError
+from seekling.types import Json
+
+JsonSchema = Mapping[str, Json]
+
+_SCALARS: Mapping[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_PYTHON_NAMES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_SUPPORTED = "str, int, float, bool, Literal[...], list[...] of these, or one of them | None"
+
+
+def schema_of_function(function: Callable[..., object], descriptions: Mapping[str, str]) -> dict[str, Json]:
+    """Describe the parameters of a function.
+
+    Args:
+        function: every parameter has a type hint.
+        descriptions: what each parameter means, by name; may lack some.
+
+    Returns:
+        A JSON schema of type object, its properties in the order of the parameters.
+
+    Raises:
+        ConfigError: a type hint is missing or not supported, or a parameter cannot be given by name.
+    """
+    name = function.__name__
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError as error:
+        raise ConfigError(f"tool {name!r}: {error} in a type hint; define or import the type") from None
+    properties: dict[str, Json] = {}
+    required: list[Json] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ConfigError(f"tool {name!r}: parameter {parameter} cannot be given by name; give it a plain name")
+        if parameter.name not in hints:
+            raise ConfigError(f"tool {name!r}: parameter {parameter.name!r} has no type hint; expected {_SUPPORTED}")
+        schema = _schema_of_type(hints[parameter.name], where=f"tool {name!r}, parameter {parameter.name!r}")
+        if parameter.name in descriptions:
+            schema["description"] = descriptions[parameter.name]
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+        elif parameter.default is not None:
+            schema["default"] = parameter.default
+        properties[parameter.name] = schema
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def properties_of(parameters: JsonSchema) -> dict[str, dict[str, Json]]:
+    """The schema of each parameter by name, in order."""
+    properties = parameters.get("properties", {})
+    assert isinstance(properties, dict), "a tool's parameters are a JSON schema of type object"
+    return {name: schema for name, schema in properties.items() if isinstance(schema, dict)}
+
+
+def required_of(parameters: JsonSchema) -> list[str]:
+    """The names of the parameters that must be given."""
+    required = parameters.get("required", [])
+    assert isinstance(required, list), "required is a list of names"
+    return [name for name in required if isinstance(name, str)]
+
+
+def check_arguments(name: str, parameters: JsonSchema, arguments: object) -> dict[str, Json]:
+    """Check a call's arguments, and convert what is only written differently ("3" for 3, a text for a list of one).
+
+    Args:
+        name: of the tool, for the message.
+        parameters: its JSON schema.
+        arguments: what the model wrote.
+
+    Returns:
+        The arguments as the schema has them; parameters that were left out stay out.
+
+    Raises:
+        ToolError: one sentence per problem: missing, unknown, or of the wrong type.
+    """
+    properties = properties_of(parameters)
+    if not isinstance(arguments, dict):
+        got = _show(arguments)
+        raise ToolError(f"the arguments of {name} must be a JSON object with {_names(properties)}, got {got}")
+    problems = [f"{each} is missing" for each in required_of(parameters) if each not in arguments]
+    checked: dict[str, Json] = {}
+    for key, value in arguments.items():
+        if key not in properties:
+            near = difflib.get_close_matches(str(key), properties, n=1, cutoff=0.6)
+            hint = f"; did you mean {near[0]}?" if near else f"; it takes {_names(properties)}"
+            problems.append(f"{name} has no parameter {key}{hint}")
+            continue
+        try:
+            checked[key] = _convert(value, properties[key])
+        except ValueError:
+            problems.append(f"{key} must be {type_name(properties[key])}, got {_show(value)}")
+    if problems:
+        raise ToolError(f"wrong arguments for {name}: " + ". ".join(problems))
+    return checked
+
+
+def bind_arguments(
+    name: str, parameters: JsonSchema, positional: Sequence[object], named: Mapping[str, object]
+) -> dict[str, object]:
+    """Give positional arguments their names, as Python does.
+
+    Raises:
+        ToolError: too many arguments, or one is given twice.
+    """
+    names = list(properties_of(parameters))
+    if len(positional) > len(names):
+        raise ToolError(f"{name} takes {_names(names)}, got {len(positional)} arguments")
+    bound: dict[str, object] = dict(zip(names, positional, strict=False))
+    twice = sorted(bound.keys() & named.keys())
+    if twice:
+        raise ToolError(f"{name} got {', '.join(twice)} twice")
+    return {**bound, **named}
+
+
+def type_name(schema: JsonSchema) -> str:
+    """How a parameter's type is told to a model: in Python's words."""
+    choices = schema.get("enum")
+    if isinstance(choices, list):
+        return "one of " + ", ".join(json.dumps(each, ensure_ascii=False) for each in choices)
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return " or ".join(_PYTHON_NAMES.get(str(each), str(each)) for each in kind)
+    if kind == "array":
+        items = schema.get("items")
+        return f"list[{type_name(items)}]" if isinstance(items, dict) else "list"
+    return _PYTHON_NAMES.get(str(kind), str(kind))
+
+
+def signature(name: str, parameters: JsonSchema) -> str:
+    """A call as Python shows it, such as `look_up(word, limit: int = 3)`; texts are left unmarked to save tokens."""
+    required = required_of(parameters)
+    parts = []
+    for key, schema in properties_of(parameters).items():
+        part = key if schema.get("type") == "string" and "enum" not in schema else f"{key}: {type_name(schema)}"
+        parts.append(part if key in required else f"{part} = {schema.get('default')!r}")
+    return f"{name}({', '.join(parts)})"
+
+
+def _schema_of_type(annotation: object, *, where: str) -> dict[str, Json]:
+    if annotation in _SCALARS:
+        return {"type": _SCALARS[annotation]}
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is list and len(arguments) == 1:
+        return {"type": "array", "items": _schema_of_type(arguments[0], where=where)}
+    if origin is typing.Literal and len({type(each) for each in arguments}) == 1 and type(arguments[0]) in _SCALARS:
+        return {"type": _SCALARS[type(arguments[0])], "enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType) and types.NoneType in arguments and len(arguments) == 2:
+        inner = next(each for each in arguments if each is not types.NoneType)
+        schema = _schema_of_type(inner, where=where)
+        schema["type"] = [schema["type"], "null"]
+        if isinstance(schema.get("enum"), list):
+            schema["enum"] = [*typing.cast("list[Json]", schema["enum"]), None]
+        return schema
+    raise ConfigError(f"{where}: type {annotation!r} is not supported; expected {_SUPPORTED}")
+
+
+def _convert(value: object, schema: JsonSchema) -> Json:
+    """The value as the schema has it.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        if value is None:
+            return None
+        kind = kind[0]
+    converted = _convert_list(value, schema) if kind == "array" else _convert_scalar(value, str(kind))
+    choices = schema.get("enum")
+    if isinstance(choices, list) and converted not in choices:
+        raise ValueError
+    return converted
+
+
+def _convert_list(value: object, schema: JsonSchema) -> list[Json]:
+    items = schema.get("items")
+    assert isinstance(items, dict), "an array's schema says what its items are"
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    return [_convert(each, items) for each in values]
+
+
+def _convert_scalar(value: object, kind: str) -> Json:
+    if kind == "boolean":
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if isinstance(value, bool):
+            return value
+    elif kind == "string":
+        if isinstance(value, str):
+            return value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+    elif isinstance(value, bool):
+        raise ValueError
+    elif kind == "integer":
+        if isinstance(value, int | str):
+            return int(value)
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+    elif kind == "number" and isinstance(value, int | float | str):
+        return float(value)
+    raise ValueError
+
+
+def _names(names: Mapping[str, object] | Sequence[str]) -> str:
+    return ", ".join(names) or "no arguments"
+
+
+def _show(value: object) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

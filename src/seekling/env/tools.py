@@ -1,0 +1,319 @@
+"""Tools: what an agent may call, whoever wrote it, and the one place where their code runs.
+
+A tool is a typed, documented Python function; its description, the JSON schema of its parameters and the errors it
+raises are made for a model to read. How a call is written is the protocol's business, not this module's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+from seekling.env.schema import JsonSchema, check_arguments, schema_of_function
+from seekling.errors import ConfigError, InfrastructureError, ToolError
+from seekling.types import Hit, Json, ToolCall
+
+LIBRARY_TOOLS = ("search", "search_pages", "view_sections", "read_section")
+"""Names of the tools that `library_tools` makes; every protocol offers those of them that its source offers."""
+
+RESERVED_NAMES = (*LIBRARY_TOOLS, "think", "answer", "information", "tool_call", "tool_response", "print", "python")
+"""Names that mean something else in one protocol or another."""
+
+
+class SearchableLibrary(typing.Protocol):
+    """What the library's tools need of it; `seekling.retrieval.library.Library` is one."""
+
+    def search(self, query: str, top_k: int) -> list[Hit]:
+        """The best passages."""
+        ...
+
+    def search_pages(self, query: str, top_k: int = 10) -> list[dict[str, str]]:
+        """The best pages: {"page_id", "title"}."""
+        ...
+
+    def view_sections(self, page_id: str) -> list[dict[str, str]]:
+        """A page's sections: {"section_id", "section_name"}."""
+        ...
+
+    def read_section(self, section_id: str) -> str:
+        """A section's text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The passages found for one query, best first; how they are shown is the protocol's business."""
+
+    query: str
+    hits: tuple[Hit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Something an agent may call."""
+
+    name: str
+    description: str
+    """One line, for a model to read."""
+    parameters: JsonSchema
+    """A JSON schema of type object; its properties are in the order of the function's parameters."""
+    function: Callable[..., object]
+    """Called with named arguments. Returns text, JSON, or a list of `SearchResult`."""
+    documents_of: Callable[[Mapping[str, Json], object], tuple[str, ...]] | None = None
+    """Given arguments and return value, the ids of the documents whose text or title came back, best first."""
+
+    def to_json(self) -> dict[str, Json]:
+        """The tool as chat templates expect it."""
+        function: dict[str, Json] = {"name": self.name, "description": self.description}
+        return {"type": "function", "function": {**function, "parameters": dict(self.parameters)}}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one thing the model asked for: a tool call or a program."""
+
+    name: str
+    arguments: Mapping[str, Json]
+    text: str = ""
+    """What the tool returned, or the program printed, as text."""
+    error: str = ""
+    """How it failed, as the model will read it."""
+    value: object = None
+    """What the tool returned."""
+    searches: tuple[SearchResult, ...] = ()
+    """Set instead of `text` when passages came back."""
+    document_ids: tuple[str, ...] = ()
+    exception: Exception | None = None
+    """The error itself, so that a program that called the tool can catch it by its type."""
+    notes: tuple[str, ...] = ()
+    """Sentences of ours about it."""
+    is_truncated: bool = False
+    """The text was cut before it came here."""
+
+    def records(self) -> tuple[ToolCall, ...]:
+        """The call as episodes keep it: one entry per query, so that searches count the same in every protocol."""
+        if not self.searches:
+            return (ToolCall(self.name, self.arguments, self.text, self.error, self.document_ids),)
+        return tuple(
+            ToolCall(
+                self.name,
+                {"query": search.query},
+                result="\n".join(f"{hit.passage.title}: {hit.passage.text}" for hit in search.hits),
+                document_ids=_distinct([hit.passage.document_id for hit in search.hits]),
+            )
+            for search in self.searches
+        )
+
+
+def run_tool(tool: Tool, arguments: object) -> Outcome:
+    """Check the arguments, call the tool, and turn whatever it raises into text for the model.
+
+    This is the environment's one boundary to code that it does not know, so it catches `Exception`: any bug of a tool
+    is something the model is told, not the end of a training run.
+
+    Args:
+        tool: what to call.
+        arguments: named arguments as the model wrote them.
+
+    Raises:
+        InfrastructureError: what the tool relies on is broken; not the model's doing, so it is not told.
+    """
+    written = {str(key): value for key, value in arguments.items()} if isinstance(arguments, dict) else {}
+    try:
+        checked = check_arguments(tool.name, tool.parameters, arguments)
+        value = tool.function(**checked)
+        documents = tool.documents_of(checked, value) if tool.documents_of is not None else ()
+        searches = _searches_of(value)
+        text = "" if searches else result_text(value)
+    except InfrastructureError:
+        raise
+    except Exception as error:
+        return Outcome(tool.name, written, error=f"{type(error).__name__}: {_message_of(error)}", exception=error)
+    return Outcome(tool.name, checked, text, value=value, searches=searches, document_ids=documents)
+
+
+def result_text(value: object) -> str:
+    """What a tool returned, as text: texts as they are, all else as JSON where it can be."""
+    if value is None:
+        return "(nothing was returned)"
+    if not isinstance(value, str):
+        try:
+            value = json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError):
+            value = str(value)
+    # Lone surrogates cannot be encoded, and would fail far from here: in a tokenizer or a file.
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def tool_from_function(function: Callable[..., object]) -> Tool:
+    """Make a tool of a typed, documented function.
+
+    The first line of the docstring tells the model what the tool does; an `Args:` section (Google's form) tells what
+    each parameter means.
+
+    Args:
+        function: parameters are str, int, float, bool, Literal[...], list[...] of these, or one of them | None.
+
+    Returns:
+        The tool, under the function's own name.
+
+    Raises:
+        ConfigError: the docstring or a type hint is missing, or a type is not supported.
+
+    Example:
+        >>> def population(city: str, year: int = 2020) -> int:
+        ...     '''Number of people in a city.'''
+        ...     return len(city) * year
+        >>> tool = tool_from_function(population)
+        >>> tool.description, run_tool(tool, {"city": "Oslo"}).text
+        ('Number of people in a city.', '8080')
+    """
+    name = function.__name__
+    docstring = inspect.getdoc(function)
+    if not name.isidentifier():
+        raise ConfigError(f"a tool needs a function with a name of its own, got {name!r}; write it as a def")
+    if not docstring or not docstring.strip():
+        raise ConfigError(f"tool {name!r} has no docstring; its first line is what tells the model what the tool does")
+    return Tool(name, docstring.strip().splitlines()[0], schema_of_function(function, _read_args(docstring)), function)
+
+
+def load_tool(spec: str) -> Tool:
+    """Import a tool named in a recipe.
+
+    Args:
+        spec: `module:function` or `path.py:function`.
+
+    Raises:
+        ConfigError: there is no such module, file or function, its name is taken, or it does not make a tool.
+    """
+    where, colon, name = spec.rpartition(":")
+    if not colon or not where or not name:
+        raise ConfigError(f"tool {spec!r} is not of the form module:function or path.py:function")
+    module = _load_file(Path(where), spec) if where.endswith(".py") else _load_module(where, spec)
+    function = vars(module).get(name)
+    if not inspect.isroutine(function):
+        known = sorted(key for key, value in vars(module).items() if inspect.isfunction(value) and key[0] != "_")
+        raise ConfigError(f"tool {spec!r}: {where} has no function {name!r}; it has {', '.join(known) or 'none'}")
+    tool = tool_from_function(function)
+    if tool.name in RESERVED_NAMES:
+        raise ConfigError(f"tool {spec!r}: the name {tool.name!r} is taken by seekling; rename the function")
+    return tool
+
+
+def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
+    """The tools that read the library, by name.
+
+    Args:
+        library: pages and their passages.
+        top_k: passages per query of `search`.
+    """
+
+    def search(query_list: list[str]) -> list[SearchResult]:
+        """Find passages for each query."""
+        if not query_list:
+            raise ToolError("query_list is empty; give at least one query")
+        return [SearchResult(query, tuple(library.search(query, top_k))) for query in query_list]
+
+    def search_pages(query: str) -> list[dict[str, str]]:
+        """List of {"page_id", "title"}, best first."""
+        return library.search_pages(query)
+
+    def view_sections(page_id: str) -> list[dict[str, str]]:
+        """List of {"section_id", "section_name"}."""
+        return library.view_sections(page_id)
+
+    def read_section(section_id: str) -> str:
+        """Text of the section."""
+        return library.read_section(section_id)
+
+    def pages_listed(arguments: Mapping[str, Json], value: object) -> tuple[str, ...]:
+        return tuple(page["page_id"] for page in value) if isinstance(value, list) else ()
+
+    def page_read(arguments: Mapping[str, Json], value: object) -> tuple[str, ...]:
+        return (_page_of(library, str(arguments["section_id"])),)
+
+    return {
+        "search": tool_from_function(search),
+        "search_pages": replace(tool_from_function(search_pages), documents_of=pages_listed),
+        "view_sections": replace(tool_from_function(view_sections), documents_of=lambda a, _: (str(a["page_id"]),)),
+        "read_section": replace(tool_from_function(read_section), documents_of=page_read),
+    }
+
+
+def _page_of(library: SearchableLibrary, section_id: str) -> str:
+    """The page that a section belongs to. Both ids may hold colons; then the library is asked."""
+    page_id = section_id.rpartition(":")[0]
+    while ":" in page_id:
+        try:
+            library.view_sections(page_id)
+        except ToolError:
+            page_id = page_id.rpartition(":")[0]
+        else:
+            break
+    return page_id
+
+
+def _searches_of(value: object) -> tuple[SearchResult, ...]:
+    if isinstance(value, list) and value and all(isinstance(each, SearchResult) for each in value):
+        return tuple(value)
+    return ()
+
+
+def _message_of(error: Exception) -> str:
+    return str(error).encode("utf-8", "replace").decode("utf-8") or "(no message)"
+
+
+def _distinct(ids: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(ids))
+
+
+def _read_args(docstring: str) -> dict[str, str]:
+    """The parameters' meanings from the `Args:` section of a docstring; continued lines are joined."""
+    _, _, section = docstring.partition("\nArgs:\n")
+    meanings: dict[str, str] = {}
+    name = ""
+    indent = 0
+    for line in section.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if not line.strip() or depth == 0:
+            break
+        indent = indent or depth
+        if depth == indent:
+            head, _, text = line.strip().partition(":")
+            name = head.split(" ")[0]
+            meanings[name] = text.strip()
+        else:
+            meanings[name] = f"{meanings[name]} {line.strip()}".strip()
+    return meanings
+
+
+def _load_module(name: str, spec: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"tool {spec!r}: cannot import {name!r}: {error}") from None
+
+
+def _load_file(path: Path, spec: str) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"tool {spec!r}: no file at {path}")
+    name = f"seekling_tool_{path.stem}"
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None, f"{path} ends in .py"
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module  # dataclasses and type hints of the file look it up there
+    try:
+        module_spec.loader.exec_module(module)
+    except (ImportError, SyntaxError) as error:
+        del sys.modules[name]
+        raise ConfigError(f"tool {spec!r}: cannot load {path}: {error}") from None
+    return module
