@@ -6,7 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+# The same examples every time, so that a test that turns red was turned by a change; `make fuzz` draws new ones. No
+# deadline: seconds per example depend on what else the machine does.
+settings.register_profile("seekling", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=2000)
+settings.load_profile("seekling")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # forked test workers would warn, and warnings are errors
 
 # ChatML without tools and without a built-in system text, so that rendered prompts are exactly what a test wrote.

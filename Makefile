@@ -1,0 +1,44 @@
+# make demo    train a search agent on this machine (about 20 minutes on 2 cores, no GPU, no model hub)
+# make test    all tests                       make check   lint, types and tests: what a change must pass
+# make setup   only .venv                      make clean   remove everything that was made, runs/ excepted
+# Every target sets up what it needs; the second time that costs nothing.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.ready
+# One torch thread per test process: two processes with two threads each on two cores only get in each other's way.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8
+
+.PHONY: setup demo test check lint types fuzz bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@PYTHON="$(PYTHON)" bash scripts/setup.sh
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/seekling train recipes/demo.toml
+
+test: $(STAMP)
+	$(PYTEST)
+
+check: lint types test
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+# Property tests with many more random examples than `make test` takes.
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 -m "not real and not gpu" --hypothesis-profile=fuzz
+
+bench: $(STAMP)
+	@for program in benchmarks/bench_*.py; do [ -e "$$program" ] || continue; echo "== $$program"; $(BIN)/python "$$program" || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
