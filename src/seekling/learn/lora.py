@@ -1,0 +1,55 @@
+"""Low-rank adapters by PEFT, merged without touching the base weights.
+
+Source: LoRA (arXiv:2106.09685).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
+from torch import Tensor
+from transformers import PreTrainedModel
+
+
+def add_lora(model: PreTrainedModel, *, rank: int, alpha: float) -> PeftModel:
+    """Put adapters on every linear layer but the head, in place, and freeze everything else."""
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.0)
+    adapted = get_peft_model(model, config)
+    assert isinstance(adapted, PeftModel)
+    return adapted
+
+
+@contextlib.contextmanager
+def without_lora(adapted: PeftModel | None) -> Iterator[None]:
+    """Inside, the model computes with its base weights; does nothing for None."""
+    with adapted.disable_adapter() if adapted is not None else contextlib.nullcontext():
+        yield
+
+
+@torch.no_grad()
+def merged_weights(model: PreTrainedModel, adapted: PeftModel | None) -> Mapping[str, Tensor]:
+    """Parameters by their plain transformers names, with base + delta where there is an adapter.
+
+    The sum is formed afresh from the untouched base each time, so repeated exports do not drift.
+    """
+    if adapted is None:
+        return dict(model.named_parameters())
+    deltas = {
+        name: module.get_delta_weight("default")
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLayer)
+    }
+    weights: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            continue
+        owner = name.removesuffix(".base_layer.weight")
+        if owner != name:
+            weights[f"{owner}.weight"] = (parameter.float() + deltas[owner].float()).to(parameter.dtype)
+        else:
+            weights[name.replace(".base_layer.", ".")] = parameter
+    return weights

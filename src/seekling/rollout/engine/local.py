@@ -1,0 +1,349 @@
+"""The in-process sampler: continuous batching over cache slots, with every shared prefix computed once.
+
+Each step runs one forward pass over the newest token of every decoding episode plus whatever prompts and observations
+have arrived. A request starts from the longest prefix that any slot already holds, so a group's prompt is prefilled
+once, a turn continues from its own cache, and siblings that retrieved the same passages share those too. It does not
+page memory or speculate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from seekling.errors import ConfigError, InfrastructureError
+from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, Segment, SlotCache
+from seekling.rollout.engine.sampling import draw, uniforms
+from seekling.rollout.sampler import Finish, Sample, SampleRequest
+
+MIN_SHARED_TOKENS = 16
+"""Waiting a step for a sibling's prefill pays only when it saves at least this much."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    token_ids: np.ndarray
+    """(L,) ids whose keys and values are, or were last, in the slot."""
+    length: int = 0
+    """How many of them are valid under the current weights."""
+    session: int | None = None
+
+
+@dataclass(slots=True)
+class _Row:
+    request: SampleRequest
+    future: asyncio.Future[Sample]
+    slot: int
+    budget_tokens: int
+    new_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def is_prefilled(self) -> bool:
+        return bool(self.new_ids)
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """What the engine did since it was made; tokens and seconds."""
+
+    decoded_tokens: int = 0
+    prefilled_tokens: int = 0
+    reused_tokens: int = 0
+    """Prompt tokens that were copied from, or already lay in, a slot."""
+    steps: int = 0
+    busy_s: float = 0.0
+
+
+class LocalSampler:
+    """A `Sampler` over a transformers model in this process.
+
+    Args:
+        model: a decoder-only model in eval mode; its attention is replaced.
+        tokenizer: decodes new tokens to look for stop strings.
+        in_flight: episodes with a live cache at once, at most.
+        episode_tokens: longest prompt plus answer; length of a slot.
+        cache_bytes: memory for all slots; may lower `in_flight`.
+        prefill_tokens: new prompt tokens per forward pass.
+
+    Raises:
+        ConfigError: not even one slot fits into `cache_bytes`.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        in_flight: int = 64,
+        episode_tokens: int = 2048,
+        cache_bytes: int = 2 * 1024**3,
+        prefill_tokens: int = 2048,
+    ) -> None:
+        model.eval()
+        model.set_attn_implementation(SLOT_ATTENTION)
+        self._model, self._tokenizer = model, tokenizer
+        self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
+        config, weight = model.config, self._head.weight
+        num_heads = config.num_attention_heads
+        num_kv_heads = config.num_key_value_heads or num_heads
+        layer = next(module for module in model.modules() if module.__class__.__name__.endswith("Attention"))
+        head_dim = int(layer.head_dim)
+        slot_bytes = 2 * config.num_hidden_layers * num_kv_heads * episode_tokens * head_dim * weight.element_size()
+        num_slots = min(in_flight, cache_bytes // slot_bytes)
+        if num_slots < 1:
+            raise ConfigError(
+                f"rollout.cache_bytes = {cache_bytes} holds no episode of {episode_tokens} tokens, which takes "
+                f"{slot_bytes} bytes; raise rollout.cache_bytes or lower rollout.episode_tokens"
+            )
+        self._cache = SlotCache(
+            num_layers=config.num_hidden_layers,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            num_slots=num_slots,
+            slot_tokens=episode_tokens,
+            dtype=weight.dtype,
+            device=weight.device,
+        )
+        self._slots = [_Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
+        self._slot_of: dict[int, int] = {}
+        self._waiting: list[tuple[SampleRequest, asyncio.Future[Sample]]] = []
+        self._rows: list[_Row] = []
+        self._driver: asyncio.Task[None] | None = None
+        self._episode_tokens, self._prefill_tokens = episode_tokens, prefill_tokens
+        self._eos_ids = _end_of_turn_ids(model, tokenizer)
+        self._version = 0
+        self.stats = EngineStats()
+
+    @property
+    def num_slots(self) -> int:
+        """Episodes that can hold a cache at once."""
+        return len(self._slots)
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights in use."""
+        return self._version
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Continue a prompt; see `Sampler.sample`."""
+        if len(request.prompt_ids) >= self._episode_tokens or request.max_new_tokens < 1:
+            return Sample((), (), "length", self._version)
+        future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, future))
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.get_running_loop().create_task(self._drive())
+        return await future
+
+    def close_session(self, session: int) -> None:
+        """Free the session's slot. Its content stays readable as a shared prefix until the slot is taken again."""
+        index = self._slot_of.pop(session, None)
+        if index is not None:
+            self._slots[index].session = None
+
+    def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Copy weights in and forget every cache, so nothing computed with older weights can be read again.
+
+        Raises:
+            InfrastructureError: samples are still running, or the weights are not this model's.
+        """
+        if self._rows or self._waiting:
+            raise InfrastructureError("load_weights while samples are running; wait for the rollout to end first")
+        own = dict(self._model.named_parameters())
+        unknown, missing = set(weights) - set(self._model.state_dict()), set(own) - set(weights)
+        if unknown or missing:
+            raise InfrastructureError(
+                f"weights of another model: {sorted(missing)[:3]} missing, {sorted(unknown)[:3]} unknown; "
+                "sampler and learner must load the same model"
+            )
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(weights[name])
+        for slot in self._slots:
+            slot.length = 0
+        self._version = version
+
+    async def _drive(self) -> None:
+        try:
+            while self._waiting or self._rows:
+                # Let every episode that just got its sample answer with its next request before the batch is formed.
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                if not self._step():
+                    await asyncio.sleep(0.001)  # every slot's episode is out searching
+        except (RuntimeError, MemoryError) as error:  # torch's failures; the episodes end, the run goes on
+            self._fail(InfrastructureError(f"the sampler failed: {error}"))
+
+    def _fail(self, error: InfrastructureError) -> None:
+        for future in [row.future for row in self._rows] + [future for _, future in self._waiting]:
+            if not future.done():
+                future.set_exception(error)
+        self._rows, self._waiting = [], []
+        for slot in self._slots:
+            slot.length = 0
+
+    @torch.inference_mode()
+    def _step(self) -> bool:
+        """Run one forward pass; False when there was nothing to run."""
+        started = time.perf_counter()
+        self._rows = [row for row in self._rows if not row.future.cancelled()]
+        self._admit()
+        decoding = sorted((row for row in self._rows if row.is_prefilled), key=lambda row: row.slot)
+        filling, segments = self._prefill_segments(len(decoding))
+        if not decoding and not segments:
+            return False
+        token_ids, positions = self._pack(decoding, segments)
+        plan = self._plan(decoding, segments)
+        hidden_1ND = self._decoder(
+            input_ids=token_ids[None], position_ids=positions[None], use_cache=False, plan=plan
+        ).last_hidden_state
+        for row in decoding:
+            slot = self._slots[row.slot]
+            slot.token_ids[slot.length] = row.new_ids[-1]
+            slot.length += 1
+        finished = []
+        for row, segment in zip(filling, segments, strict=True):
+            slot = self._slots[segment.slot]
+            slot.length = segment.past + segment.length
+            if slot.length == len(row.request.prompt_ids):
+                finished.append((row, segment.start + segment.length - 1))
+        outputs = [(row, index) for index, row in enumerate(decoding)] + finished
+        if outputs:
+            self._extend([row for row, _ in outputs], self._head(hidden_1ND[0, [index for _, index in outputs]]))
+        self.stats.decoded_tokens += len(decoding)
+        self.stats.prefilled_tokens += sum(segment.length for segment in segments)
+        self.stats.steps += 1
+        self.stats.busy_s += time.perf_counter() - started
+        return True
+
+    def _admit(self) -> None:
+        """Give waiting requests a slot, oldest first, and fill it with the longest prefix that is at hand."""
+        still_waiting, prefilling = [], [row for row in self._rows if not row.is_prefilled]
+        for request, future in self._waiting:
+            if future.cancelled():
+                continue
+            prompt = np.asarray(request.prompt_ids, np.int64)
+            source, shared = self._longest_prefix(prompt)
+            coming = max((_common(prompt, np.asarray(row.request.prompt_ids)) for row in prefilling), default=0)
+            index = self._take_slot(request.session, avoid=source)
+            if index is None or coming > shared + MIN_SHARED_TOKENS:
+                still_waiting.append((request, future))
+                continue
+            slot = self._slots[index]
+            own = min(_common(prompt, slot.token_ids[: slot.length]), len(prompt) - 1)
+            if shared > own:
+                self._cache.copy_prefix(source, index, own, shared)
+            slot.length = max(own, shared)
+            slot.token_ids[: len(prompt)] = prompt
+            self.stats.reused_tokens += slot.length
+            budget = min(request.max_new_tokens, self._episode_tokens - len(prompt))
+            row = _Row(request, future, index, budget)
+            self._rows.append(row)
+            prefilling.append(row)
+        self._waiting = still_waiting
+
+    def _longest_prefix(self, prompt: np.ndarray) -> tuple[int, int]:
+        """Slot with the longest cached prefix of the prompt, and its length; the last token is always recomputed."""
+        lengths = [_common(prompt, slot.token_ids[: slot.length]) for slot in self._slots]
+        best = int(np.argmax(lengths))
+        return best, min(lengths[best], len(prompt) - 1)
+
+    def _take_slot(self, session: int, *, avoid: int) -> int | None:
+        if session in self._slot_of:
+            return self._slot_of[session]
+        free = [index for index, slot in enumerate(self._slots) if slot.session is None]
+        if not free:
+            return None
+        # Prefer not to overwrite the slot that is about to be copied from: it may serve the next sibling too.
+        index = next((index for index in free if index != avoid), free[0])
+        self._slots[index].session = session
+        self._slot_of[session] = index
+        return index
+
+    def _prefill_segments(self, start: int) -> tuple[list[_Row], list[Segment]]:
+        rows, segments, left = [], [], self._prefill_tokens
+        for row in self._rows:
+            if row.is_prefilled or left <= 0:
+                continue
+            past = self._slots[row.slot].length
+            length = min(len(row.request.prompt_ids) - past, left)
+            segments.append(Segment(row.slot, start, past, length))
+            rows.append(row)
+            start, left = start + length, left - length
+        return rows, segments
+
+    def _pack(self, decoding: list[_Row], segments: list[Segment]) -> tuple[Tensor, Tensor]:
+        ids = [np.asarray([row.new_ids[-1] for row in decoding], np.int64)]
+        positions = [np.asarray([self._slots[row.slot].length for row in decoding], np.int64)]
+        for segment in segments:
+            span = slice(segment.past, segment.past + segment.length)
+            ids.append(self._slots[segment.slot].token_ids[span])
+            positions.append(np.arange(span.start, span.stop))
+        device = self._head.weight.device
+        return (
+            torch.from_numpy(np.concatenate(ids)).to(device),
+            torch.from_numpy(np.concatenate(positions)).to(device),
+        )
+
+    def _plan(self, decoding: list[_Row], segments: list[Segment]) -> AttentionPlan:
+        device, dtype = self._head.weight.device, self._head.weight.dtype
+        rows_R = torch.tensor([row.slot for row in decoding], dtype=torch.int64)
+        past_R = torch.tensor([self._slots[row.slot].length for row in decoding], dtype=torch.int64)
+        bias = None
+        if decoding:
+            is_future = torch.arange(int(past_R.max()) + 1)[None] > past_R[:, None]
+            bias = torch.zeros(is_future.shape, dtype=dtype).masked_fill(is_future, float("-inf"))
+            bias = bias[:, None, None].to(device)
+        return AttentionPlan(self._cache, rows_R.to(device), past_R.to(device), bias, tuple(segments))
+
+    def _extend(self, rows: list[_Row], logits_RV: Tensor) -> None:
+        requests = [row.request for row in rows]
+        positions = np.asarray([len(row.request.prompt_ids) + len(row.new_ids) for row in rows], np.uint64)
+        token_ids, logprobs = draw(
+            logits_RV,
+            temperature_R=np.asarray([request.temperature for request in requests]),
+            top_p_R=np.asarray([request.top_p for request in requests]),
+            uniform_R=uniforms(np.asarray([request.seed for request in requests], np.uint64), positions),
+        )
+        for row, token_id, logprob in zip(rows, token_ids, logprobs, strict=True):
+            row.new_ids.append(token_id)
+            row.logprobs.append(logprob)
+            finish = self._finish(row)
+            if finish is not None:
+                row.future.set_result(Sample(tuple(row.new_ids), tuple(row.logprobs), finish, self._version))
+        self._rows = [row for row in self._rows if not row.future.done()]
+
+    def _finish(self, row: _Row) -> Finish | None:
+        if row.new_ids[-1] in self._eos_ids:
+            return "eos"
+        stops = row.request.stop_strings
+        if stops:
+            # A token is at least one byte, so a stop string that ends in the newest token starts in this tail.
+            tail = row.new_ids[-(max(len(stop.encode()) for stop in stops) + 1) :]
+            text = self._tokenizer.decode(tail)
+            assert isinstance(text, str)
+            if any(stop in text for stop in stops):
+                return "stop"
+        return "length" if len(row.new_ids) >= row.budget_tokens else None
+
+
+def _common(left: np.ndarray, right: np.ndarray) -> int:
+    """Length of the longest common prefix."""
+    length = min(len(left), len(right))
+    differs = left[:length] != right[:length]
+    return int(differs.argmax()) if differs.any() else length
+
+
+def _end_of_turn_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    ids = {tokenizer.eos_token_id}
+    if model.generation_config is not None:
+        configured = model.generation_config.eos_token_id
+        ids |= set(configured) if isinstance(configured, list) else {configured}
+    return frozenset(token_id for token_id in ids if isinstance(token_id, int))

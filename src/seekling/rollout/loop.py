@@ -1,0 +1,230 @@
+"""Policy x environment -> episodes: many in flight, token in, token out.
+
+An episode is recorded the same way for training and evaluation. What the policy sampled is kept as ids; what the
+environment said is appended as ids with a false train mask. This is the one place where an infrastructure failure is
+caught: it ends its episode, is counted, and is left out of the group. No rewards here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from seekling.env.environment import SearchEnv, Session
+from seekling.errors import InfrastructureError
+from seekling.rollout.render import Renderer
+from seekling.rollout.sampler import SampleRequest, Sampler, derive_seed
+from seekling.types import Episode, EpisodeGroup, Question, StopReason, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How actions are drawn."""
+
+    turn_tokens: int
+    """New tokens per generation, at most."""
+    episode_tokens: int
+    """Prompt, actions and observations together, at most."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Grows the token view of one episode. Only appends, so every prompt extends the one before."""
+
+    token_ids: list[int]
+    train_mask: list[bool]
+    logprobs: list[float]
+
+    @staticmethod
+    def start(prompt_ids: Sequence[int]) -> Recorder:
+        """Begin with a prompt."""
+        return Recorder(list(prompt_ids), [False] * len(prompt_ids), [0.0] * len(prompt_ids))
+
+    def append_action(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        """Append what the policy sampled: these tokens are trained."""
+        assert len(token_ids) == len(logprobs)
+        self.token_ids += token_ids
+        self.train_mask += [True] * len(token_ids)
+        self.logprobs += logprobs
+
+    def append_observation(self, token_ids: Sequence[int]) -> None:
+        """Append what the environment said: never trained."""
+        self.token_ids += token_ids
+        self.train_mask += [False] * len(token_ids)
+        self.logprobs += [0.0] * len(token_ids)
+
+    def finish(self, policy_version: int) -> Trajectory:
+        """The finished trajectory."""
+        return Trajectory(
+            np.asarray(self.token_ids, np.int64),
+            np.asarray(self.train_mask, np.bool_),
+            np.asarray(self.logprobs, np.float32),
+            policy_version,
+        )
+
+
+class Roller:
+    """Rolls questions out through an environment with a sampler.
+
+    Args:
+        env: what the agent may do.
+        sampler: where actions come from.
+        renderer: messages to tokens.
+        in_flight: episodes running at once; at most the sampler's slots.
+        blocking_tools: run environment steps in threads, so that slow tools do not hold up other episodes. Without it
+            steps run in turn, and a seed gives the same episodes whatever the timing.
+    """
+
+    def __init__(
+        self, env: SearchEnv, sampler: Sampler, renderer: Renderer, *, in_flight: int = 64, blocking_tools: bool = False
+    ) -> None:
+        self._env, self._sampler, self._renderer = env, sampler, renderer
+        self._in_flight, self._blocking_tools = in_flight, blocking_tools
+        self._num_sessions = 0
+
+    def rollout(
+        self,
+        questions: Sequence[Question],
+        decoding: Decoding,
+        *,
+        group_size: int = 1,
+        seed: int = 0,
+        on_group: Callable[[EpisodeGroup], None] = lambda group: None,
+    ) -> list[EpisodeGroup]:
+        """Produce `group_size` episodes for each question.
+
+        Args:
+            questions: P of them.
+            decoding: temperature and budgets.
+            group_size: G.
+            seed: the same seed, weights and questions give the same episodes.
+            on_group: called as each group ends, in order of ending.
+
+        Returns:
+            P groups in the order of the questions; failed episodes are in `failed`, not in `episodes`.
+        """
+        return asyncio.run(self._rollout(questions, decoding, group_size, seed, on_group))
+
+    async def _rollout(
+        self,
+        questions: Sequence[Question],
+        decoding: Decoding,
+        group_size: int,
+        seed: int,
+        on_group: Callable[[EpisodeGroup], None],
+    ) -> list[EpisodeGroup]:
+        gate = asyncio.Semaphore(self._in_flight)
+
+        async def episode(question: Question, number: int) -> tuple[Episode, Trajectory | None]:
+            async with gate:
+                return await self._episode(question, decoding, derive_seed(seed, *question.key, number))
+
+        async def group(question: Question) -> EpisodeGroup:
+            results = await asyncio.gather(*(episode(question, number) for number in range(group_size)))
+            kept = [(e, t) for e, t in results if t is not None]
+            made = EpisodeGroup(
+                question,
+                tuple(e for e, _ in kept),
+                tuple(t for _, t in kept),
+                tuple(e for e, t in results if t is None),
+            )
+            on_group(made)
+            return made
+
+        return list(await asyncio.gather(*(group(question) for question in questions)))
+
+    async def _episode(self, question: Question, decoding: Decoding, seed: int) -> tuple[Episode, Trajectory | None]:
+        started = time.perf_counter()
+        self._num_sessions += 1
+        run = _Run(self._env, question, decoding, seed, self._num_sessions)
+        try:
+            await self._turns(run)
+        except InfrastructureError as error:
+            run.stop_reason, run.failure = StopReason.INFRA_FAILURE, str(error)
+        finally:
+            self._sampler.close_session(run.number)
+            if run.session is not None:
+                run.session.close()
+        episode = run.episode(self._env.protocol.name, self._sampler.policy_version, time.perf_counter() - started)
+        if run.stop_reason is StopReason.INFRA_FAILURE or run.recorder is None:
+            return episode, None
+        return episode, run.recorder.finish(self._sampler.policy_version)
+
+    async def _turns(self, run: _Run) -> None:
+        run.session = session = self._env.start(run.question)
+        run.recorder = recorder = Recorder.start(self._renderer.prompt(session.prompt))
+        protocol = self._env.protocol
+        while run.stop_reason is None:
+            sample = await self._sampler.sample(
+                SampleRequest(
+                    session=run.number,
+                    prompt_ids=tuple(recorder.token_ids),
+                    max_new_tokens=min(
+                        run.decoding.turn_tokens, run.decoding.episode_tokens - len(recorder.token_ids)
+                    ),
+                    stop_strings=protocol.stop_strings,
+                    temperature=run.decoding.temperature,
+                    top_p=run.decoding.top_p,
+                    seed=derive_seed(run.seed, len(run.turns)),
+                )
+            )
+            recorder.append_action(sample.token_ids, sample.logprobs)
+            text = self._renderer.decode(sample.token_ids)
+            finish: Literal["stop", "length"] = "length" if sample.finish == "length" else "stop"
+            if self._blocking_tools:
+                result = await asyncio.to_thread(session.step, text, finish=finish)
+            else:
+                result = session.step(text, finish=finish)
+            observed: tuple[int, ...] = ()
+            if not result.is_over:
+                if protocol.continues_turn:
+                    observed = self._renderer.continuation(result.turn.observation)
+                else:
+                    observed = self._renderer.reply(
+                        result.turn.observation, role=protocol.observation_role, ended=sample.finish == "eos"
+                    )
+                recorder.append_observation(observed)
+            run.turns.append(
+                replace(
+                    result.turn, num_action_tokens=len(sample.token_ids), num_observation_tokens=len(observed)
+                )
+            )
+            if result.is_over:
+                run.stop_reason, run.answer, run.failure = result.stop_reason, result.answer, result.failure
+
+
+class _Run:
+    """The growing state of one episode."""
+
+    def __init__(self, env: SearchEnv, question: Question, decoding: Decoding, seed: int, number: int) -> None:
+        self.question, self.decoding, self.seed, self.number = question, decoding, seed, number
+        self.session: Session | None = None
+        self.recorder: Recorder | None = None
+        self.turns: list[Turn] = []
+        self.answer: str | None = None
+        self.stop_reason: StopReason | None = None
+        self.failure = ""
+
+    def episode(self, protocol: str, policy_version: int, duration_s: float) -> Episode:
+        assert self.stop_reason is not None
+        return Episode(
+            question_id=self.question.id,
+            source=self.question.source,
+            protocol=protocol,
+            prompt=tuple(self.session.prompt) if self.session is not None else (),
+            turns=tuple(self.turns),
+            answer=self.answer,
+            stop_reason=self.stop_reason,
+            failure=self.failure,
+            policy_version=policy_version,
+            seed=self.seed,
+            temperature=self.decoding.temperature,
+            duration_s=duration_s,
+        )

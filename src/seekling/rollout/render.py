@@ -1,0 +1,95 @@
+"""The only place where messages become tokens. Sampled ids are never encoded again; observations are appended as ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from seekling.errors import ModelError
+from seekling.types import Json, Message, Role
+
+_SAID = "\u2983assistant-said-this\u2984"
+_OBSERVED = "\u2983environment-said-this\u2984"
+
+
+class Renderer:
+    """Renders prompts and observations with a tokenizer's own chat template.
+
+    Args:
+        tokenizer: with a chat template; without one, messages are joined by blank lines, as for a base model.
+        tools: JSON schemas passed to the template, for protocols that use the model's native tool format.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, tools: Sequence[Mapping[str, Json]] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._tools = [dict(tool) for tool in tools] or None
+        self._has_template = tokenizer.chat_template is not None
+        self._eos = str(tokenizer.eos_token or "")
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Token ids of the messages and the start of the assistant's turn."""
+        return self._encode(self._text(messages))
+
+    def continuation(self, observation: str) -> tuple[int, ...]:
+        """Ids of an observation that stands inside the assistant's own turn."""
+        return self._encode(observation, is_foreign=True)
+
+    def reply(self, observation: str, *, role: Role, ended: bool) -> tuple[int, ...]:
+        """Ids of an observation that is a message of its own, up to the start of the next assistant turn.
+
+        Args:
+            observation: its text.
+            role: of the new message.
+            ended: whether the sampled ids of the turn already end with the end-of-turn token.
+
+        Raises:
+            ModelError: the chat template drops or changes the assistant's earlier words.
+        """
+        text = self._text([Message("user", "?"), Message("assistant", _SAID), Message(role, _OBSERVED)])
+        _, mark, suffix = text.partition(_SAID)
+        before, observed, after = suffix.partition(_OBSERVED)
+        if not (mark and observed):
+            raise ModelError(
+                "the model's chat template does not repeat earlier turns verbatim, so observations cannot be "
+                "appended after them; use the tags protocol, or a tokenizer with a plain chat template"
+            )
+        if ended and self._eos and before.lstrip().startswith(self._eos):
+            before = before.lstrip().removeprefix(self._eos)
+        return self._encode(before) + self._encode(observation, is_foreign=True) + self._encode(after)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of sampled ids, special tokens left out."""
+        text = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        assert isinstance(text, str)
+        return text
+
+    def end_turn(self) -> tuple[int, ...]:
+        """The id that ends an assistant turn, for written (not sampled) actions; empty when the model has none."""
+        token_id = self._tokenizer.eos_token_id
+        return (token_id,) if isinstance(token_id, int) else ()
+
+    def encode_action(self, text: str) -> tuple[int, ...]:
+        """Ids of an action that an expert wrote. Never used for what a policy sampled."""
+        return self._encode(text)
+
+    def count_tokens(self, text: str) -> int:
+        """Number of tokens of a text, for observation budgets."""
+        return len(self._encode(text, is_foreign=True))
+
+    def _text(self, messages: Sequence[Message]) -> str:
+        if not self._has_template:
+            return "\n\n".join(message.content for message in messages) + "\n"
+        text = self._tokenizer.apply_chat_template(
+            [{"role": message.role, "content": message.content} for message in messages],
+            tools=self._tools,
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+        assert isinstance(text, str)
+        return text
+
+    def _encode(self, text: str, *, is_foreign: bool = False) -> tuple[int, ...]:
+        # A retrieved page may spell out "<|im_end|>"; as foreign text that must not become the real control token.
+        encoding = self._tokenizer(text, add_special_tokens=False, split_special_tokens=is_foreign)
+        return tuple(encoding["input_ids"])

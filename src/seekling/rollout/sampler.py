@@ -1,0 +1,75 @@
+"""What a sampler is: prompt ids in, sampled ids and logprobs out. The seam that a cluster or vLLM can stand behind."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+if typing.TYPE_CHECKING:
+    import torch
+
+Finish = Literal["stop", "eos", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """Continue `prompt_ids`. Requests of one session share a cache, so each must extend what the last one returned."""
+
+    session: int
+    prompt_ids: tuple[int, ...]
+    max_new_tokens: int
+    stop_strings: tuple[str, ...] = ()
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the policy said, token by token."""
+
+    token_ids: tuple[int, ...]
+    """Sampled ids, the end-of-sequence token included when it was sampled."""
+    logprobs: tuple[float, ...]
+    """Of each id, under the untempered policy."""
+    finish: Finish
+    """stop: a stop string came out; eos: the model ended its turn; length: the budget ran out first."""
+    policy_version: int
+
+
+class Sampler(typing.Protocol):
+    """Turns requests into samples; many may be awaited at once."""
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights in use."""
+        ...
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Continue a prompt.
+
+        Raises:
+            InfrastructureError: the engine failed.
+        """
+        ...
+
+    def close_session(self, session: int) -> None:
+        """Give the session's cache back. Unknown sessions are ignored."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Use these weights from now on; every cache made with older ones is dropped."""
+        ...
+
+
+def derive_seed(*parts: int | str) -> int:
+    """A 63-bit seed from a run's seed, a stage, a step, a question and an episode number; the same everywhere."""
+    import hashlib
+
+    digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int(np.frombuffer(digest, dtype="<u8")[0] >> np.uint64(1))
