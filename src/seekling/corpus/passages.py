@@ -1,0 +1,187 @@
+"""Cut pages into the passages that are indexed and shown.
+
+A passage is a stretch of one page, at most so many words long, that says in which section it stands ("History >
+Antiquity: ..."). The title of the page is not repeated: a passage carries it in a field of its own. Cuts fall between
+sections, else between paragraphs, else between sentences, else between lines, else between words. No word of the page
+is lost: each is in the text of a passage or in the section path of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from seekling.corpus.sections import Heading, find_headings
+from seekling.errors import ConfigError
+from seekling.types import Document, Passage
+
+_WORD = re.compile(r"\S+")
+_BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
+_SENTENCE_ENDS = (".", "!", "?")
+_CLOSING_MARKS = "\"')]}*_\u00bb\u201d\u2019"
+
+# A heading longer than this is a sentence that happens to start with '#': the path shows its beginning and the passage
+# has all of it.
+_MAX_HEADING_WORDS = 12
+
+# A passage at least this full is not filled up with the beginning of the next section.
+_FULL_ENOUGH = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A stretch of a region that is never cut further."""
+
+    region: _Region
+    start: int
+    end: int
+    num_words: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """A heading's own text, without its children's."""
+
+    path: str
+    start: int
+    end: int
+    is_leaf: bool
+    """No child repeats the path, so that it must be shown even without text."""
+
+
+def cut_passages(document: Document, *, words: int, overlap_words: int = 0) -> list[Passage]:
+    """Cut a page into passages.
+
+    Args:
+        document: the page; headings are found as in `sections`.
+        words: most words of a passage, its section path not counted. A word is what white space surrounds, so text
+            without spaces (Chinese, Japanese) makes long words.
+        overlap_words: a passage begins with the last so many words of the one before, within a section.
+
+    Returns:
+        At least one passage, in reading order, with ids `{document_id}#0`, `#1`, ... A page without any text has one
+        passage, its title.
+
+    Raises:
+        ConfigError: `words` is below 1, or `overlap_words` is negative or leaves no room for new words.
+    """
+    if words < 1:
+        raise ConfigError(f"passages of {words} words cannot be cut; expected at least 1; set retrieval.passage_words")
+    if not 0 <= overlap_words < words:
+        raise ConfigError(
+            f"an overlap of {overlap_words} words does not fit passages of {words} words; "
+            f"expected 0 to {words - 1}; set retrieval.overlap_words"
+        )
+    content = document.content
+    pieces = (piece for region in _regions(document) for piece in _pieces(content, region, words - overlap_words))
+    texts = [_render(content, pieces) for pieces in _pack(content, pieces, words, overlap_words)]
+    return [
+        Passage(f"{document.id}#{number}", document.id, document.title, text)
+        for number, text in enumerate(texts or [document.title])
+    ]
+
+
+def _regions(document: Document) -> Iterator[_Region]:
+    """The page cut at its headings; a heading that only repeats the page's title is left out of the paths."""
+    headings = find_headings(document.content)
+    end = headings[0].start if headings else len(document.content)
+    yield _Region("", 0, end, is_leaf=False)
+    above: list[Heading] = []
+    title = document.title.strip().casefold()
+    for heading, following in zip(headings, [*headings[1:], None], strict=True):
+        while above and above[-1].level >= heading.level:
+            above.pop()
+        above.append(heading)
+        is_long = len(heading.name.split()) > _MAX_HEADING_WORDS
+        start = heading.start + heading.level if is_long else heading.end
+        end = following.start if following else len(document.content)
+        shown = above[1:] if above[0].name.casefold() == title else above
+        path = " > ".join(_shorten(each.name) for each in shown)
+        yield _Region(path, start, end, is_leaf=following is None or following.level <= heading.level)
+
+
+def _shorten(name: str) -> str:
+    parts = name.split()
+    return name if len(parts) <= _MAX_HEADING_WORDS else " ".join(parts[:_MAX_HEADING_WORDS]) + "..."
+
+
+def _pieces(content: str, region: _Region, limit: int) -> Iterator[_Piece]:
+    """Paragraphs of a region; those over the limit cut further. A leaf without text is one piece of no words."""
+    start, is_empty = region.start, True
+    while start < region.end:
+        blank = _BLANK_LINES.search(content, start, region.end)
+        end = blank.start() if blank else region.end
+        num_words = len(content[start:end].split())
+        if num_words > limit:
+            yield from _cut_paragraph(content, region, start, end, limit)
+        elif num_words:
+            yield _Piece(region, start, end, num_words)
+        is_empty = is_empty and not num_words
+        start = blank.end() if blank else region.end
+    if is_empty and region.is_leaf and region.path:
+        yield _Piece(region, region.start, region.start, 0)
+
+
+def _cut_paragraph(content: str, region: _Region, start: int, end: int, limit: int) -> Iterator[_Piece]:
+    """Pieces of about equal length: a short rest at the end would be a passage that says nothing."""
+    spans = [match.span() for match in _WORD.finditer(content, start, end)]
+    first = 0
+    while first < len(spans):
+        num_left = len(spans) - first
+        num_pieces = -(-num_left // limit)
+        length = num_left if num_pieces == 1 else _best_cut(content, spans, first, -(-num_left // num_pieces), limit)
+        yield _Piece(region, spans[first][0], spans[first + length - 1][1], length)
+        first += length
+
+
+def _best_cut(content: str, spans: list[tuple[int, int]], first: int, target: int, limit: int) -> int:
+    """Number of words after which to cut: the sentence end, else the line end nearest the target, else the target."""
+    at_sentence, at_line = 0, 0
+    for length in range(max(1, target // 2), limit + 1):
+        last_start, last_end = spans[first + length - 1]
+        next_start = spans[first + length][0]
+        if content[last_start:last_end].rstrip(_CLOSING_MARKS).endswith(_SENTENCE_ENDS):
+            at_sentence = length if abs(length - target) <= abs(at_sentence - target) else at_sentence
+        elif "\n" in content[last_end:next_start]:
+            at_line = length if abs(length - target) <= abs(at_line - target) else at_line
+    return at_sentence or at_line or target
+
+
+def _pack(content: str, pieces: Iterator[_Piece], words: int, overlap_words: int) -> Iterator[list[_Piece]]:
+    """Group pieces into passages. A passage goes on into the next section only while it is a mere stub."""
+    current: list[_Piece] = []
+    num_words = 0
+    for piece in pieces:
+        crosses = bool(current) and current[-1].region is not piece.region
+        cost = piece.num_words + (len(piece.region.path.split()) if crosses else 0)
+        if current and (num_words + cost > words or (crosses and num_words >= _FULL_ENOUGH * words)):
+            yield current
+            tail = None if crosses else _tail(content, current[-1], overlap_words)
+            current = [tail] if tail else []
+            num_words, cost = tail.num_words if tail else 0, piece.num_words
+        current.append(piece)
+        num_words += cost
+    if current:
+        yield current
+
+
+def _tail(content: str, piece: _Piece, num_words: int) -> _Piece | None:
+    """The last words of a piece, to begin the next passage with."""
+    if not num_words:
+        return None
+    spans = [match.span() for match in _WORD.finditer(content, piece.start, piece.end)][-num_words:]
+    return _Piece(piece.region, spans[0][0], piece.end, len(spans)) if spans else None
+
+
+def _render(content: str, pieces: list[_Piece]) -> str:
+    """Write pieces out: those of one section as they stand in the page, each section after its path."""
+    parts: list[str] = []
+    first = 0
+    for position, piece in enumerate(pieces):
+        if position + 1 < len(pieces) and pieces[position + 1].region is piece.region:
+            continue
+        text = content[pieces[first].start : piece.end].strip()
+        first = position + 1
+        parts.append(" ".join(part for part in (piece.region.path and f"{piece.region.path}:", text) if part))
+    return "\n".join(parts)

@@ -1,0 +1,263 @@
+"""Rows of JSON, JSONL (plain or gzipped) and Parquet files, one at a time, each knowing where it stands.
+
+What is in a row is the business of `readers` and `questions`; here a file becomes rows, and a file that is not what it
+should be becomes an error that names the place. The kind of file is read off its first bytes, never off its name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, TypeVar, cast
+
+from seekling.errors import DataError
+from seekling.types import Json
+
+FileKind = Literal["jsonl", "json", "parquet", "text", "empty"]
+
+_UTF8_BOM = b"\xef\xbb\xbf"
+_T = TypeVar("_T")
+_SHOWN_CHARS = 60
+_PARQUET_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record of a file."""
+
+    where: str
+    """File and place, as a message shows it: `corpus.jsonl:12`, `corpus.parquet row 12`."""
+    number: int
+    """1-based line or row number."""
+    fields: dict[str, Json]
+
+
+def sniff(path: Path) -> FileKind:
+    """Tell what a file holds from its first bytes.
+
+    Returns:
+        "jsonl" for an object at the start (possibly one JSON object over many lines), "json" for an array, "parquet",
+        "empty" for nothing but white space, otherwise "text".
+
+    Raises:
+        DataError: there is no such file, it cannot be read, or it is UTF-16.
+    """
+    with open_bytes(path) as file:
+        head = _reading(path, lambda: file.read(4096))
+        if head.startswith(b"PAR1"):
+            return "parquet"
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise DataError(f"{path} is UTF-16; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8")
+        head = head.removeprefix(_UTF8_BOM).lstrip()
+        while not head:
+            more = _reading(path, lambda: file.read(1 << 16))
+            if not more:
+                return "empty"
+            head = more.lstrip()
+    return "jsonl" if head.startswith(b"{") else "json" if head.startswith(b"[") else "text"
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file for reading, through gzip when its first two bytes say so.
+
+    Raises:
+        DataError: there is no such file or it cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            is_gzip = file.read(2) == b"\x1f\x8b"
+        return cast(IO[bytes], gzip.open(path, "rb")) if is_gzip else path.open("rb")
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}; check the spelling, relative paths start at {Path.cwd()}") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}; expected a readable file") from None
+
+
+def read_jsonl(path: Path) -> Iterator[Row]:
+    """Stream the objects of a JSONL file; blank lines are passed over.
+
+    Raises:
+        DataError: a line is not UTF-8, not JSON or not an object, or the gzip stream is damaged.
+    """
+    with open_bytes(path) as file:
+        lines = iter(file)
+        number = 0
+        while True:
+            line = _reading(path, lambda: next(lines, None))
+            if line is None:
+                return
+            number += 1
+            if number == 1:
+                line = line.removeprefix(_UTF8_BOM)
+            if line.strip():
+                where = f"{path}:{number}"
+                yield Row(where, number, _object(parse_json(line, where), where))
+
+
+def read_json(path: Path) -> Json:
+    """Parse a whole file as one JSON value.
+
+    Raises:
+        DataError: it is not UTF-8 or not JSON, or the gzip stream is damaged.
+    """
+    with open_bytes(path) as file:
+        return parse_json(_reading(path, file.read).removeprefix(_UTF8_BOM), str(path))
+
+
+def items_as_rows(path: Path, items: Iterable[Json]) -> Iterator[Row]:
+    """The objects of a JSON array as rows.
+
+    Raises:
+        DataError: an item is not an object.
+    """
+    for number, item in enumerate(items, start=1):
+        where = f"{path} item {number}"
+        yield Row(where, number, _object(item, where))
+
+
+def read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Stream the rows of a Parquet file.
+
+    Args:
+        path: the file.
+        columns: names to read; those the file lacks are left out. `a.b` reads the member b of the struct a.
+
+    Raises:
+        DataError: the file is damaged or cut short.
+    """
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=list(columns)):
+                for fields in batch.to_pylist():
+                    number += 1
+                    yield Row(f"{path} row {number}", number, fields)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is a damaged Parquet file: {error}; write or fetch it again") from None
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Names of the top-level columns of a Parquet file.
+
+    Raises:
+        DataError: the file is damaged or cut short.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return [str(name) for name in pyarrow.parquet.read_schema(path).names]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is a damaged Parquet file: {error}; write or fetch it again") from None
+
+
+def parse_json(data: bytes, where: str) -> Json:
+    """Decode and parse JSON.
+
+    Raises:
+        DataError: not UTF-8, or not JSON; says at which byte or character.
+    """
+    text = decode(data, where)
+    try:
+        return cast(Json, json.loads(text))
+    except json.JSONDecodeError as error:
+        near = text[max(0, error.pos - 20) : error.pos + 20].strip()
+        raise DataError(
+            f"{where}: not JSON: {error.msg} at character {error.pos + 1}, near {near!r}; "
+            "expected one JSON object per line; correct the line or remove it"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: JSON that cannot be read: {error}; correct the line or remove it") from None
+
+
+def decode(data: bytes, where: str) -> str:
+    """Decode UTF-8.
+
+    Raises:
+        DataError: not UTF-8; names the first wrong byte.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: not UTF-8: byte 0x{data[error.start]:02x} at byte {error.start + 1}; "
+            "convert the file, for instance with: iconv -f WINDOWS-1252 -t UTF-8"
+        ) from None
+
+
+def text_of(value: Json, name: str, where: str, *, may_be_empty: bool = False) -> str:
+    """A field that must be a text that can be stored and shown.
+
+    Raises:
+        DataError: not a text, empty where that is not allowed, or it holds a NUL or half of a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise DataError(f"{where}: {name!r} is {shown(value)}; expected a text; correct the row or remove it")
+    check_characters(value, name, where)
+    if not may_be_empty and not value.strip():
+        raise DataError(f"{where}: {name!r} is empty; expected a text; fill it in or remove the row")
+    return value
+
+
+def check_characters(text: str, name: str, where: str) -> None:
+    """Refuse what no tokenizer and no file can take.
+
+    Raises:
+        DataError: the text holds a NUL or half of a surrogate pair.
+    """
+    position = text.find("\0")
+    if position >= 0:
+        raise DataError(
+            f"{where}: {name!r} holds a NUL at character {position + 1}; expected text; "
+            "it looks like binary data, so remove the row or strip the character"
+        )
+    try:
+        if not text.isascii():
+            text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where}: {name!r} holds \\u{ord(text[error.start]):04x}, half of a surrogate pair, at character "
+            f"{error.start + 1}; expected whole characters; write the file again as UTF-8 text"
+        ) from None
+
+
+def id_of(value: Json, name: str, where: str) -> str:
+    """An id: a text that is not empty, or a whole number, which becomes a text.
+
+    Raises:
+        DataError: it is something else.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return text_of(value, name, where)
+
+
+def shown(value: Json) -> str:
+    """A value as an error message shows it: short, with its type unless it is missing."""
+    if value is None:
+        return "missing"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
+    return f"{text} ({type(value).__name__})"
+
+
+def _object(value: Json, where: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: got {shown(value)}; expected a JSON object with named fields; correct the row")
+    return value
+
+
+def _reading(path: Path, read: Callable[[], _T]) -> _T:
+    try:
+        return read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is a damaged gzip file: {error}; fetch or compress it again") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}; expected a readable file") from None
