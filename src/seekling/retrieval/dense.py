@@ -66,6 +66,8 @@ class Encoder:
     def _encode_batch(self, texts: list[str]) -> np.ndarray:
         import torch
 
+        # A model can write half a surrogate pair, which the tokenizer does not take for text.
+        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         inputs = self._tokenizer(
             texts, padding=True, truncation=True, max_length=self._record.max_tokens, return_tensors="pt"
         ).to(self._model.device)
@@ -190,7 +192,7 @@ def _load(spec: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         raise ModelError(f"{path} lacks {len(missing)} weights of its own architecture, such as {missing[0]}")
     model.eval()  # type: ignore[no-untyped-call]
     if torch.cuda.is_available():
-        model.cuda()  # type: ignore[no-untyped-call, unused-ignore]
+        torch.nn.Module.to(model, "cuda")
     return model, tokenizer
 
 

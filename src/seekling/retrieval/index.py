@@ -248,9 +248,7 @@ def _write_texts(corpus_path: Path, folder: Path, config: RetrievalConfig, repor
 
 
 def indexed_text(passage: Passage) -> str:
-    """What is searched of a passage: its title first, unless the text begins with it already."""
-    if passage.text.startswith(passage.title):
-        return passage.text
+    """What is searched of a passage: the title of its page, then its text."""
     return f"{passage.title}\n{passage.text}"
 
 

@@ -31,9 +31,10 @@ class Library:
         """The best `top_k` passages.
 
         Raises:
-            ToolError: the query is not a text or holds none.
+            ToolError: the query is not a text or holds none, or `top_k` is no positive whole number.
         """
-        return self._retriever.search([_checked_query(query)], top_k)[0]
+        _check_search(query, top_k)
+        return self._retriever.search([query], top_k)[0]
 
     def search_pages(self, query: str, top_k: int = 10) -> list[dict[str, str]]:
         """The best pages, each by its best passage.
@@ -42,9 +43,9 @@ class Library:
             At most `top_k` of {"page_id", "title"}, best first, each page once.
 
         Raises:
-            ToolError: the query is not a text or holds none.
+            ToolError: the query is not a text or holds none, or `top_k` is no positive whole number.
         """
-        query = _checked_query(query)
+        _check_search(query, top_k)
         num_passages = 4 * top_k
         while True:
             hits = self._retriever.search([query], num_passages)[0]
@@ -80,34 +81,36 @@ class Library:
             raise ToolError(
                 f"{section_id!r} is not a section id; these look like page_id:section_name and come from view_sections"
             )
-        document = self._page_of_section(section_id)
-        known = [section.id for section in sections.list_sections(document)]
-        if section_id in known or section_id == f"{document.id}:full":
-            return sections.read_section(document, section_id)
-        near = difflib.get_close_matches(section_id, known, n=_NUM_NEAR_IDS, cutoff=0.0)
-        raise ToolError(f"page {document.id!r} has no section {section_id!r}. {_nearest(near)}")
-
-    def _page_of_section(self, section_id: str) -> Document:
-        """The page that a section id begins with; page ids may hold colons themselves, so the longest one counts."""
-        page_id = section_id
-        while ":" in page_id:
-            page_id = page_id.rpartition(":")[0]
+        failures = []
+        # Ids of pages and names of sections may hold colons themselves; whatever reading of the id leads to a text is
+        # meant, the longest page id first.
+        for page_id in sections.page_id_candidates(section_id):
             document = self._documents.find(page_id)
             if document is not None:
-                return document
-        return self._page(section_id.partition(":")[0])
+                try:
+                    return sections.read_section(document, section_id)
+                except ToolError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
+        raise self._no_page(section_id.partition(":")[0])
 
     def _page(self, page_id: str) -> Document:
         if not isinstance(page_id, str):
-            raise ToolError(f"{page_id!r} is not a page id: expected a text that search_pages returned")
+            raise ToolError(f"{page_id!r} is not a page id; search_pages returns those")
         document = self._documents.find(page_id)
-        if document is not None:
-            return document
-        # Scanning every id does not scale; a made-up id resembles a title, and titles can be searched.
+        if document is None:
+            raise self._no_page(page_id)
+        return document
+
+    def _no_page(self, page_id: str) -> ToolError:
+        """The error for a made-up id. Such an id resembles a title, and titles can be searched without scanning ids."""
         words = page_id.replace("_", " ").strip()
         found = [page["page_id"] for page in self.search_pages(words)] if words else []
-        near = sorted(found, key=lambda each: -difflib.SequenceMatcher(None, page_id.lower(), each.lower()).ratio())
-        raise ToolError(f"there is no page {page_id!r}. {_nearest(near[:_NUM_NEAR_IDS])}")
+        found.sort(key=lambda each: -difflib.SequenceMatcher(None, page_id.lower(), each.lower()).ratio())
+        near = ", ".join(repr(each) for each in found[:_NUM_NEAR_IDS])
+        hint = f"The nearest are: {near}." if near else "Nothing resembles it; search_pages finds pages."
+        return ToolError(f"there is no page {page_id!r}. {hint}")
 
 
 def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -> Library:
@@ -124,15 +127,11 @@ def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -
     return Library(retriever, DocumentStore(Path(index_dir)))
 
 
-def _checked_query(query: str) -> str:
+def _check_search(query: str, top_k: int) -> None:
+    """Arguments come from a model's program, so their types are not to be trusted."""
     if not isinstance(query, str):
         raise ToolError(f"the query must be a text, not {type(query).__name__}: {query!r:.80}")
     if not query.strip():
         raise ToolError("the query is empty; say in a few words what to look for")
-    return query
-
-
-def _nearest(ids: list[str]) -> str:
-    if not ids:
-        return "Nothing resembles it; search_pages finds pages."
-    return "The nearest are: " + ", ".join(repr(each) for each in ids)
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
+        raise ToolError(f"top_k must be a whole number of at least 1, not {top_k!r:.80}")

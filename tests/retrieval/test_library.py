@@ -1,0 +1,122 @@
+"""The library that an agent sees: pages, sections, and errors that help it on."""
+
+import pytest
+
+from seekling.config import RetrievalConfig
+from seekling.errors import IndexMismatchError, ToolError
+from seekling.retrieval.index import build_index
+from seekling.retrieval.library import open_library
+from tests.retrieval.towns import TOWNS, write_corpus
+
+FOWEY = TOWNS[-1][2]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("library")
+    build_index(write_corpus(folder / "corpus.jsonl"), folder / "index", RetrievalConfig(passage_words=12))
+    return open_library(folder / "index")
+
+
+def test_search_gives_passages(library):
+    hits = library.search("blue tiles", 2)
+    assert hits[0].passage.document_id == "delft"
+    assert hits[0].passage.title == "Delft"
+
+
+def test_search_pages_gives_each_page_once_best_first(library):
+    pages = library.search_pages("harbour town sailors", 10)
+    assert pages[0] == {"page_id": "bergen", "title": "Bergen"}
+    assert len({page["page_id"] for page in pages}) == len(pages)
+
+
+def test_search_pages_finds_enough_pages_behind_one_that_fills_the_list(tmp_path):
+    long_page = " ".join(["harbour harbour harbour"] * 400)
+    rows = [("long", "Long", long_page), *((f"p{n}", f"Page {n}", "a harbour and " + "words " * 8) for n in range(5))]
+    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", RetrievalConfig(passage_words=10))
+    pages = open_library(tmp_path / "index").search_pages("harbour", 4)
+    assert [page["page_id"] for page in pages] == ["long", "p0", "p1", "p2"]
+
+
+def test_a_search_without_match_gives_an_empty_list(library):
+    assert library.search("zebra", 3) == []
+    assert library.search_pages("zebra") == []
+
+
+def test_sections_are_listed_in_order(library):
+    assert library.view_sections("star:fowey") == [
+        {"section_id": "star:fowey:lead", "section_name": "Lead"},
+        {"section_id": "star:fowey:fowey", "section_name": "Fowey"},
+        {"section_id": "star:fowey:history", "section_name": "History"},
+        {"section_id": "star:fowey:ships", "section_name": "Ships"},
+    ]
+
+
+def test_a_section_is_read_with_what_is_nested_in_it_even_if_the_page_id_holds_a_colon(library):
+    text = library.read_section("star:fowey:history")
+    assert text.startswith("## History")
+    assert "Pirates sailed." in text
+    assert "Two ships." in text
+
+
+def test_full_is_the_whole_page_for_pages_with_and_without_sections(library):
+    assert library.read_section("star:fowey:full") == FOWEY
+    assert library.read_section("delft:full") == TOWNS[3][2]
+
+
+def test_an_unknown_page_names_the_nearest_ids(library):
+    with pytest.raises(ToolError, match=r"there is no page 'bergen_town'\. The nearest are: 'bergen'"):
+        library.view_sections("bergen_town")
+
+
+def test_a_page_like_nothing_points_to_the_search(library):
+    with pytest.raises(ToolError, match="search_pages finds pages"):
+        library.view_sections("zebra")
+
+
+def test_an_unknown_section_names_those_of_its_page(library):
+    with pytest.raises(ToolError, match=r"Section not found: 'star:fowey:histery'.*star:fowey:history"):
+        library.read_section("star:fowey:histery")
+
+
+def test_a_section_of_an_unknown_page_names_the_nearest_pages(library):
+    with pytest.raises(ToolError, match=r"there is no page 'Bergen'.*'bergen'"):
+        library.read_section("Bergen:history")
+
+
+@pytest.mark.parametrize("section_id", ["", "history", None, 7])
+def test_what_is_no_section_id_is_explained(library, section_id):
+    with pytest.raises(ToolError, match="page_id:section_name"):
+        library.read_section(section_id)
+
+
+@pytest.mark.parametrize("page_id", [None, 3, ["bergen"]])
+def test_what_is_no_page_id_is_explained(library, page_id):
+    with pytest.raises(ToolError, match="is not a page id"):
+        library.view_sections(page_id)
+
+
+@pytest.mark.parametrize("page_id", ["", "  ", ":", "::"])
+def test_an_empty_page_id_is_explained(library, page_id):
+    with pytest.raises(ToolError, match="there is no page"):
+        library.view_sections(page_id)
+
+
+@pytest.mark.parametrize("query", ["", " ", None, 3, ["a"]])
+def test_what_is_no_query_is_explained(library, query):
+    for search in (library.search_pages, lambda each: library.search(each, 3)):
+        with pytest.raises(ToolError, match="query"):
+            search(query)
+
+
+@pytest.mark.parametrize("top_k", [0, -2, "3", None, 1.5, True])
+def test_a_top_k_that_is_no_positive_number_is_explained(library, top_k):
+    for search in (library.search, library.search_pages):
+        with pytest.raises(ToolError, match="top_k"):
+            search("harbour", top_k)
+
+
+def test_a_library_refuses_an_index_that_is_not_as_expected(tmp_path):
+    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", RetrievalConfig(passage_words=12))
+    with pytest.raises(IndexMismatchError, match="passage_words"):
+        open_library(tmp_path / "index", RetrievalConfig(passage_words=13))
