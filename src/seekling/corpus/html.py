@@ -1,0 +1,151 @@
+"""HTML to plain markdown: headings, paragraphs, lists, tables and code survive; layout does not.
+
+It is meant for documentation and saved articles. Scripts, styles and navigation are left out; so are images and the
+addresses of links. Only the standard library is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+_SKIPPED = frozenset({"script", "style", "nav", "template", "svg", "noscript", "iframe"})
+_VOID = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+# fmt: off
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption",
+    "figure", "footer", "form", "header", "hr", "li", "main", "ol", "p", "pre", "section", "summary", "table", "tbody",
+    "tfoot", "thead", "tr", "ul", *_HEADINGS,
+})
+# fmt: on
+_WHITE_SPACE = re.compile(r"\s+")
+_BACKTICKS = re.compile(r"`+")
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlPage:
+    """What a page of HTML says."""
+
+    title: str
+    """Text of its <title>; empty when it has none."""
+    heading: str
+    """Text of its first <h1>; empty when it has none."""
+    markdown: str
+
+
+def html_to_markdown(html: str) -> HtmlPage:
+    """Convert a page. Never fails: whatever is not markup is text.
+
+    Args:
+        html: a whole page or a part of one; unclosed and misnested tags are taken as browsers take them, roughly.
+    """
+    parser = _Converter()
+    parser.feed(html)
+    parser.close()
+    return parser.page()
+
+
+class _Converter(HTMLParser):
+    """Collects one line of text at a time; a block tag ends the line and leaves a blank one."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._title: list[str] = []
+        self._heading = ""
+        self._blocks: list[str] = []
+        self._line: list[str] = []
+        self._has_text = False
+        self._prefix = ""
+        self._level = 0
+        self._open: list[str] = []
+        self._num_open: Counter[str] = Counter()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "br":
+            self._line.append("\n")
+        if not self._is_skipped():
+            # Before the tag counts as open: what precedes it is not its text.
+            if tag in {"td", "th"} and self._has_text:
+                self._line.append(" | ")
+            elif tag in _BLOCKS:
+                self._break(tag)
+            if tag in _HEADINGS:
+                self._level = _HEADINGS[tag]
+            elif tag == "li":
+                self._prefix = "- "
+        if tag not in _VOID:
+            self._open.append(tag)
+            self._num_open[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._num_open[tag]:
+            return
+        if tag in _BLOCKS and not self._is_skipped():
+            self._break(tag)
+            if tag in _HEADINGS or tag == "li":
+                self._level, self._prefix = 0, ""
+        # Tags that were left open inside end with it.
+        while self._open:
+            closed = self._open.pop()
+            self._num_open[closed] -= 1
+            if closed == tag:
+                return
+
+    def _break(self, tag: str) -> None:
+        """End the block, but keep the paragraphs of a table's cell in its row."""
+        if self._num_open["tr"] and tag in {"p", "div", "ul", "ol", "li"}:
+            self._line.append(" ")
+        else:
+            self._end_block()
+
+    def handle_data(self, data: str) -> None:
+        if self._num_open["title"] and not self._num_open["svg"]:
+            self._title.append(data)
+        elif not self._is_skipped():
+            self._line.append(data if self._num_open["pre"] else _WHITE_SPACE.sub(" ", data))
+            self._has_text = self._has_text or not data.isspace()
+
+    def page(self) -> HtmlPage:
+        self._end_block()
+        blocks: list[str] = []
+        for block in self._blocks:
+            # Items of a list and rows of a table stay together.
+            glue = "\n" if blocks and block[:2] in {"- ", "| "} and blocks[-1][:2] == block[:2] else "\n\n"
+            blocks += [glue, block] if blocks else [block]
+        return HtmlPage(_WHITE_SPACE.sub(" ", "".join(self._title)).strip(), self._heading, "".join(blocks))
+
+    def _is_skipped(self) -> bool:
+        return any(self._num_open[tag] for tag in _SKIPPED)
+
+    def _end_block(self) -> None:
+        text = "".join(self._line)
+        self._line.clear()
+        if not self._has_text:
+            return  # an open heading or list item keeps its mark: its text may come in a block of its own
+        prefix, level = self._prefix, self._level
+        self._has_text, self._prefix, self._level = False, "", 0
+        if self._num_open["pre"]:
+            # The fence must be longer than any inside, or '#' lines of the code would become headings.
+            fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
+            text = text.strip("\n")
+            self._blocks.append(f"{fence}\n{text}\n{fence}")
+        elif level:
+            text = _WHITE_SPACE.sub(" ", text).strip()
+            self._heading = self._heading or (text if level == 1 else "")
+            self._blocks.append(f"{'#' * level} {text}")
+        else:
+            prefix = "| " if self._num_open["tr"] and " | " in text else prefix
+            lines = [" ".join(line.split()) for line in text.split("\n")]
+            self._blocks.append(
+                "\n".join(_escape(line) for line in (prefix + "\n".join(filter(None, lines))).split("\n"))
+            )
+
+
+def _escape(line: str) -> str:
+    """Text that would read as a heading or as a fence gets a backslash."""
+    return f"\\{line}" if line.startswith(("#", "```", "~~~")) else line
