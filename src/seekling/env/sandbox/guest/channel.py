@@ -1,0 +1,157 @@
+"""Frames between a program's process and the host: four bytes of length, then JSON. Never pickle.
+
+The host does not trust a word of what comes through here; this side only has to be correct for honest programs. Its
+one difficulty is the soft time limit, which is an exception raised from a signal handler: it must never strike in the
+middle of a frame, so `Guard` marks the stretches in which the handler holds its fire.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+_HEADER_BYTES = 4
+_FLUSH_EVERY_S = 0.002
+_FLUSH_CHARS = 4096
+_encode = json.JSONEncoder(allow_nan=True).encode
+
+
+class Guard:
+    """Counts how deep the main thread is in code that the time limit must not interrupt."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self._main = threading.get_ident()
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._main:
+            self.depth += 1
+
+    def __exit__(self, *exc: object) -> None:
+        if threading.get_ident() == self._main:
+            self.depth -= 1
+
+
+class Channel:
+    """One end of the socket to the host, with the program's output buffered in front of it."""
+
+    def __init__(self, fd: int, *, output_chars: int, max_frame_bytes: int) -> None:
+        self.guard = Guard()
+        self.is_open = False
+        """False between turns: threads that a program left behind may not call or print then."""
+        self._fd = fd
+        # Re-entrant, because the garbage collector may run a program's __del__, which prints, anywhere in here.
+        self._lock = threading.RLock()
+        self._is_sending = False
+        self._max_frame_bytes = max_frame_bytes
+        self._output_chars = output_chars
+        self._room = output_chars
+        self._pending: list[str] = []
+        self._num_pending = 0
+        self._flushed_at = 0.0
+
+    def start_turn(self) -> None:
+        """Empty the buffers and let the program talk."""
+        self._pending.clear()
+        self._num_pending = 0
+        self._room = self._output_chars
+        self._flushed_at = 0.0
+        self.is_open = True
+
+    def write_text(self, text: str) -> bool:
+        """Take a piece of output; False when it, or a part of it, is beyond the cap."""
+        if not self.is_open:
+            return True
+        kept = text[: self._room + 1]  # one character too many tells the host that there was more
+        self._room -= len(kept)
+        if kept:
+            self._pending.append(kept)
+            self._num_pending += len(kept)
+            now = time.monotonic()
+            # The first output goes out at once and later output every 2 ms: should the program hang in one C call
+            # until it is killed, what it printed before is with the host.
+            if now - self._flushed_at > _FLUSH_EVERY_S or self._num_pending > _FLUSH_CHARS:
+                with self.guard, self._lock:
+                    self._flushed_at = now
+                    if not self._is_sending:
+                        self._send(self._take_output())
+        if self._room < 0:
+            self._room = 0
+            return False
+        return True
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Have the host run a function; the clock of the soft limit stands still meanwhile.
+
+        Raises:
+            TypeError, ValueError, RecursionError: the arguments cannot be sent.
+            RuntimeError: the turn is over.
+        """
+        frame = _encode({"op": "call", "name": name, "args": args, "kwargs": kwargs}).encode()
+        if len(frame) > self._max_frame_bytes:
+            raise ValueError(f"{name}() got arguments of {len(frame):,} bytes; at most {self._max_frame_bytes:,} pass")
+        with self.guard, self._lock:
+            if not self.is_open or self._is_sending:
+                raise RuntimeError(f"{name}() cannot be called now: the program has ended or another call is under way")
+            left_s, interval_s = signal.setitimer(signal.ITIMER_REAL, 0)
+            try:
+                self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
+                reply = self.receive()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
+        return reply
+
+    def finish_turn(self, outcome: str, error_text: str, cpu_s: float) -> None:
+        """Send what is left of the output and how the program ended."""
+        with self.guard, self._lock:
+            self.is_open = False
+            done = {"op": "done", "outcome": outcome, "error": error_text, "cpu_s": cpu_s}
+            frame = _encode(done).encode()
+            self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
+
+    def receive(self) -> dict[str, Any]:
+        """Read one frame from the host; ends the process when the host is gone."""
+        buffer = os.read(self._fd, 65536)
+        while buffer:
+            if len(buffer) >= _HEADER_BYTES:
+                end = _HEADER_BYTES + int.from_bytes(buffer[:_HEADER_BYTES], "little")
+                if len(buffer) >= end:
+                    # The host sends one frame and waits, so nothing can follow it.
+                    frame: dict[str, Any] = json.loads(buffer[_HEADER_BYTES:])
+                    return frame
+                chunks = [buffer]
+                missing = end - len(buffer)
+                while missing > 0 and (chunk := os.read(self._fd, min(missing, 1 << 20))):
+                    chunks.append(chunk)
+                    missing -= len(chunk)
+                if missing > 0:
+                    break
+                buffer = b"".join(chunks)
+                continue
+            more = os.read(self._fd, 65536)
+            if not more:
+                break
+            buffer += more
+        os._exit(0)
+
+    def _take_output(self) -> bytes:
+        if not self._pending:
+            return b""
+        text = "".join(self._pending)
+        self._pending.clear()
+        self._num_pending = 0
+        frame = _encode({"op": "out", "text": text}).encode()
+        return len(frame).to_bytes(_HEADER_BYTES, "little") + frame
+
+    def _send(self, data: bytes) -> None:
+        self._is_sending = True
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._fd, view) :]
+        finally:
+            self._is_sending = False

@@ -1,0 +1,191 @@
+"""Runs the programs of one session, one after the other, in one namespace."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import linecache
+import os
+import random
+import resource
+import signal
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .channel import Channel
+from .explain import (
+    PROGRAM_PREFIX,
+    OutputLimitExceeded,
+    TimeLimitExceeded,
+    ToolError,
+    cut_middle,
+    explain,
+    is_clean_exit,
+    outcome_of,
+)
+
+EXIT_OUT_OF_MEMORY = 86
+"""Exit status of a process that had not even the memory to say so."""
+_REPEAT_S = 0.05
+_RESERVE_BYTES = 6 << 20
+_MAX_ERROR_CHARS = 4000
+
+Limits = dict[str, Any]
+
+
+class _Output(io.TextIOBase):
+    """What a program finds as sys.stdout and sys.stderr."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, channel: Channel, max_chars: int) -> None:
+        self._channel = channel
+        self._max_chars = max_chars
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if text and not self._channel.write_text(text):
+            raise OutputLimitExceeded(f"the output was cut after {self._max_chars} characters; print less")
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+
+class Runner:
+    """The state of one session: a namespace, the provided functions and the limits."""
+
+    def __init__(self, channel: Channel, limits: Limits) -> None:
+        self._channel = channel
+        self._soft_limit_s = float(limits["soft_limit_s"])
+        self._output_chars = int(limits["output_chars"])
+        self._error_chars = min(_MAX_ERROR_CHARS, self._output_chars)
+        self._main = types.ModuleType("__main__")
+        self._reserve: bytearray | None = None
+        self._num_turns = 0
+        self._is_over = False
+        # A program that looks at its own module, as dataclasses and pickle do, must find its names and not ours.
+        sys.modules["__main__"] = self._main
+        builtins.ToolError = ToolError  # type: ignore[attr-defined]  # so that a program can name it in an except
+        random.seed(0)
+
+    def serve(self) -> None:
+        """Run programs until the host hangs up."""
+        while True:
+            request = self._channel.receive()
+            outcome, error_text, cpu_s = self._run(request)
+            self._reserve = None
+            self._channel.finish_turn(outcome, error_text, cpu_s)
+
+    def _run(self, request: dict[str, Any]) -> tuple[str, str, float]:
+        started_cpu_s = _cpu_s()
+        self._num_turns += 1
+        self._prepare(request["functions"])
+        try:
+            outcome, error_text = self._execute(request["code"], f"{PROGRAM_PREFIX} {self._num_turns}>")
+        except TimeLimitExceeded:  # it struck between two lines of ours
+            outcome, error_text = "timeout", self._time_limit_text()
+        self._is_over = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return outcome, error_text, _cpu_s() - started_cpu_s
+
+    def _prepare(self, names: list[str]) -> None:
+        """Undo what an earlier turn may have done to the streams, the signals and the provided functions."""
+        sys.stdin = io.StringIO()
+        sys.stdout = sys.stderr = _Output(self._channel, self._output_chars)
+        sys.setrecursionlimit(1000)
+        if self._reserve is None:
+            try:
+                self._reserve = bytearray(_RESERVE_BYTES)  # untouched, so it costs address space and no memory
+            except MemoryError:
+                self._reserve = None
+        namespace = self._main.__dict__
+        namespace["__name__"] = "__main__"
+        namespace["__builtins__"] = builtins
+        for name in names:
+            namespace[name] = self._stub(name)
+        self._channel.start_turn()
+
+    def _execute(self, code: str, filename: str) -> tuple[str, str]:
+        linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
+        signal.signal(signal.SIGALRM, self._on_alarm)
+        self._is_over = False
+        signal.setitimer(signal.ITIMER_REAL, self._soft_limit_s, _REPEAT_S)
+        try:
+            exec(compile(code, filename, "exec", dont_inherit=True), self._main.__dict__)
+        except BaseException as error:
+            self._reserve = None  # the text of a MemoryError needs some memory
+            if is_clean_exit(error):
+                return "ok", ""
+            return self._explain(error)
+        return "ok", ""
+
+    def _explain(self, error: BaseException) -> tuple[str, str]:
+        outcome = outcome_of(error)
+        try:
+            return outcome, explain(error, self._error_chars)
+        except TimeLimitExceeded:
+            return "timeout", f"{type(error).__name__}: (making its message took too long)\n{self._time_limit_text()}"
+        except MemoryError:
+            return "memory", f"{type(error).__name__}: (no memory was left for its message)"
+        except BaseException as second:  # an exception whose __str__ raises, or worse
+            return outcome, cut_middle(f"{type(error).__name__}: (its message raised {type(second).__name__})", 400)
+
+    def _on_alarm(self, signum: int, frame: object) -> None:
+        if self._channel.guard.depth == 0 and not self._is_over:
+            raise TimeLimitExceeded(self._time_limit_text())
+
+    def _time_limit_text(self) -> str:
+        return f"stopped after running for {self._soft_limit_s:g} s; variables assigned so far are kept"
+
+    def _stub(self, name: str) -> Callable[..., Any]:
+        """A function that looks ordinary to the program and asks the host."""
+        call = self._channel.call
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            try:
+                reply = call(name, args, kwargs)
+            except TypeError as error:
+                raise TypeError(
+                    f"{name}() takes None, bool, int, float, str, list, tuple and dict as arguments: {error}"
+                ) from None
+            if "error" in reply:
+                raise _exception(reply["error"], reply["text"])
+            return reply["value"]
+
+        function.__name__ = function.__qualname__ = name
+        function.__module__ = "__main__"
+        return function
+
+
+def _exception(kind: str, text: str) -> BaseException:
+    """Rebuild a host error as a type that the program can catch; the host sends only names of built-in exceptions."""
+    cls = getattr(builtins, kind, RuntimeError)
+    if isinstance(cls, type) and issubclass(cls, Exception):
+        try:
+            error: Exception = cls(text)
+        except TypeError:  # UnicodeDecodeError and the like want more than a text
+            return RuntimeError(f"{kind}: {text}")
+        return error
+    return RuntimeError(text)
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run_session(fd: int, limits: Limits) -> None:
+    """Serve one session on a socket and never return."""
+    channel = Channel(fd, output_chars=limits["output_chars"], max_frame_bytes=limits["max_frame_bytes"])
+    try:
+        Runner(channel, limits).serve()
+    except MemoryError:
+        os._exit(EXIT_OUT_OF_MEMORY)
+    except OSError as error:  # the socket: the host hung up, or the program closed it
+        os._exit(0 if error.errno in (errno.EPIPE, errno.ECONNRESET) else 71)

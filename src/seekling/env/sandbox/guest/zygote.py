@@ -1,0 +1,246 @@
+"""The fork server: a clean interpreter that holds nothing worth stealing and forks one child per session.
+
+It is started with an empty environment, never sees the trainer's memory, and takes two kinds of messages from the
+trainer, on a socket that no program can reach: how to set itself up, then one socket per session to serve. It talks to
+a session's socket twice, before and after the program's process does: to hand over a process descriptor, with which
+the host can kill that very process and no other, and to report how the process ended.
+
+Lines of defence against outliving the trainer: the control socket's end of file, a descriptor of the trainer's
+process, the parent-death signal, and the process id namespace whose init this is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import platform
+import select
+import socket
+import sys
+import traceback
+from typing import Any
+
+from . import confine, seccomp
+from .preload import preload
+from .runner import run_session
+
+_MAX_MESSAGE_BYTES = 65536
+_SESSION_FD = 3
+_EXTRA_THREADS = 512
+
+
+class Zygote:
+    """One fork server."""
+
+    def __init__(self, control: socket.socket, trainer_fd: int) -> None:
+        self._control = control
+        self._trainer_fd = trainer_fd
+        self._machine = platform.machine()
+        self._filter: confine.Filter | None = None
+        self._limits: dict[str, Any] = {}
+        self._without: set[str] = set()
+        self._num_tasks = confine.THREADS_PER_PROGRAM
+        self._has_own_user_namespaces = False
+        self._sessions: dict[int, tuple[int, socket.socket]] = {}
+        """pidfd -> (pid, our copy of the child's end of the session's socket)"""
+
+    # Setting up ------------------------------------------------------------------------------------------------
+
+    def set_up(self) -> None:
+        """Take the orders, put up the walls and report which of them stand."""
+        orders = json.loads(self._control.recv(_MAX_MESSAGE_BYTES))
+        self._limits = orders["limits"]
+        self._without = set(orders["without"])
+        notes: dict[str, str] = {}
+        missing = preload()
+        if missing:
+            notes["modules"] = f"not in this interpreter: {', '.join(missing)}"
+        confine.use_one_heap()
+        confine.prefer_for_oom_killer()
+        layers = ["rlimits"]
+        num_tasks_now = 0
+        if os.geteuid() != 0:
+            num_tasks_now = confine.num_tasks_of_this_user()
+        if self._try("namespaces", lambda: confine.enter_namespaces(self._machine), notes):
+            layers.append("namespaces")
+            self._become_init()
+        confine.drop_root()
+        if "namespaces" in layers:
+            confine.drop_capabilities(self._machine)
+            confine.die_with_parent()
+        confine.forbid_new_privileges()
+        if self._try("landlock", confine.forbid_files_and_network, notes):
+            layers.insert(0, "landlock")
+        confine.forbid_inspection()
+        self._prepare_filter(notes)
+        self._probe_own_user_namespaces("namespaces" in layers, num_tasks_now)
+        problem = self._probe_child()
+        if self._filter is not None:
+            layers.insert(0, "seccomp")
+        self._forget_where_we_came_from()
+        reply = {"layers": layers, "notes": notes, "problem": problem, "pid": os.getpid()}
+        self._control.send(json.dumps(reply).encode())
+
+    def _try(self, layer: str, put_up: Any, notes: dict[str, str]) -> bool:
+        if layer in self._without:
+            notes[layer] = "switched off"
+            return False
+        try:
+            put_up()
+        except OSError as error:
+            notes[layer] = str(error)
+            return False
+        return True
+
+    def _become_init(self) -> None:
+        """Continue in a child, which is the first process of the new process id namespace.
+
+        The parent stays behind to hold the namespace's end: it waits, and dies with the same status.
+        """
+        pid = os.fork()
+        if pid == 0:
+            return
+        self._control.close()
+        confine.close_from(3)
+        confine.drop_root()
+        _, status = os.waitpid(pid, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+    def _prepare_filter(self, notes: dict[str, str]) -> None:
+        if "seccomp" in self._without:
+            notes["seccomp"] = "switched off"
+        elif self._machine not in seccomp.ARCHITECTURES:
+            notes["seccomp"] = f"no system call table for {self._machine}"
+        else:
+            self._filter = confine.Filter(seccomp.build_filter(self._machine))
+            status = self._in_child(self._filter.install)
+            if status != 0:
+                notes["seccomp"] = f"the kernel refused the filter (status {status})"
+                self._filter = None
+
+    def _probe_own_user_namespaces(self, has_namespaces: bool, num_tasks_now: int) -> None:
+        self._has_own_user_namespaces = has_namespaces and self._in_child(confine.enter_own_user_namespace) == 0
+        if not self._has_own_user_namespaces:
+            # Threads of all programs, and of all else that this user runs, then share one count.
+            self._num_tasks = num_tasks_now + _EXTRA_THREADS
+
+    def _probe_child(self) -> str:
+        """Try all of a child's walls once; what is wrong, or nothing."""
+        status = self._in_child(self._confine_child)
+        return "" if status == 0 else f"a first child could not be confined (status {status})"
+
+    def _in_child(self, action: Any) -> int:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                action()
+                os._exit(0)
+            except OSError as error:
+                os._exit(error.errno or 1)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def _forget_where_we_came_from(self) -> None:
+        os.environ.clear()
+        sys.path.clear()
+        sys.path_importer_cache.clear()
+        sys.argv[:] = [""]
+        os.dup2(0, 2)  # /dev/null; until now standard error told the host why a start failed
+        # Forked children then touch, and so copy, fewer pages.
+        gc.collect()
+        gc.freeze()
+
+    # Serving ---------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Fork sessions until the trainer is gone."""
+        poller = select.epoll()
+        poller.register(self._control, select.EPOLLIN)
+        poller.register(self._trainer_fd, select.EPOLLIN)
+        while True:
+            for fd, _ in poller.poll():
+                if fd == self._control.fileno():
+                    self._take_order(poller)
+                elif fd == self._trainer_fd:
+                    os._exit(0)
+                elif fd in self._sessions:
+                    poller.unregister(fd)
+                    self._bury(fd)
+
+    def _take_order(self, poller: select.epoll) -> None:
+        message, fds, _, _ = socket.recv_fds(self._control, 16, 1, socket.MSG_CMSG_CLOEXEC)
+        if not message or not fds:
+            os._exit(0)
+        session = socket.socket(fileno=fds[0])
+        try:
+            pid = os.fork()
+        except OSError:
+            session.close()  # the host sees the end of file and says so
+            return
+        if pid == 0:
+            self._become_session(session)
+        pidfd = os.pidfd_open(pid)
+        self._sessions[pidfd] = (pid, session)
+        poller.register(pidfd, select.EPOLLIN)
+        # When the host has closed the session already, the child sees that too.
+        with contextlib.suppress(OSError):
+            socket.send_fds(session, [b"born"], [pidfd])
+
+    def _bury(self, pidfd: int) -> None:
+        """Reap a child and tell the host, on the session's own socket, how it ended."""
+        pid, session = self._sessions.pop(pidfd)
+        _, status, usage = os.wait4(pid, 0)
+        os.close(pidfd)
+        frame = json.dumps(
+            {
+                "op": "exit",
+                "status": os.waitstatus_to_exitcode(status),
+                "cpu_s": usage.ru_utime + usage.ru_stime,
+                "rss_bytes": usage.ru_maxrss * 1024,
+            }
+        ).encode()
+        with contextlib.suppress(OSError):  # when nobody listens any more
+            session.send(len(frame).to_bytes(4, "little") + frame, socket.MSG_DONTWAIT)
+        session.close()
+
+    def _become_session(self, session: socket.socket) -> None:
+        """In the child: put up the program's own walls and serve its socket."""
+        try:
+            fd = session.detach()
+            if fd != _SESSION_FD:
+                os.dup2(fd, _SESSION_FD, inheritable=False)
+            confine.close_from(_SESSION_FD + 1)
+            gc.enable()
+            self._confine_child()
+            run_session(_SESSION_FD, self._limits)
+        except BaseException:  # a child must never return into the fork server's loop
+            os._exit(70)
+
+    def _confine_child(self) -> None:
+        confine.die_with_parent()
+        confine.forbid_inspection()
+        os.nice(10)
+        if self._has_own_user_namespaces:
+            confine.enter_own_user_namespace()
+            confine.drop_capabilities(self._machine)
+        confine.limit_resources(
+            memory_bytes=self._limits["memory_bytes"],
+            cpu_s=int(self._limits["hard_limit_s"] * 100) + 60,
+            num_tasks=self._num_tasks,
+        )
+        if self._filter is not None:
+            self._filter.install()
+
+
+def main() -> None:
+    """Serve the control socket, whose number is the first argument; the second is a descriptor of the trainer."""
+    gc.disable()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    zygote = Zygote(control, int(sys.argv[2]))
+    try:
+        zygote.set_up()
+    except Exception:
+        control.send(json.dumps({"problem": traceback.format_exc()}).encode()[:_MAX_MESSAGE_BYTES])
+        os._exit(1)
+    zygote.serve()

@@ -1,0 +1,174 @@
+"""The host's side of the fork server: starting it, asking it for sessions, noticing its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from seekling.config import SandboxConfig
+from seekling.env.sandbox.wire import MAX_FRAME_BYTES
+from seekling.errors import InfrastructureError, SandboxError
+
+_LOG = logging.getLogger("seekling.sandbox")
+_PACKAGE_PARENT = str(Path(__file__).parent)
+_START_TIMEOUT_S = 60.0
+_BORN_TIMEOUT_S = 30.0
+_BOOTSTRAP = "import sys; sys.path.append(sys.argv.pop()); from guest.zygote import main; main()"
+
+
+class ZygoteProcess:
+    """A running fork server."""
+
+    def __init__(self, config: SandboxConfig, without: Iterable[str]) -> None:
+        """Start it and wait until its walls stand.
+
+        Raises:
+            SandboxError: it cannot start, or not as safely as it must.
+        """
+        self._lock = threading.Lock()
+        self._control, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        trainer_fd = os.pidfd_open(os.getpid())
+        try:
+            fds = (child_end.fileno(), trainer_fd)
+            # -s -P is what -I does, less its -E: with it the hash seed, without which no rollout repeats, could not be
+            # set. There is no other variable in the environment that -E could ignore.
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-S", "-B", "-c", _BOOTSTRAP, *map(str, fds), _PACKAGE_PARENT],
+                env={"PYTHONHASHSEED": "0"},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._control.close()
+            raise SandboxError(f"the sandbox's interpreter {sys.executable} cannot be started: {error}") from None
+        finally:
+            os.close(trainer_fd)
+            child_end.close()
+        self.layers: tuple[str, ...] = ()
+        try:
+            self._shake_hands(config, frozenset(without))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Process id of the fork server's first process."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """False once the fork server is gone, even if its exit status cannot be had yet."""
+        poller = select.poll()
+        poller.register(self._control, select.POLLRDHUP)
+        return not poller.poll(0)
+
+    def new_session(self) -> socket.socket:
+        """Ask for a child that serves the other end of the returned socket.
+
+        Raises:
+            InfrastructureError: the fork server is gone, or this process is out of descriptors.
+        """
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise InfrastructureError(f"the sandbox cannot open another session: {error}") from None
+        try:
+            with self._lock:
+                socket.send_fds(self._control, [b"session"], [theirs.fileno()])
+        except OSError as error:
+            ours.close()
+            raise InfrastructureError(f"the sandbox's fork server does not answer: {error}") from None
+        finally:
+            theirs.close()
+        return ours
+
+    def describe_end(self) -> str:
+        """Say how the fork server ended, for the log."""
+        try:
+            status = self._process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return "stopped answering"
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+
+    def close(self) -> None:
+        """End it; its children die with it."""
+        self._control.close()
+        try:
+            self._process.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def _shake_hands(self, config: SandboxConfig, without: frozenset[str]) -> None:
+        limits = config.model_dump(include={"soft_limit_s", "hard_limit_s", "memory_bytes", "output_chars"})
+        orders = {"limits": {**limits, "max_frame_bytes": MAX_FRAME_BYTES}, "without": sorted(without)}
+        self._control.settimeout(_START_TIMEOUT_S)
+        try:
+            self._control.send(json.dumps(orders).encode())
+            message = self._control.recv(1 << 16)
+        except OSError as error:
+            message = b""
+            _LOG.debug("no answer from the fork server: %s", error)
+        self._control.settimeout(None)
+        reply: dict[str, Any] = json.loads(message) if message else {"problem": self._last_words()}
+        if reply["problem"]:
+            raise SandboxError(f"the sandbox did not start: {reply['problem'].strip()}")
+        self.layers = tuple(reply["layers"])
+        for layer, note in reply["notes"].items():
+            _LOG.info("sandbox: %s: %s", layer, note)
+        if "seccomp" not in self.layers and not config.allow_unsafe:
+            raise SandboxError(
+                f"this machine has no system call filter ({reply['notes'].get('seccomp', 'seccomp')}), so programs "
+                'written by a model could read your files. Use sandbox.backend = "monty", or, to run without it all '
+                "the same, sandbox.allow_unsafe = true"
+            )
+
+    def _last_words(self) -> str:
+        assert self._process.stderr is not None, "started with a pipe"
+        self._process.kill()
+        text = self._process.stderr.read(20_000).decode("utf-8", "replace").strip()
+        return text or f"its interpreter {sys.executable} ended without a word"
+
+
+def receive_process_handle(sock: socket.socket) -> int | None:
+    """Read the fork server's first message on a new session: a descriptor of the child's process.
+
+    Returns:
+        The descriptor; None when the child was never born.
+    """
+    sock.settimeout(_BORN_TIMEOUT_S)
+    try:
+        message, fds, _, _ = socket.recv_fds(sock, 4, 1, socket.MSG_CMSG_CLOEXEC)
+    except OSError:
+        return None
+    return fds[0] if message == b"born" and fds else None
+
+
+def send_signal(pidfd: int, number: signal.Signals) -> None:
+    """Signal exactly this process; nothing happens when it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def wait_for_end(pidfd: int, timeout_s: float) -> bool:
+    """Wait until the process has ended; False when it has not in time."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))
