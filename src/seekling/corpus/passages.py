@@ -89,7 +89,7 @@ def _regions(document: Document) -> Iterator[_Region]:
     yield _Region("", 0, end, is_leaf=False)
     above: list[Heading] = []
     title = document.title.strip().casefold()
-    for heading, following in zip(headings, [*headings[1:], None], strict=True):
+    for heading, following in zip(headings, [*headings, None][1:], strict=True):
         while above and above[-1].level >= heading.level:
             above.pop()
         above.append(heading)
@@ -137,15 +137,17 @@ def _cut_paragraph(content: str, region: _Region, start: int, end: int, limit: i
 
 def _best_cut(content: str, spans: list[tuple[int, int]], first: int, target: int, limit: int) -> int:
     """Number of words after which to cut: the sentence end, else the line end nearest the target, else the target."""
-    at_sentence, at_line = 0, 0
-    for length in range(max(1, target // 2), limit + 1):
-        last_start, last_end = spans[first + length - 1]
-        next_start = spans[first + length][0]
-        if content[last_start:last_end].rstrip(_CLOSING_MARKS).endswith(_SENTENCE_ENDS):
-            at_sentence = length if abs(length - target) <= abs(at_sentence - target) else at_sentence
-        elif "\n" in content[last_end:next_start]:
-            at_line = length if abs(length - target) <= abs(at_line - target) else at_line
-    return at_sentence or at_line or target
+    at_line = 0
+    for distance in range(limit):
+        for length in (target + distance, target - distance):
+            if not max(1, target // 2) <= length <= limit:
+                continue
+            last_start, last_end = spans[first + length - 1]
+            if content[last_start:last_end].rstrip(_CLOSING_MARKS).endswith(_SENTENCE_ENDS):
+                return length
+            if not at_line and "\n" in content[last_end : spans[first + length][0]]:
+                at_line = length
+    return at_line or target
 
 
 def _pack(content: str, pieces: Iterator[_Piece], words: int, overlap_words: int) -> Iterator[list[_Piece]]:
