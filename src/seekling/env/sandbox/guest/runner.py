@@ -66,7 +66,7 @@ class Runner:
         self._output_chars = int(limits["output_chars"])
         self._error_chars = min(_MAX_ERROR_CHARS, self._output_chars)
         self._main = types.ModuleType("__main__")
-        self._reserve: bytearray | None = None
+        self._reserve: bytes | None = None
         self._num_turns = 0
         self._is_over = False
         # A program that looks at its own module, as dataclasses and pickle do, must find its names and not ours.
@@ -101,7 +101,7 @@ class Runner:
         sys.setrecursionlimit(1000)
         if self._reserve is None:
             try:
-                self._reserve = bytearray(_RESERVE_BYTES)  # untouched, so it costs address space and no memory
+                self._reserve = bytes(_RESERVE_BYTES)  # from calloc and untouched: it costs address space, no memory
             except MemoryError:
                 self._reserve = None
         namespace = self._main.__dict__
