@@ -130,10 +130,10 @@ def type_name(schema: JsonSchema) -> str:
     """How a parameter's type is told to a model: in Python's words."""
     choices = schema.get("enum")
     if isinstance(choices, list):
-        return "one of " + ", ".join(json.dumps(each, ensure_ascii=False) for each in choices)
+        return " or ".join(json.dumps(each, ensure_ascii=False) for each in choices)
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " or ".join(_PYTHON_NAMES.get(str(each), str(each)) for each in kind)
+        return " or ".join(type_name({**schema, "type": each}) for each in kind)
     if kind == "array":
         items = schema.get("items")
         return f"list[{type_name(items)}]" if isinstance(items, dict) else "list"

@@ -79,6 +79,10 @@ class Protocol(typing.Protocol):
         """The action that searches for the queries; the tags protocol takes exactly one."""
         ...
 
+    def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
+        """The action that calls one of the user's tools."""
+        ...
+
     def answer_action(self, answer: str) -> Action:
         """The action that answers."""
         ...
@@ -120,15 +124,20 @@ def choose_action(found: Sequence[Action], both_actions: typing.Literal["first",
     return Action("invalid", error="one turn may hold an answer or another action, not both")
 
 
-def check_round_trip(action: Action, text: str, parse: Callable[[str], Action]) -> str:
-    """Give back the text if it reads as the action, whole and as written.
+def check_round_trip(action: Action, text: str, protocol: Protocol) -> str:
+    """Give back a turn's text if a model could have written it: read as the action, and not stopped before its end.
 
     Raises:
-        DataError: it does not.
+        DataError: it would be read as something else, or a stop string inside it would end the turn early.
     """
-    read = parse(text)
+    read = protocol.parse(text)
     if read != action:
-        raise DataError(f"{action} cannot be written in this protocol: it would be read as {read}; change its text")
+        raise DataError(
+            f"{action} cannot be written in the {protocol.name} protocol: it would be read as {read}; change its text"
+        )
+    for stop in protocol.stop_strings:
+        if stop in text[: -len(stop)] or (stop in text and not text.endswith(stop)):
+            raise DataError(f"the turn {text!r} would stop early, at {stop!r}; keep that out of thoughts and payloads")
     return text
 
 

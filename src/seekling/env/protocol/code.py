@@ -123,6 +123,11 @@ class CodeProtocol:
         """A program that prints the pages found for each query."""
         return Action("code", "\n".join(f"print(search_pages({_literal(query)}))" for query in queries))
 
+    def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
+        """A program that prints what the call returns."""
+        written = ", ".join(f"{key}={_literal(value)}" for key, value in arguments.items())
+        return Action("code", f"print({name}({written}))")
+
     def answer_action(self, answer: str) -> Action:
         """An answer."""
         return Action("answer", answer.strip())
@@ -131,7 +136,7 @@ class CodeProtocol:
         """Write a program in fences, up to and with the stop string, or an answer in its tags."""
         is_answer = action.kind == "answer"
         text = f"<answer> {action.payload} </answer>" if is_answer else f"```python\n{action.payload}\n```\n"
-        return check_round_trip(action, with_thought(think, text), self.parse)
+        return check_round_trip(action, with_thought(think, text), self)
 
 
 def _read_block(language: str, program: str) -> Action:
@@ -142,5 +147,6 @@ def _read_block(language: str, program: str) -> Action:
     return Action("code", program)
 
 
-def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _literal(value: Json) -> str:
+    """A value as Python source; texts in double quotes, as most code has them."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

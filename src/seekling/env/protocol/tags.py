@@ -105,6 +105,12 @@ class TagsProtocol:
         (query,) = queries
         return self._read_tag("search", query.strip())
 
+    def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
+        """A call in the tool's own tag."""
+        parameter = _text_parameter(self._user_tools[name])
+        text = str(arguments[parameter]) if parameter else json.dumps(dict(arguments), ensure_ascii=False)
+        return self._read_tag(name, text.strip())
+
     def answer_action(self, answer: str) -> Action:
         """An answer."""
         return Action("answer", answer.strip())
@@ -113,7 +119,7 @@ class TagsProtocol:
         """Write a tag with spaces inside it, as Search-R1's prompt shows it."""
         name = action.calls[0][0] if action.calls else action.kind
         text = with_thought(think, f"<{name}> {action.payload} </{name}>")
-        return check_round_trip(action, text, self.parse)
+        return check_round_trip(action, text, self)
 
     def _read_tag(self, name: str, text: str) -> Action:
         if name == "answer":

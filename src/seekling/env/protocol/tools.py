@@ -122,22 +122,21 @@ class ToolsProtocol:
         """One call with all queries."""
         return _call_action((("search", {"query_list": [query.strip() for query in queries]}),))
 
+    def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
+        """One call."""
+        return _call_action(((name, arguments),))
+
     def answer_action(self, answer: str) -> Action:
         """An answer."""
         return Action("answer", answer.strip())
 
     def act(self, action: Action, *, think: str = "") -> str:
-        """Write calls, each in tags of its own, or the answer after its mark."""
+        """Write a call in its tags, or the answer after its mark. Several calls do not fit into one sampled turn."""
         if action.kind == "answer":
             text = f"{ANSWER_MARK} {action.payload}"
         else:
             text = "\n".join(f"<tool_call>{describe_call(*call)}</tool_call>" for call in action.calls)
-        return check_round_trip(action, with_thought(think, text), self.parse)
-
-
-def call_action(name: str, arguments: Mapping[str, Json]) -> Action:
-    """The action that calls one tool."""
-    return _call_action(((name, arguments),))
+        return check_round_trip(action, with_thought(think, text), self)
 
 
 def _call_action(calls: tuple[tuple[str, Mapping[str, Json]], ...], error: str = "") -> Action:

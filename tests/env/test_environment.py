@@ -1,0 +1,202 @@
+"""The rules of an episode."""
+
+from __future__ import annotations
+
+import pytest
+
+from seekling.env.tools import tool_from_function
+from seekling.errors import ConfigError, InfrastructureError
+from seekling.types import StopReason, ToolCall
+from tests.env.fakes import PAGES, QUESTION, FakeLibrary, Result, ScriptedSandbox, make_env
+
+
+def river_length(river: str) -> int:
+    """Length of a river in kilometres."""
+    return {"Aln": 40}[river]
+
+
+def actions(protocol: str) -> tuple[str, str, str]:
+    """A search, a second search and an answer in the grammar of a protocol."""
+    grammar = make_env(protocol=protocol).protocol
+    return (
+        grammar.act(grammar.search_action("harbour of Fowey"), think="Who built it?"),
+        grammar.act(grammar.search_action("Maud Trethewey"), think="Where was she born?"),
+        grammar.act(grammar.answer_action("Alnwick"), think="I know."),
+    )
+
+
+@pytest.mark.parametrize("protocol", ["tags", "code", "tools"])
+def test_the_same_question_runs_under_each_protocol(protocol):
+    with make_env(protocol=protocol).start(QUESTION) as session:
+        first, second, last = (session.step(text, finish="stop") for text in actions(protocol))
+    assert [first.is_over, second.is_over, last.is_over] == [False, False, True]
+    assert "Fowey" in first.turn.observation
+    assert "Maud Trethewey" in second.turn.observation
+    assert first.turn.calls[0].arguments == {"query": "harbour of Fowey"}
+    assert first.turn.calls[0].document_ids[0] == "harbour_of_fowey"
+    assert (last.stop_reason, last.answer, last.turn.observation) == (StopReason.ANSWERED, "Alnwick", "")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "action"),
+    [
+        ("tags", "<river_length> Tweed </river_length>"),
+        ("code", "```python\nprint(river_length('Tweed'))\n```\n"),
+        ("tools", '<tool_call>{"name": "river_length", "arguments": {"river": "Tweed"}}</tool_call>'),
+    ],
+)
+def test_a_users_tool_is_offered_and_its_error_reaches_the_model(protocol, action):
+    session = make_env(protocol=protocol, user_tools=[tool_from_function(river_length)]).start(QUESTION)
+    assert "Length of a river in kilometres." in "".join(message.content for message in session.prompt)
+    result = session.step(action, finish="stop")
+    assert not result.is_over
+    assert "KeyError: 'Tweed'" in result.turn.observation
+    assert result.turn.calls == (ToolCall("river_length", {"river": "Tweed"}, error="KeyError: 'Tweed'"),)
+    result = session.step(action.replace("Tweed", "Aln"), finish="stop")
+    assert "40" in result.turn.observation
+    assert result.turn.calls[0].result == "40"
+
+
+def test_a_search_is_answered_in_search_r1s_bytes():
+    session = make_env(top_k=1).start(QUESTION)
+    turn = session.step("<search> harbour Fowey </search>", finish="stop").turn
+    title, text = PAGES["harbour_of_fowey"]
+    assert turn.observation == f'\n\n<information>Doc 1(Title: "{title}") {text}</information>\n\n'
+
+
+def test_several_queries_in_one_call_are_several_searches():
+    session = make_env(protocol="tools", top_k=1).start(QUESTION)
+    action = '<tool_call>{"name": "search", "arguments": {"query_list": ["harbour Fowey", "river Aln"]}}</tool_call>'
+    turn = session.step(action, finish="stop").turn
+    assert [call.arguments for call in turn.calls] == [{"query": "harbour Fowey"}, {"query": "river Aln"}]
+    assert turn.payload == "harbour Fowey\nriver Aln"
+    assert turn.observation.count('Document 1:\n"') == 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "many"),
+    [
+        ("tags", "<search> Aln </search>"),
+        ("code", "```python\nprint(search_pages('Aln'))\n```\n"),
+        ("tools", '<tool_call>{"name": "search", "arguments": {"query_list": ["Aln"]}}</tool_call>'),
+    ],
+)
+def test_searches_beyond_the_limit_are_refused_and_the_model_is_told(protocol, many):
+    library = FakeLibrary()
+    session = make_env(protocol=protocol, library=library, max_turns=5, max_searches=1).start(QUESTION)
+    assert len(session.step(many, finish="stop").turn.calls) == 1
+    refused = session.step(many, finish="stop")
+    assert "No searches are left" in refused.turn.observation
+    assert (refused.is_over, refused.turn.calls, library.queries) == (False, (), ["Aln"])
+
+
+def test_a_call_of_more_queries_than_are_left_is_refused_as_a_whole():
+    library = FakeLibrary()
+    session = make_env(protocol="tools", library=library, max_searches=1).start(QUESTION)
+    action = '<tool_call>{"name": "search", "arguments": {"query_list": ["Aln", "Fowey"]}}</tool_call>'
+    assert "2 searches asked for, 1 left of 1." in session.step(action, finish="stop").turn.observation
+    assert library.queries == []
+
+
+def test_without_a_forced_answer_the_last_turns_search_is_recorded_not_executed():
+    library = FakeLibrary()
+    session = make_env(library=library, max_turns=1).start(QUESTION)
+    result = session.step("<search> Fowey </search>", finish="stop")
+    assert (result.stop_reason, result.turn.kind, result.turn.payload) == (StopReason.MAX_TURNS, "search", "Fowey")
+    assert (result.turn.calls, result.turn.observation, library.queries) == ((), "", [])
+
+
+def test_in_a_forced_turn_a_search_is_recorded_not_executed():
+    library = FakeLibrary()
+    session = make_env(library=library, max_turns=1, forced_answer=True).start(QUESTION)
+    assert not session.is_forced_turn
+    session.step("<search> Fowey </search>", finish="stop")
+    assert session.is_forced_turn
+    result = session.step("<search> Aln </search>", finish="stop")
+    assert (result.stop_reason, result.answer) == (StopReason.MAX_TURNS, None)
+    assert (result.turn.is_forced, result.turn.kind, library.queries) == (True, "search", ["Fowey"])
+    assert not session.is_forced_turn
+
+
+def test_an_invalid_action_is_explained_and_the_episode_goes_on():
+    session = make_env(invalid_action="retry").start(QUESTION)
+    result = session.step("Let me think about it.", finish="stop")
+    assert (result.is_over, result.turn.kind, result.turn.payload) == (False, "invalid", "")
+    assert "no tag that is both opened and closed" in result.turn.observation
+    assert session.step("<answer> Alnwick </answer>", finish="stop").answer == "Alnwick"
+
+
+@pytest.mark.parametrize("protocol", ["tags", "code", "tools"])
+def test_an_invalid_action_can_end_the_episode(protocol):
+    session = make_env(protocol=protocol, invalid_action="stop").start(QUESTION)
+    result = session.step("Let me think about it.", finish="stop")
+    assert (result.stop_reason, result.answer, result.turn.observation) == (StopReason.PARSE_ERROR, None, "")
+
+
+@pytest.mark.parametrize(("protocol", "text"), [("tags", "<answer> Aln"), ("tools", "Answer: Aln")])
+def test_a_turn_cut_by_the_token_budget_is_not_read(protocol, text):
+    result = make_env(protocol=protocol).start(QUESTION).step(text, finish="length")
+    assert (result.is_over, result.stop_reason, result.answer) == (True, StopReason.MAX_TOKENS, None)
+    assert (result.turn.kind, result.turn.action) == ("invalid", text)
+
+
+def test_wrong_arguments_are_told_and_do_not_count_as_unreadable():
+    session = make_env(protocol="tools", invalid_action="stop").start(QUESTION)
+    action = '<tool_call>{"name": "search", "arguments": {"query": "Aln"}}</tool_call>'
+    result = session.step(action, finish="stop")
+    assert not result.is_over
+    assert "query_list is missing" in result.turn.observation
+    assert "search has no parameter query; did you mean query_list?" in result.turn.observation
+
+
+def test_a_tool_that_is_not_offered_cannot_be_called():
+    session = make_env(protocol="tools").start(QUESTION)
+    action = '<tool_call>{"name": "read_section", "arguments": {"section_id": "alnwick:full"}}</tool_call>'
+    turn = session.step(action, finish="stop").turn
+    assert "there is no tool 'read_section'; try search" in turn.observation
+    assert turn.calls == ()
+
+
+def test_a_readable_call_beside_an_unreadable_one_is_made_and_the_other_is_told():
+    session = make_env(protocol="tools", invalid_action="stop").start(QUESTION)
+    good = '<tool_call>{"name": "search", "arguments": {"query_list": ["Aln"]}}</tool_call>'
+    turn = session.step(f"{good}\n<tool_call>{{oops}}</tool_call>", finish="stop").turn
+    assert "Alnwick" in turn.observation
+    assert "the call is not JSON" in turn.observation
+    assert [call.name for call in turn.calls] == ["search"]
+
+
+def test_the_code_protocol_needs_a_sandbox():
+    env = make_env(protocol="code")
+    with pytest.raises(ConfigError, match="needs a sandbox"):
+        type(env)(env.protocol, env.tools, env.config, count_tokens=len)
+
+
+def test_the_interpreter_opens_at_the_first_program_and_closes_with_the_episode():
+    sandbox = ScriptedSandbox([Result("1\n"), Result("2\n")])
+    session = make_env(protocol="code", sandbox=sandbox).start(QUESTION)
+    assert sandbox.num_opened == 0
+    session.step("```python\nprint(1)\n```\n", finish="stop")
+    session.step("```python\nprint(2)\n```\n", finish="stop")
+    assert (sandbox.num_opened, sandbox.num_closed) == (1, 0)
+    session.step("<answer> 2 </answer>", finish="stop")
+    session.close()
+    assert (sandbox.num_opened, sandbox.num_closed) == (1, 1)
+
+
+def test_a_dead_sandbox_is_an_infrastructure_failure():
+    sandbox = ScriptedSandbox([InfrastructureError("the zygote is gone")])
+    session = make_env(protocol="code", sandbox=sandbox).start(QUESTION)
+    result = session.step("```python\nprint(1)\n```\n", finish="stop")
+    assert (result.stop_reason, result.failure) == (
+        StopReason.INFRA_FAILURE,
+        "InfrastructureError: the zygote is gone",
+    )
+    assert sandbox.num_closed == 1
+
+
+def test_a_finished_episode_takes_no_further_step():
+    session = make_env().start(QUESTION)
+    session.step("<answer> Alnwick </answer>", finish="stop")
+    with pytest.raises(AssertionError, match="the episode is over"):
+        session.step("<answer> Alnwick </answer>", finish="stop")

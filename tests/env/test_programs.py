@@ -1,0 +1,166 @@
+"""Programs of the code protocol: what a model is told about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from seekling.env.programs import redefined_names
+from seekling.env.tools import tool_from_function
+from tests.env.fakes import QUESTION, FakeLibrary, Result, ScriptedSandbox, make_env
+
+PROVIDED = ("search_pages", "view_sections", "read_section")
+
+
+def block(program: str) -> str:
+    return f"```python\n{program}\n```\n"
+
+
+def told(*results: Result, program: str = "x = 1", **settings: object) -> str:
+    session = make_env(protocol="code", sandbox=ScriptedSandbox(results), **settings).start(QUESTION)
+    return session.step(block(program), finish="stop").turn.observation
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        ("def search_pages(query):\n    return []", ["search_pages"]),
+        ("async def search_pages(query): pass", ["search_pages"]),
+        ("class search_pages: pass", ["search_pages"]),
+        ("search_pages = view_sections = None", ["search_pages", "view_sections"]),
+        ("search_pages: int = 3", ["search_pages"]),
+        ("search_pages += 1", ["search_pages"]),
+        ("from wiki import search_pages", ["search_pages"]),
+        ("import wiki as read_section", ["read_section"]),
+        ("import search_pages.client", ["search_pages"]),
+        ("for search_pages in []: pass", ["search_pages"]),
+        ("with open('x') as (a, read_section): pass", ["read_section"]),
+        ("if True:\n    try:\n        pass\n    except ValueError as read_section:\n        pass", ["read_section"]),
+        ("match 1:\n    case search_pages: pass", ["search_pages"]),
+        ("match {}:\n    case {'a': [*search_pages], **read_section}: pass", ["read_section", "search_pages"]),
+        ("print(search_pages := 1)", ["search_pages"]),
+        ("[(search_pages := x) for x in []]", ["search_pages"]),
+        ("del search_pages", ["search_pages"]),
+        ("print(search_pages('x'))", []),
+        ("def helper(search_pages):\n    search_pages = 1", []),
+        ("[search_pages for search_pages in []]", []),
+        ("lambda search_pages: 1", []),
+        ("pages.search_pages = 1", []),
+        ("not Python at all", []),
+        ("-" * 50_000 + "1", []),
+        ("a" + ".a" * 50_000, []),
+        ("x = '\\d'", []),
+    ],
+)
+def test_redefinitions_of_provided_functions_are_found(program, names):
+    assert redefined_names(program, PROVIDED) == names
+
+
+def test_a_redefinition_is_named_to_the_model():
+    session = make_env(protocol="code").start(QUESTION)
+    turn = session.step(block("def search_pages(q):\n    return []\nprint(search_pages('Aln'))"), finish="stop").turn
+    assert "Output:\n[]" in turn.observation
+    assert "Your program redefined search_pages, which is provided. Call it, do not define it." in turn.observation
+
+
+def test_a_program_that_prints_nothing_is_explained():
+    assert told(Result()) == "The program ran but printed nothing. Use print() to see a value."
+    assert "printed nothing" in told(Result("  \n"))
+
+
+def test_output_comes_before_the_error():
+    observation = told(Result("one\n", "Traceback (most recent call last):\nKeyError: 'x'", "error"))
+    assert observation == "Output:\none\nError:\nTraceback (most recent call last):\nKeyError: 'x'"
+
+
+def test_prose_in_a_block_is_called_what_it_is():
+    session = make_env(protocol="code").start(QUESTION)
+    turn = session.step(block("I will now look for the harbour of Fowey."), finish="stop").turn
+    assert "SyntaxError" in turn.observation
+    assert "That is not valid Python. Put only code into the block, and prose before it." in turn.observation
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        ("timeout", "it took too long"),
+        ("memory", "too much memory"),
+        ("output_limit", "printed too much"),
+        ("crashed", "crashed Python"),
+        ("protocol", "broke the link"),
+    ],
+)
+def test_a_stopped_program_is_explained(outcome, sentence):
+    assert sentence in told(Result("", "", outcome))
+
+
+def test_lost_variables_are_told():
+    observation = told(Result("", "", "timeout", state_lost=True))
+    assert "All variables are gone; define again what you need." in observation
+
+
+def test_output_that_the_sandbox_cut_counts_as_truncated():
+    sandbox = ScriptedSandbox([Result("x", "", "output_limit", truncated=True)])
+    session = make_env(protocol="code", sandbox=sandbox).start(QUESTION)
+    assert session.step(block("print('x' * 10**9)"), finish="stop").turn.is_observation_truncated
+
+
+def test_of_a_long_traceback_the_end_survives():
+    error = "Traceback\n" + "  File somewhere, line 1\n" * 50 + "KeyError: 'page'"
+    observation = told(Result("", error, "error"), observation_tokens=20)
+    assert observation.startswith("Error:\n... ")
+    assert observation.endswith("KeyError: 'page'")
+
+
+def test_variables_last_from_turn_to_turn_and_provided_functions_come_back():
+    session = make_env(protocol="code").start(QUESTION)
+    session.step(block("found = search_pages('Aln')\nsearch_pages = None"), finish="stop")
+    turn = session.step(block("print(found[0]['title'], search_pages('Fowey')[0]['title'])"), finish="stop").turn
+    assert turn.observation == "Output:\nAlnwick Harbour of Fowey"
+
+
+def test_every_call_of_a_program_is_recorded_failed_ones_too():
+    session = make_env(protocol="code", max_turns=9).start(QUESTION)
+    program = (
+        "for page in search_pages(query='Alnwick born'):\n"
+        "    print(read_section(page['page_id'] + ':full'))\n"
+        "print(view_sections('atlantis'))"
+    )
+    turn = session.step(block(program), finish="stop").turn
+    assert [(call.name, call.document_ids) for call in turn.calls] == [
+        ("search_pages", ("maud_trethewey", "alnwick")),
+        ("read_section", ("maud_trethewey",)),
+        ("read_section", ("alnwick",)),
+        ("view_sections", ()),
+    ]
+    assert turn.calls[3].error == "ToolError: there is no page 'atlantis'"
+    assert "there is no page 'atlantis'" in turn.observation
+
+
+def river_length(river: str, unit: str = "km") -> str:
+    """Length of a river."""
+    if river != "Aln":
+        raise ValueError(f"unknown river {river}")
+    return f"40 {unit}"
+
+
+def test_a_program_can_catch_a_tools_error_by_its_type_and_pass_arguments_as_python_does():
+    session = make_env(protocol="code", user_tools=[tool_from_function(river_length)], max_turns=9).start(QUESTION)
+    program = (
+        "try:\n    river_length('Po')\nexcept ValueError as error:\n    print(error)\n"
+        "print(river_length('Aln', unit='m'))"
+    )
+    assert session.step(block(program), finish="stop").turn.observation == "Output:\nunknown river Po\n40 m"
+    for call, error in [
+        ("river_length('Aln', 'm', 'x')", "river_length takes river, unit, got 3 arguments"),
+        ("river_length('Aln', river='Po')", "river_length got river twice"),
+        ("river_length(unit='m')", "river is missing"),
+    ]:
+        assert error in session.step(block(call), finish="stop").turn.observation
+
+
+def test_searches_are_counted_inside_programs():
+    library = FakeLibrary()
+    session = make_env(protocol="code", library=library, max_searches=2).start(QUESTION)
+    turn = session.step(block("for _ in range(9):\n    print(len(search_pages('Aln')))"), finish="stop").turn
+    assert len(library.queries) == 2
+    assert "No searches are left: all 2 are used." in turn.observation
