@@ -155,11 +155,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _read_page(path: Path, page_id: str) -> Document:
-    with rows.open_bytes(path) as file:
-        data = file.read()
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8")
-    text = rows.decode(data.removeprefix(b"\xef\xbb\xbf"), str(path))
+    text = rows.decode(rows.read_bytes(path), str(path))
     rows.check_characters(text, "the page", str(path))
     title = ""
     if path.suffix.lower() in HTML_SUFFIXES:

@@ -50,8 +50,7 @@ def sniff(path: Path) -> FileKind:
         head = _reading(path, lambda: file.read(4096))
         if head.startswith(b"PAR1"):
             return "parquet"
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise DataError(f"{path} is UTF-16; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8")
+        _refuse_utf16(head, str(path))
         head = head.removeprefix(_UTF8_BOM).lstrip()
         while not head:
             more = _reading(path, lambda: file.read(1 << 16))
@@ -75,6 +74,32 @@ def open_bytes(path: Path) -> IO[bytes]:
         raise DataError(f"there is no file {path}; check the spelling, relative paths start at {Path.cwd()}") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; expected a readable file") from None
+
+
+def is_one_object(path: Path) -> bool:
+    """Whether a file that starts with '{' is one JSON object, as SQuAD's are, instead of one per line.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    with open_bytes(path) as file:
+        lines = (line.strip() for line in file)
+        filled = (line for line in lines if line)
+        first, second = _reading(path, lambda: (next(filled, b"").removeprefix(_UTF8_BOM), next(filled, b"")))
+    if second:
+        # The first line of an object over several lines is unfinished, the second one of its fields.
+        return not first.endswith(b"}") and not second.startswith(b"{")
+    return b'"paragraphs"' in first and b'"data"' in first
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file, without a UTF-8 byte order mark.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    with open_bytes(path) as file:
+        return _reading(path, file.read).removeprefix(_UTF8_BOM)
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
@@ -104,8 +129,7 @@ def read_json(path: Path) -> Json:
     Raises:
         DataError: it is not UTF-8 or not JSON, or the gzip stream is damaged.
     """
-    with open_bytes(path) as file:
-        return parse_json(_reading(path, file.read).removeprefix(_UTF8_BOM), str(path))
+    return parse_json(read_bytes(path), str(path))
 
 
 def items_as_rows(path: Path, items: Iterable[Json]) -> Iterator[Row]:
@@ -183,6 +207,7 @@ def decode(data: bytes, where: str) -> str:
     Raises:
         DataError: not UTF-8; names the first wrong byte.
     """
+    _refuse_utf16(data, where)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -246,6 +271,11 @@ def shown(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     text = text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
     return f"{text} ({type(value).__name__})"
+
+
+def _refuse_utf16(data: bytes, where: str) -> None:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{where} is UTF-16; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8")
 
 
 def _object(value: Json, where: str) -> dict[str, Json]:

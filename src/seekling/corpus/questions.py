@@ -1,0 +1,125 @@
+"""Read questions in the formats people have them, split them, and name a set of them by a hash.
+
+The format is told from the content of a file, never from its name; `question_formats` knows the shapes of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from seekling.corpus import rows
+from seekling.corpus.question_formats import ACCEPTED_SHAPES, PARQUET_COLUMNS, Parser, parse_squad, parser_for
+from seekling.corpus.rows import Row
+from seekling.errors import ConfigError, DataError
+from seekling.types import Question
+
+
+def read_questions(path: Path | str, *, source: str = "") -> list[Question]:
+    """Read a question file: JSONL (also gzipped), a JSON array, Parquet, or SQuAD's JSON.
+
+    Rows are seekling's own ({question, answers} and more), wiki-trivia's, Search-R1's or HotpotQA's. All rows of a file
+    have the shape of the first. A row without an id is called after its place ("row-12"). Repeated answers of a
+    question are kept once.
+
+    Args:
+        path: the file.
+        source: name of the data set, for rows that carry none.
+
+    Returns:
+        The questions in file order, at least one; (source, id) is distinct.
+
+    Raises:
+        DataError: the format is not understood, a row is wrong, or (source, id) comes twice; names file and line.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; expected one question file; name a file in it")
+    questions: list[Question] = []
+    places: dict[tuple[str, str], str] = {}
+    for where, question in _parse(path, source):
+        if question.key in places:
+            raise DataError(
+                f"{where}: the id {question.id!r} of source {question.source!r} was already used at "
+                f"{places[question.key]}; expected each id once per source; rename or remove one of them"
+            )
+        places[question.key] = where
+        questions.append(question)
+    if not questions:
+        raise DataError(f"{path} holds no questions; {ACCEPTED_SHAPES}")
+    return questions
+
+
+def question_set_hash(questions: Iterable[Question]) -> str:
+    """Name a set of questions: two evaluations may be compared when this is equal.
+
+    Source, id, question and answers count; the order of the questions, their kind and their supporting pages do not.
+
+    Returns:
+        SHA-256, 64 hexadecimal digits.
+    """
+    rows_of_text = sorted(
+        json.dumps([each.source, each.id, each.question, *each.answers], ensure_ascii=True) for each in questions
+    )
+    return hashlib.sha256("\n".join(rows_of_text).encode("ascii")).hexdigest()
+
+
+def split_questions(questions: Sequence[Question], test_fraction: float) -> tuple[list[Question], list[Question]]:
+    """Split in file order: the last part is the test set.
+
+    The test set has `test_fraction` of the questions, rounded up, so that a small set is never left without a test:
+    478 questions at 0.2 are 382 for training and 96 for the test.
+
+    Args:
+        questions: in file order.
+        test_fraction: 0 to 1.
+
+    Returns:
+        (training questions, test questions), both in file order.
+
+    Raises:
+        ConfigError: `test_fraction` is not between 0 and 1.
+    """
+    if not 0 <= test_fraction <= 1:
+        raise ConfigError(
+            f"a test fraction of {test_fraction!r} is impossible; expected 0 to 1; set data.test_fraction"
+        )
+    # The rounding error of 100 * 0.07 (7.000000000000001) must not cost a question.
+    num_test = math.ceil(round(len(questions) * test_fraction, 9))
+    num_train = len(questions) - num_test
+    return list(questions[:num_train]), list(questions[num_train:])
+
+
+def _parse(path: Path, source: str) -> Iterator[tuple[str, Question]]:
+    kind = rows.sniff(path)
+    if kind == "text":
+        raise DataError(f"{path} is neither JSON nor Parquet; {ACCEPTED_SHAPES}, as JSONL, a JSON array or Parquet")
+    if kind == "parquet":
+        names = rows.parquet_columns(path)
+        parser = parser_for(set(names), str(path))
+        columns = [each for each in PARQUET_COLUMNS if each.partition(".")[0] in names]
+        yield from _parse_rows(rows.read_parquet(path, columns), source, parser)
+    elif kind == "json":
+        items = rows.read_json(path)
+        assert isinstance(items, list), "sniff saw the opening bracket"
+        yield from _parse_rows(rows.items_as_rows(path, items), source)
+    elif kind == "jsonl" and not rows.is_one_object(path):
+        yield from _parse_rows(rows.read_jsonl(path), source)
+    elif kind == "jsonl":
+        whole = rows.read_json(path)
+        assert isinstance(whole, dict), "sniff saw the opening brace"
+        if isinstance(whole.get("data"), list):
+            yield from parse_squad(path, whole["data"], source)
+        else:
+            yield from _parse_rows(rows.items_as_rows(path, [whole]), source)
+
+
+def _parse_rows(
+    source_rows: Iterable[Row], source: str, parser: Parser | None = None
+) -> Iterator[tuple[str, Question]]:
+    for row in source_rows:
+        parser = parser or parser_for(set(row.fields), row.where)
+        yield row.where, parser(row, source)
