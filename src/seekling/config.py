@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -210,7 +210,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     return build_recipe(raw, origin=str(path))
 
 
-def build_recipe(raw: dict[str, Any], *, origin: str = "recipe") -> Recipe:
+def build_recipe(raw: Mapping[str, object], *, origin: str = "recipe") -> Recipe:
     """Validate a nested dict as a recipe.
 
     Raises:

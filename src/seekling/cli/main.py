@@ -48,6 +48,8 @@ ENTRIES = (
     Entry("almanac", "Generate an almanac: pages and questions about a world that does not exist."),
     Entry("index", "Cut a corpus into passages and index them for searching."),
     Entry("search", "Search an index and print the best passages."),
+    Entry("score", "Score anyone's answers against a question file."),
+    Entry("compare", "Compare two evaluations question by question."),
     Entry("doctor", "Say what this machine can do, and what a recipe will cost on it."),
     Entry("sandbox", "Look at and try the sandbox that runs model-written programs.", is_group=True),
 )
