@@ -56,6 +56,7 @@ BROAD_EXCEPT = {
     "env/tools.py::run_tool": "a tool's failure, whatever it is, is text for the model",
     "env/sandbox/hosting.py::call_host_function": "the same, for a tool called by a program",
     "env/sandbox/guest/runner.py::Runner._execute": "a model's program may raise anything",
+    "env/sandbox/guest/runner.py::Runner._explain": "describing an exception runs the program's own code",
     "env/sandbox/guest/zygote.py::Zygote._become_session": "a child must never return into the fork server's loop",
 }
 """file::function -> why it may catch every exception without raising it again."""
