@@ -6,12 +6,11 @@ import contextlib
 import io
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from seekling.config import EnvConfig
 from seekling.env.environment import SearchEnv
-from seekling.env.programs import HostFunction, ProgramSandbox
 from seekling.env.protocol import make_protocol
+from seekling.env.sandbox.interface import HostFunction, Outcome, Result, Sandbox
 from seekling.env.tools import Tool, library_tools
 from seekling.errors import InfrastructureError, ToolError
 from seekling.types import Hit, Passage, Question
@@ -62,18 +61,34 @@ class FakeLibrary:
         return PAGES[page_id][1]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What the sandbox tells of a program."""
+def program_result(
+    stdout: str = "",
+    error_text: str = "",
+    outcome: Outcome = "ok",
+    *,
+    truncated: bool = False,
+    state_lost: bool = False,
+) -> Result:
+    """What a sandbox tells of a program."""
+    return Result(stdout, error_text, outcome, 0.0, 0.0, 0, truncated, state_lost)
 
-    stdout: str = ""
-    error_text: str = ""
-    outcome: str = "ok"
-    truncated: bool = False
-    state_lost: bool = False
+
+class FakeSandbox:
+    """What all sandboxes have beside `open`."""
+
+    layers: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> FakeSandbox:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
-class PlainSandbox:
+class PlainSandbox(FakeSandbox):
     """Runs our own test programs in this process, with no limits."""
 
     def open(self, functions: Mapping[str, HostFunction]) -> PlainSession:
@@ -93,14 +108,14 @@ class PlainSession:
                 exec(compile(code, "<program>", "exec"), self._names)
             except (ValueError, TypeError, KeyError, NameError, SyntaxError, ToolError, InfrastructureError) as error:
                 text = "".join(traceback.format_exception_only(error)).strip()
-                return Result(printed.getvalue(), text, "error")
-        return Result(printed.getvalue())
+                return program_result(printed.getvalue(), text, "error")
+        return program_result(printed.getvalue())
 
     def close(self) -> None:
         self._names.clear()
 
 
-class ScriptedSandbox:
+class ScriptedSandbox(FakeSandbox):
     """Answers each program with the next of the given results; an error among them is raised."""
 
     def __init__(self, results: Sequence[Result | InfrastructureError]) -> None:
@@ -130,7 +145,7 @@ def make_env(
     *,
     library: FakeLibrary | None = None,
     user_tools: Sequence[Tool] = (),
-    sandbox: ProgramSandbox | None = None,
+    sandbox: Sandbox | None = None,
     top_k: int = 2,
     count_tokens: Callable[[str], int] = count_words,
     native_tools: bool = False,

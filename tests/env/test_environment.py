@@ -7,7 +7,7 @@ import pytest
 from seekling.env.tools import tool_from_function
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.types import StopReason, ToolCall
-from tests.env.fakes import PAGES, QUESTION, FakeLibrary, Result, ScriptedSandbox, make_env
+from tests.env.fakes import PAGES, QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
 
 
 def river_length(river: str) -> int:
@@ -173,7 +173,7 @@ def test_the_code_protocol_needs_a_sandbox():
 
 
 def test_the_interpreter_opens_at_the_first_program_and_closes_with_the_episode():
-    sandbox = ScriptedSandbox([Result("1\n"), Result("2\n")])
+    sandbox = ScriptedSandbox([program_result("1\n"), program_result("2\n")])
     session = make_env(protocol="code", sandbox=sandbox).start(QUESTION)
     assert sandbox.num_opened == 0
     session.step("```python\nprint(1)\n```\n", finish="stop")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from seekling.env.programs import redefined_names
+from seekling.env.sandbox.interface import Result
 from seekling.env.tools import tool_from_function
-from tests.env.fakes import QUESTION, FakeLibrary, Result, ScriptedSandbox, make_env
+from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
 
 PROVIDED = ("search_pages", "view_sections", "read_section")
 
@@ -63,12 +64,12 @@ def test_a_redefinition_is_named_to_the_model():
 
 
 def test_a_program_that_prints_nothing_is_explained():
-    assert told(Result()) == "The program ran but printed nothing. Use print() to see a value."
-    assert "printed nothing" in told(Result("  \n"))
+    assert told(program_result()) == "The program ran but printed nothing. Use print() to see a value."
+    assert "printed nothing" in told(program_result("  \n"))
 
 
 def test_output_comes_before_the_error():
-    observation = told(Result("one\n", "Traceback (most recent call last):\nKeyError: 'x'", "error"))
+    observation = told(program_result("one\n", "Traceback (most recent call last):\nKeyError: 'x'", "error"))
     assert observation == "Output:\none\nError:\nTraceback (most recent call last):\nKeyError: 'x'"
 
 
@@ -90,23 +91,33 @@ def test_prose_in_a_block_is_called_what_it_is():
     ],
 )
 def test_a_stopped_program_is_explained(outcome, sentence):
-    assert sentence in told(Result("", "", outcome))
+    assert sentence in told(program_result("", "", outcome))
+
+
+def test_what_the_sandbox_said_itself_is_not_said_twice():
+    killed = program_result("", "Killed after 3 s. Its variables are lost.", "timeout", state_lost=True)
+    assert told(killed) == (
+        "Error:\nKilled after 3 s. Its variables are lost.\n"
+        "What earlier programs defined is gone; define again what you need."
+    )
+    explained = "SyntaxError: invalid syntax\nNothing was run."
+    assert told(program_result("", explained, "error"), program="x = = 1") == f"Error:\n{explained}"
 
 
 def test_lost_variables_are_told():
-    observation = told(Result("", "", "timeout", state_lost=True))
-    assert "All variables are gone; define again what you need." in observation
+    observation = told(program_result("", "", "timeout", state_lost=True))
+    assert "What earlier programs defined is gone; define again what you need." in observation
 
 
 def test_output_that_the_sandbox_cut_counts_as_truncated():
-    sandbox = ScriptedSandbox([Result("x", "", "output_limit", truncated=True)])
+    sandbox = ScriptedSandbox([program_result("x", "", "output_limit", truncated=True)])
     session = make_env(protocol="code", sandbox=sandbox).start(QUESTION)
     assert session.step(block("print('x' * 10**9)"), finish="stop").turn.is_observation_truncated
 
 
 def test_of_a_long_traceback_the_end_survives():
     error = "Traceback\n" + "  File somewhere, line 1\n" * 50 + "KeyError: 'page'"
-    observation = told(Result("", error, "error"), observation_tokens=20)
+    observation = told(program_result("", error, "error"), observation_tokens=20)
     assert observation.startswith("Error:\n... ")
     assert observation.endswith("KeyError: 'page'")
 

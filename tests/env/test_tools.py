@@ -11,7 +11,16 @@ import pytest
 from seekling.config import EnvConfig
 from seekling.env.protocol import make_protocol
 from seekling.env.schema import signature
-from seekling.env.tools import Tool, library_tools, load_tool, result_text, run_tool, tool_from_function
+from seekling.env.tools import (
+    LIBRARY_TOOLS,
+    Tool,
+    all_tools,
+    library_tools,
+    load_tool,
+    result_text,
+    run_tool,
+    tool_from_function,
+)
 from seekling.errors import ConfigError, InfrastructureError, ToolError
 from seekling.types import ToolCall
 from tests.env.fakes import FakeLibrary
@@ -203,6 +212,13 @@ def test_a_tool_is_loaded_from_a_file_or_a_module(tmp_path: Path):
     path.write_text('def shout(word: str) -> str:\n    """Say it loud."""\n    return word.upper()\n')
     assert run_tool(load_tool(f"{path}:shout"), {"word": "hello"}).text == "HELLO"
     assert load_tool("tests.env.test_tools:weather").name == "weather"
+
+
+def test_the_tools_of_a_recipe_stand_beside_the_librarys():
+    spec = "tests.env.test_tools:weather"
+    assert list(all_tools(FakeLibrary(), 3, [spec])) == [*LIBRARY_TOOLS, "weather"]
+    with pytest.raises(ConfigError, match="there is another tool named 'weather'"):
+        all_tools(FakeLibrary(), 3, [spec, spec])
 
 
 @pytest.mark.parametrize(

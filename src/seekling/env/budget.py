@@ -97,7 +97,7 @@ class Budget:
         if length == 0:
             length = self._most(body, range(1, min(len(body), ends[0] if ends else 0) + 1), tokens, is_start=is_start)
         kept = body[:length] + CUT_MARK if is_start else CUT_MARK.strip() + " " + body[len(body) - length :]
-        return replace(block, body=kept)
+        return replace(block, body=kept if length else CUT_MARK.strip())
 
     def _most(self, body: str, lengths: Sequence[int], tokens: int, *, is_start: bool) -> int:
         low, high = 0, len(lengths)

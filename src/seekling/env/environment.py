@@ -23,8 +23,9 @@ from typing import Literal
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Budget, Observation
-from seekling.env.programs import ProgramRunner, ProgramSandbox
+from seekling.env.programs import ProgramRunner
 from seekling.env.protocol.base import Action, Protocol
+from seekling.env.sandbox.interface import Sandbox
 from seekling.env.tools import Outcome, Tool, run_tool
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.types import ActionKind, Json, Message, Question, StopReason, ToolCall, Turn
@@ -52,7 +53,7 @@ class SearchEnv:
         tools: Mapping[str, Tool],
         config: EnvConfig,
         *,
-        sandbox: ProgramSandbox | None = None,
+        sandbox: Sandbox | None = None,
         count_tokens: Callable[[str], int],
     ) -> None:
         """Put the parts together.

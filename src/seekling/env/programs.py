@@ -1,23 +1,23 @@
 """Runs the programs of the code protocol: hands the tools to the sandbox and explains what came of a program.
 
-Where and how programs are confined is the sandbox's business; this module only relies on the interface below.
+Where and how programs are confined is the sandbox's business; this module relies on its interface only.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import re
 import threading
 import typing
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from seekling.env.sandbox.interface import HostFunction, Result, Sandbox, SandboxSession
 from seekling.env.schema import bind_arguments
 from seekling.env.tools import Outcome, Tool, run_tool
 from seekling.errors import InfrastructureError, ToolError
 from seekling.types import Json, ToolCall
-
-HostFunction = Callable[..., object]
 
 _ENDINGS = {
     "timeout": "The program was stopped: it took too long.",
@@ -28,64 +28,16 @@ _ENDINGS = {
 }
 _PARSER_LOCK = threading.Lock()
 
+_ERROR_LINE = re.compile(r"\w*(Error|Exception)\b")
 NOT_PYTHON = "That is not valid Python. Put only code into the block, and prose before it."
-STATE_LOST = "All variables are gone; define again what you need."
-
-
-class ProgramResult(typing.Protocol):
-    """What the sandbox tells about a program."""
-
-    @property
-    def stdout(self) -> str:
-        """What it printed."""
-        ...
-
-    @property
-    def error_text(self) -> str:
-        """The traceback, or empty."""
-        ...
-
-    @property
-    def outcome(self) -> str:
-        """ok, error, timeout, memory, output_limit, crashed or protocol."""
-        ...
-
-    @property
-    def truncated(self) -> bool:
-        """The output was cut."""
-        ...
-
-    @property
-    def state_lost(self) -> bool:
-        """The session began anew."""
-        ...
-
-
-class ProgramSession(typing.Protocol):
-    """One interpreter whose variables last; what a sandbox opens per episode."""
-
-    def run(self, code: str) -> ProgramResult:
-        """Run a program. Raises `InfrastructureError` only when the sandbox itself is broken."""
-        ...
-
-    def close(self) -> None:
-        """End the interpreter."""
-        ...
-
-
-class ProgramSandbox(typing.Protocol):
-    """Opens sessions; `seekling.env.sandbox` makes them."""
-
-    def open(self, functions: Mapping[str, HostFunction]) -> ProgramSession:
-        """A fresh interpreter in which the functions can be called."""
-        ...
+STATE_LOST = "What earlier programs defined is gone; define again what you need."
 
 
 class ProgramRunner:
     """The programs of one episode."""
 
     def __init__(
-        self, sandbox: ProgramSandbox, tools: Mapping[str, Tool], allow: Callable[[str, Mapping[str, Json]], str]
+        self, sandbox: Sandbox, tools: Mapping[str, Tool], allow: Callable[[str, Mapping[str, Json]], str]
     ) -> None:
         """Prepare; the interpreter is opened at the first program, since many episodes write none.
 
@@ -97,7 +49,7 @@ class ProgramRunner:
         self._sandbox = sandbox
         self._tools = tools
         self._allow = allow
-        self._session: ProgramSession | None = None
+        self._session: SandboxSession | None = None
         self._calls: list[ToolCall] = []
         self._failure: InfrastructureError | None = None
 
@@ -212,15 +164,16 @@ def _names_bound_by(node: ast.AST) -> list[str]:
             return []
 
 
-def _notes(program: str, result: ProgramResult, provided: Collection[str]) -> Iterator[str]:
+def _notes(program: str, result: Result, provided: Collection[str]) -> Iterator[str]:
     tree = _parse(program)
     redefined = _redefined(tree, provided)
     if redefined:
         names, verb = ", ".join(redefined), "is" if len(redefined) == 1 else "are"
         yield f"Your program redefined {names}, which {verb} provided. Call it, do not define it."
-    if result.outcome == "error" and tree is None:
+    # A back end may have said these two already, in or after its traceback.
+    if result.outcome == "error" and tree is None and _ERROR_LINE.match(result.error_text.rpartition("\n")[2]):
         yield NOT_PYTHON
-    if result.outcome in _ENDINGS:
+    if result.outcome in _ENDINGS and not result.error_text:
         yield _ENDINGS[result.outcome]
     if result.state_lost:
         yield STATE_LOST

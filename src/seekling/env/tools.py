@@ -12,7 +12,7 @@ import inspect
 import json
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -206,6 +206,26 @@ def load_tool(spec: str) -> Tool:
     if tool.name in RESERVED_NAMES:
         raise ConfigError(f"tool {spec!r}: the name {tool.name!r} is taken by seekling; rename the function")
     return tool
+
+
+def all_tools(library: SearchableLibrary, top_k: int, specs: Sequence[str]) -> dict[str, Tool]:
+    """The library's tools and the user's own, by name.
+
+    Args:
+        library: pages and their passages.
+        top_k: passages per query of `search`.
+        specs: the user's tools, as `load_tool` takes them; the env section of a recipe lists them.
+
+    Raises:
+        ConfigError: a tool cannot be loaded, or two have the same name.
+    """
+    tools = library_tools(library, top_k)
+    for spec in specs:
+        tool = load_tool(spec)
+        if tool.name in tools:
+            raise ConfigError(f"tool {spec!r}: there is another tool named {tool.name!r}; rename one of the functions")
+        tools[tool.name] = tool
+    return tools
 
 
 def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
