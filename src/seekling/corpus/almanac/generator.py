@@ -1,0 +1,178 @@
+"""Writes an almanac to disk as it is made, in bounded memory.
+
+Pages come province by province; questions come from a second walk over the provinces. At most twenty provinces are
+held at a time, whatever the size of the world.
+
+Rule of the split: a whole province is either train or test, and every entity that a question names or looks up lies
+in one province. So no test question concerns an entity that any train question concerns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from seekling.corpus.almanac.census import MAX_PAGES, PROVINCE_SIZE, World, make_world
+from seekling.corpus.almanac.dice import Dice, Scatter
+from seekling.corpus.almanac.pages import write_page
+from seekling.corpus.almanac.province import Province
+from seekling.corpus.almanac.questions import QUESTION_KINDS, Row, ask
+from seekling.errors import ConfigError, DataError
+from seekling.types import Document
+
+MIN_PAGES = 100
+_CHUNK = 20
+"""Provinces whose questions are shuffled together."""
+_CYCLE = ("single",) * 11 + ("bridge",) * 4 + ("comparison",) * 2 + ("unanswerable",) * 3
+"""Every twenty questions have this mix, in a new order each time."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being written, how much is done and how much there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlmanacSummary:
+    """What was written."""
+
+    out: Path
+    pages: int
+    seed: int
+    num_train: int
+    num_test: int
+    num_provinces: int
+    num_test_provinces: int
+    num_words: int
+    """Words of all pages."""
+
+
+def generate(pages: int, seed: int, out: Path, *, progress: Progress | None = None) -> AlmanacSummary:
+    """Write corpus.jsonl, train.jsonl and test.jsonl of an almanac; same arguments, same bytes.
+
+    Args:
+        pages: how many pages, 100 to 1,000,000.
+        seed: which world; any integer from 0.
+        out: folder to make; it must not exist or be empty. It appears only when all files are complete.
+        progress: told now and then how far the work is.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: pages or seed is out of range.
+        DataError: `out` exists and is not an empty folder, or cannot be made.
+    """
+    if not MIN_PAGES <= pages <= MAX_PAGES:
+        raise ConfigError(
+            f"an almanac of {pages} pages cannot be made; expected {MIN_PAGES} to {MAX_PAGES:,}: a smaller world has "
+            "no second province to test on, a larger one runs out of names"
+        )
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}; expected 0 or more")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(f"{out} already exists and is not an empty folder; name a new one or remove it first")
+    tell = progress or (lambda what, done, total: None)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # A folder beside the target, so that the final rename stays within one file system.
+        temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise DataError(f"cannot make {out}: {error}; name a folder that can be written to") from error
+    try:
+        summary = _write_all(make_world(pages, seed), out, temporary, tell)
+        # mkdtemp makes folders private; an almanac is as public as the folder it lies in.
+        temporary.chmod(0o755)
+        os.replace(temporary, out)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return summary
+
+
+def _write_all(world: World, out: Path, folder: Path, tell: Progress) -> AlmanacSummary:
+    num_words = 0
+    with (folder / "corpus.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+        for number, page in enumerate(write_corpus(world)):
+            file.write(_line(asdict(page)))
+            num_words += page.content.count(" ")
+            if number % 500 == 499:
+                tell("pages", number + 1, world.pages)
+    train, test = split_provinces(world)
+    num_train, num_test = max(200, 3 * world.pages), min(2000, max(200, world.pages * 3 // 10))
+    for side, chunks, total in (("train", train, num_train), ("test", test, num_test)):
+        with (folder / f"{side}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+            for number, row in enumerate(write_questions(world, side, chunks, total)):
+                fields = asdict(row)
+                kind, hops = fields.pop("kind"), fields.pop("hops")
+                file.write(_line({"id": f"{side}-{number}", **fields, "kind": kind, "source": "almanac", "hops": hops}))
+                if number % 500 == 499:
+                    tell(f"{side} questions", number + 1, total)
+    return AlmanacSummary(out, world.pages, world.seed, num_train, num_test, world.num_provinces,
+                          sum(map(len, test)), num_words)
+
+
+def _line(fields: dict[str, object]) -> str:
+    return json.dumps(fields, ensure_ascii=False, separators=(", ", ": ")) + "\n"
+
+
+def write_corpus(world: World) -> Iterator[Document]:
+    """Yield the pages of a world in order of their ids."""
+    for number in range(world.num_provinces):
+        province = Province(world, number)
+        for entity in province.entities:
+            yield write_page(entity, world.seed, province.entities[0].link)
+
+
+def split_provinces(world: World) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the provinces of train and of test, in chunks of neighbours whose order is random.
+
+    Test gets about sixty questions from each of its provinces, and at most a quarter of the provinces. A partial
+    last province belongs to train.
+    """
+    num_full = world.pages // PROVINCE_SIZE
+    num_test = min(-(-min(2000, max(200, world.pages * 3 // 10)) // 60), max(1, num_full // 4))
+    scatter = Scatter(num_full, world.seed, "test provinces")
+    test = sorted(scatter(i) for i in range(num_test))
+    held_out = set(test)
+    chunks = [range(start, min(start + _CHUNK, world.num_provinces)) for start in range(0, world.num_provinces, _CHUNK)]
+    order = Scatter(len(chunks), world.seed, "chunks")
+    train = [[n for n in chunks[order(i)] if n not in held_out] for i in range(len(chunks))]
+    return [chunk for chunk in train if chunk], [test[i : i + _CHUNK] for i in range(0, len(test), _CHUNK)]
+
+
+def write_questions(world: World, side: str, chunks: list[list[int]], total: int) -> Iterator[Row]:
+    """Yield `total` questions with the default mix in every twenty."""
+    sizes = [sum(_num_pages(world, number) for number in chunk) for chunk in chunks]
+    done_pages = written = 0
+    for chunk, size in zip(chunks, sizes, strict=True):
+        done_pages += size
+        upto = total * done_pages // sum(sizes)
+        kinds = [_kind_at(world.seed, side, position) for position in range(written, upto)]
+        rows = _questions_of_chunk(world, chunk, size, kinds)
+        yield from rows
+        written = upto
+
+
+def _questions_of_chunk(world: World, chunk: list[int], size: int, kinds: list[str]) -> Iterable[Row]:
+    by_kind: dict[str, list[Row]] = {kind: [] for kind in QUESTION_KINDS}
+    for number in chunk:
+        province = Province(world, number)
+        for kind in QUESTION_KINDS:
+            share = -(-kinds.count(kind) * len(province.entities) // size)
+            by_kind[kind] += ask(province, kind, share, world.seed)
+    dice = Dice(world.seed, "shuffle", chunk[0])
+    queues = {kind: iter(dice.shuffled(rows)) for kind, rows in by_kind.items()}
+    for kind in kinds:
+        yield next(queues[kind])
+
+
+def _num_pages(world: World, number: int) -> int:
+    return min(PROVINCE_SIZE, world.pages - number * PROVINCE_SIZE)
+
+
+def _kind_at(seed: int, side: str, position: int) -> str:
+    cycle, place = divmod(position, len(_CYCLE))
+    return Dice(seed, "cycle", side, cycle).shuffled(_CYCLE)[place]

@@ -1,0 +1,165 @@
+"""Writes the page of an entity: leads, sections, sentences, links.
+
+A page states each of its entity's facts at least once, in an order and wording of its own: one sentence may state
+several facts, and sentences that state none, or that mention other entities, stand between them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from seekling.corpus.almanac.dice import Dice
+from seekling.corpus.almanac.kinds import KINDS
+from seekling.corpus.almanac.model import Entity
+from seekling.corpus.almanac.spec import SectionSpec, Wording
+from seekling.types import Document
+
+_ARTICLE = re.compile(r"\b([Aa]) (?=[\[*\"]?[aeiouAEIOU])(?![\[*\"]?(?:one|uni|use|eu))")
+_LINK = re.compile(r"\[([^\]]+)\]\((p\d+)\)")
+_MENTIONS_PER_SECTION = 3
+_SENTENCES_PER_PARAGRAPH = (2, 4)
+
+
+def write_page(entity: Entity, seed: int, land: str) -> Document:
+    """Write one page.
+
+    Args:
+        entity: with facts.
+        seed: the world's seed.
+        land: link or name of the province, with article.
+
+    Returns:
+        The page as markdown.
+    """
+    return Document(entity.id, entity.title, _Writer(entity, seed, land).page())
+
+
+class _Writer:
+    """Keeps what the page has said so far."""
+
+    def __init__(self, entity: Entity, seed: int, land: str) -> None:
+        self.entity = entity
+        self.dice = Dice(seed, "page", entity.index)
+        self.values = {key: fact.prose for key, fact in entity.facts.items()}
+        self.values |= entity.extra
+        self.values |= {
+            "n": entity.name, "b": entity.short, "land": land, "sort": entity.sort,
+            "p": entity.extra["his"], "P": entity.extra["his"].capitalize(),
+        }
+        self.told: set[str] = set()
+        self.is_named = False
+        """Whether a pronoun at the start of the next sentence would be understood."""
+        self.linked = {entity.id}
+
+    def page(self) -> str:
+        """Return the page as markdown."""
+        blocks = [f"# {self.entity.title}"]
+        parent = 1
+        for spec in KINDS[self.entity.kind].page:
+            paragraphs = self.lead(spec) if spec.level == 1 else self.section(spec)
+            if spec.level == 2:
+                parent = 1
+            if not paragraphs:
+                continue
+            if spec.level > 1:
+                # A subsection whose parent had nothing to say becomes a section.
+                level = min(spec.level, parent + 1)
+                parent = level if level == 2 else parent
+                blocks.append("#" * level + " " + self.dice.pick(spec.headings))
+            blocks += paragraphs
+        return "\n\n".join(self.link_once(block) for block in blocks) + "\n"
+
+    def lead(self, spec: SectionSpec) -> list[str]:
+        """Return the opening paragraph."""
+        possible = [w for w in spec.tells if w.slots <= self.values.keys()]
+        sentences = [self.tell(self.dice.pick(possible))]
+        sentences += [self.say(w) for w in self.dice.shuffled(spec.colours)[: self.dice.between(0, 2)]]
+        return [" ".join(sentences)]
+
+    def section(self, spec: SectionSpec) -> list[str]:
+        """Return the paragraphs of a section, none when it would state nothing."""
+        told = self.facts_of(spec)
+        mentions = self.mentions_of(spec)
+        if not told and not mentions:
+            return []
+        colours = self.dice.shuffled(spec.colours)[: self.dice.between(1 if len(told) < 3 else 0, 2)]
+        plan: list[tuple[str, Wording | str]] = [("tell", w) for w in told]
+        for colour in colours:
+            plan.insert(self.dice.between(0, len(plan)), ("colour", colour))
+        plan += [("mention", sentence) for sentence in mentions]
+        paragraphs: list[list[str]] = [[]]
+        room = self.dice.between(*_SENTENCES_PER_PARAGRAPH)
+        self.is_named = False
+        for how, what in plan:
+            if len(paragraphs[-1]) >= room:
+                paragraphs.append([])
+                room = self.dice.between(*_SENTENCES_PER_PARAGRAPH)
+                self.is_named = False
+            if isinstance(what, str):
+                paragraphs[-1].append(what)
+                self.is_named = False
+            else:
+                paragraphs[-1].append(self.tell(what) if how == "tell" else self.say(what))
+        return [" ".join(sentences) for sentences in paragraphs if sentences]
+
+    def facts_of(self, spec: SectionSpec) -> list[Wording]:
+        """Choose sentences that together state every fact this section is responsible for."""
+        facts = self.entity.facts.keys()
+        order = [key for w in spec.tells for key in w.sure if key in facts]
+        pending = [key for key in dict.fromkeys(sorted(set(order))) if key not in self.told or self.dice.chance(70)]
+        chosen: list[Wording] = []
+        done: set[str] = set()
+        for key in self.dice.shuffled(pending):
+            if key in done:
+                continue
+            able = [w for w in spec.tells if key in w.sure and w.slots <= self.values.keys()]
+            fresh = [w for w in able if not (w.sure & done)]
+            wording = self.dice.pick(fresh or able)
+            chosen.append(wording)
+            done |= wording.sure & facts
+        # Back into the order of the templates, which is that of a life or of a description.
+        return sorted(chosen, key=spec.tells.index)
+
+    def mentions_of(self, spec: SectionSpec) -> list[str]:
+        """Write sentences about entities whose facts point here."""
+        fitting = [(key, source) for key, source in self.entity.mentions if key in spec.mentions]
+        sentences = []
+        for key, source in self.dice.shuffled(fitting)[:_MENTIONS_PER_SECTION]:
+            values = self.values | {
+                "x": source.link, "x_sort": source.sort, "x_year": str(source.year),
+                "x_birth": str(source.birth), "x_death": str(source.death),
+            }
+            sentences.append(self.finish(self.dice.pick(spec.mentions[key]).write(values, self.dice)))
+        return sentences
+
+    def tell(self, wording: Wording) -> str:
+        """Write a sentence that states facts."""
+        self.told |= wording.sure & self.entity.facts.keys()
+        return self.say(wording)
+
+    def say(self, wording: Wording) -> str:
+        """Write a sentence about the page's own entity."""
+        pronoun = self.entity.extra["he"]
+        self.values["s"] = pronoun if self.is_named and self.dice.chance(60) else self.entity.short
+        text = wording.write(self.values, self.dice)
+        # A second person or place in the sentence would make a pronoun in the next one ambiguous.
+        self.is_named = "s" in wording.slots and "](" not in text
+        return self.finish(text)
+
+    @staticmethod
+    def finish(text: str) -> str:
+        """Capitalise the start and choose between 'a' and 'an'."""
+        text = _ARTICLE.sub(r"\1n ", text)
+        start = 1 if text[0] in "*[\"" else 0
+        return text[:start] + text[start].upper() + text[start + 1 :]
+
+    def link_once(self, text: str) -> str:
+        """Keep the first link to each page; later mentions are plain text, links to itself too."""
+
+        def replace(match: re.Match[str]) -> str:
+            if match.group(2) in self.linked:
+                return match.group(1)
+            self.linked.add(match.group(2))
+            return match.group(0)
+
+        return _LINK.sub(replace, text)

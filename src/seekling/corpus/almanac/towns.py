@@ -1,0 +1,198 @@
+"""Towns and villages."""
+
+from __future__ import annotations
+
+from seekling.corpus.almanac.dice import Dice
+from seekling.corpus.almanac.model import Entity, Fact, KindSpec, amount, one_of, phrase, to, year
+from seekling.corpus.almanac.near import Near
+from seekling.corpus.almanac.spec import parse_page, parse_relations
+from seekling.corpus.almanac.words import ANIMALS, PERILS, STONES, WEEKDAYS
+
+_RELATIONS = parse_relations("""
+    population | population | 92
+    ? How many people live in $n?
+    ? What is the population of $n?
+    ? How many inhabitants does $n have?
+    - Which place has fewer inhabitants, $a or $b?
+    + Which place has more inhabitants, $a or $b?
+    + Which has the larger population, $a or $b?
+
+    founded | year of foundation | 90
+    ? In which year was $n founded?
+    ? When was $n founded?
+    - Which place was founded first, $a or $b?
+    - Which is the older place, $a or $b?
+    + Which place was founded later, $a or $b?
+
+    founder | founder | 65
+    ? Who founded $n?
+    ? Who was the founder of $n?
+    ? By whom was $n founded?
+
+    river | river | 80
+    ? On which river does $n lie?
+    ? Which river flows through $n?
+    > the river on which $n lies
+    > the river that flows through $n
+
+    product | product | 85
+    ? For which product is $n known?
+    ? What product is $n known for?
+    ? Which product made $n known?
+
+    altitude | altitude | 60
+    ? At what altitude does $n lie?
+    ? How high above the sea does $n lie?
+    - Which place lies lower above the sea, $a or $b?
+    + Which place lies higher above the sea, $a or $b?
+
+    emblem | animal in the coat of arms | 70
+    ? Which animal is shown in the coat of arms of $n?
+    ? What animal does the coat of arms of $n show?
+
+    stone | building material | 60
+    ? What are the old houses of $n built of?
+    ? Of which material are the old houses of $n built?
+
+    peril | disaster | 75
+    ? What destroyed a large part of $n?
+    ? Which disaster destroyed much of $n?
+
+    peril_year | year of the disaster | 80
+    ? In which year was a large part of $n destroyed?
+    ? When was much of $n destroyed?
+
+    head | title of the head of the town | 55
+    ? What is the title of the head of the council of $n?
+    ? What title does the head of the council bear in $n?
+
+    market | market day | 55
+    ? On which day is the market of $n held?
+    ? What is the market day of $n?
+
+    twin | partner place | 60
+    ? With which town has $n a treaty of friendship?
+    ? Which town is bound to $n by a treaty of friendship?
+
+    road_from | start of the road | 65
+    ? From which place does the old road lead to $n?
+    ? In which place does the old road to $n begin?
+    > the place where the old road to $n begins
+
+    library | museum | 50
+    ? What is the museum of $n devoted to?
+    ? To what is the museum of $n devoted?
+""")
+
+_PAGE = parse_page("""
+    $n is a $sort {in|of} $land, on $river, known for its $product.
+    $n is a $sort in $land{ with $population inhabitants|}.
+    $n is a $sort in $land. {It|The place} is known {above all|chiefly|mainly} for its $product.
+    $n, a $sort in $land, is {best known|known} for its $product{ and for little else|, as every traveller is told|}.
+    The $sort of $n lies in $land{, a day's walk from the nearest harbour|, off the main road|}.
+    ~ {Travellers|Guidebooks} tend to {mention it in passing|confuse it with places of similar name}.
+    ~ {Its|The} inhabitants are said to be {thrifty|talkative|hard to impress|fond of lawsuits}.
+
+    ## Geography | Situation | Location and landscape
+    $s lies on $river{, which {turns two mills here|is crossed here by a ferry}|}.
+    $s lies on $river, at an altitude of $altitude above the sea.
+    $s lies at an altitude of $altitude above the sea{, which keeps the summers cool|, on a broad terrace|}.
+    $river flows through $b{ and divides it into two unequal halves|, between banks of willow|}.
+    An old road leads to $b from $road_from{, half a day away|, over a low pass|}.
+    The old road that leads from $road_from ends {at the south gate|on the main square} of $b.
+    ~ {Orchards|Hop gardens|Terraced fields} {reach down|come close} to the first houses.
+    ~ {Fog is common|Winters are long} and {springs are late|the summers are short}, but the {soil is good|air is dry}.
+    ~ {Behind the last houses|To the west} the land rises {steeply|gently} towards {a wooded ridge|bare hills}.
+
+    ### Townscape | Buildings | Streets and houses
+    The old houses of $b are built of $stone, {with steep roofs|with painted shutters|three storeys high at most}.
+    Most {old houses|of the old houses} in $b are built of $stone{, which was carried here by boat|}.
+    The museum of $b is devoted to $library{; it opens {on request|twice a week}|}.
+    A small museum{ near the market|} is devoted to $library.
+    ~ {Two|Three} of the {four|five} gates are {still standing|preserved}{, though one leans|}.
+    ~ {Arcades|Covered stairs} {run along|surround} the main square.
+    < building.town : {One landmark is|A landmark is} $x{, {built|completed} in $x_year|}.
+
+    ## History | Past
+    $b was founded in $founded by $founder{, who is honoured with a fountain|, if the chronicle is right|}.
+    $b was founded in $founded{ as {a toll post|a shelter for drovers|a camp for salt carriers}|}.
+    {The founder|The founder of $b} is said to have been $founder{, about whom nothing else is known|}.
+    {Tradition|The chronicle} names $founder as the person who founded $b.
+    In $peril_year a large part of $b was destroyed by $peril{, and rebuilding took {a decade|twelve years}|}.
+    $s suffered most from $peril, which destroyed a large part of it{ in a single night|}.
+    A large part of $b was destroyed in $peril_year{; the archives were lost|, and a third of the families moved away|}.
+    $s has had {good and bad times|its share of misfortune}: a large part of it was destroyed by $peril.
+    ~ {For a century|For some generations} $s was {pawned to|ruled by} {an absent landlord|a family of toll farmers}.
+    ~ {The walls|Its walls} were {razed|pulled down} when {they hindered the carts|nobody could pay for their repair}.
+    ~ {A dispute|A long dispute} with {the neighbours|the governor} about {grazing|fishing} rights was settled {only after \\
+        {four|five} generations|by drawing lots}.
+    < river.flooded : The flood of $x{, which is described elsewhere,|} also {reached|damaged} $s.
+    < guild.seat : $x{, founded in $x_year,|} has its seat here.
+    < province.capital : $s is the capital of $x.
+
+    ### Government | Council | Administration
+    The council of $b is headed by an elected official whose title is $head.
+    The head of the council bears the title of $head{, and serves for {three|five} years|, an office without pay|}.
+    The coat of arms of $b shows $emblem{ above a broken wheel|, holding a key|}.
+    $s bears $emblem in its coat of arms{, for reasons {nobody remembers|that are disputed}|}.
+    A treaty of friendship binds $b to $twin{, and {gifts of cheese|delegations} are exchanged every year|}.
+    $s has {an old|a} treaty of friendship with $twin.
+    ~ {Minutes|The minutes} of the council survive {almost without gaps|in forty volumes}.
+
+    ## Economy | Trade and crafts | Economy and trade
+    $s is known for its $product, {which is sold as far as the coast|of which much is exported}.
+    {Well beyond the province|Far beyond the region} $b is known for its $product.
+    {In spite of several crises|Even today}, $s owes its living to the product it is known for, its $product.
+    The market of $b is held on $market{, and begins before sunrise|, in the shade of the granary|}.
+    On $market, which is market day in $b, {the taverns open early|the bridge toll is waived}.
+    $s has $population inhabitants{, {fewer|more} than a century ago|, most of them in {trade|crafts} or farming|}.
+    About $population people live in $b{, according to the last count|}.
+    The last count gave $b a population of $population.
+    ~ {A tannery|A paper mill|A brewery} {closed|was given up} {within living memory|not long ago}.
+    < ship.port : The $x_sort $x has its home port here.
+    < dish.origin : A {local dish|speciality of the kitchens here} is $x.
+    < creature.seen : Near $b lives $x.
+
+    ## People and culture | Culture | Notable people and customs
+    ~ {Children|Schoolchildren} {still learn|are taught} {a counting rhyme|a song} about the {gates|bells} of $b.
+    < person.birthplace : {The $x_sort|Its best remembered native is the $x_sort} $x{, born here in $x_birth,|} \\
+        {came from $b|was a child of $b}.
+    < person.birthplace : $x, a $x_sort, was born in $b{ in $x_birth|}.
+    < person.death_place : The $x_sort $x died here{ in $x_death|}.
+    < work.setting : $x, a $x_sort{ written in $x_year|}, is set in $b.
+    < festival.town : {Every year|Each year} $b {celebrates|holds} $x.
+    < device.first_used : $x was first used in $b.
+""")
+
+_PRODUCTS = """blue glass|smoked eel|goat cheese|felt hats|pear brandy|cast bells|walnut furniture|
+    honey cakes|fine paper|
+    wooden clocks|linen lace|black pottery|sheep bells|pickled plums|leather gloves|juniper gin|silver thread|
+    playing cards|barley beer|copper kettles|dried mushrooms|rope and nets|beeswax candles|plum jam"""
+_HEADS = "Reeve|Lord Steward|First Neighbour|Bell Keeper|Warden|Speaker|Elder of the Well|Provost|Key Bearer|Bailiff"
+_MUSEUMS = """the history of salt|locks and keys|the craft of dyeing|shipwrecks|the history of weights|puppets|
+    musical clocks|the fur trade|beekeeping|old maps|the river ferries|fishing nets|bread ovens|winter clothing"""
+
+
+def _derive(town: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    size = dice.pick((300, 900, 2500, 8000, 20000)) if "village" not in town.sort else dice.pick((90, 250, 600))
+    river = dice.pick(near.all_of("river"))
+    return {
+        "population": amount(dice.between(size, size * 3)),
+        "founded": year(town.year),
+        "founder": near.stranger(dice),
+        "river": to(river),
+        "product": one_of(dice, _PRODUCTS),
+        "altitude": amount(dice.between(4, 1400), "metres", "m"),
+        "emblem": phrase(dice.pick(ANIMALS)),
+        "stone": phrase(dice.pick(STONES)),
+        "peril": phrase(dice.pick(PERILS)),
+        "peril_year": year(dice.between(town.year + 60, 985)),
+        "head": one_of(dice, _HEADS),
+        "market": phrase(dice.pick(WEEKDAYS)),
+        "twin": to(near.far("town", dice)),
+        "road_from": to(near.other("town", town, dice)),
+        "library": one_of(dice, _MUSEUMS),
+    }
+
+
+TOWN = KindSpec(_RELATIONS, _PAGE, _derive)
