@@ -47,6 +47,11 @@ class ZygoteSandbox:
         """The walls that stand."""
         return self._zygote.layers
 
+    @property
+    def fork_server_pid(self) -> int:
+        """Process id of the fork server, as seen from here."""
+        return self._zygote.pid
+
     def open(self, functions: Mapping[str, HostFunction]) -> SandboxSession:
         """Fork a child for a new session."""
         with self._lock:

@@ -60,11 +60,13 @@ class ZygoteProcess:
             os.close(trainer_fd)
             child_end.close()
         self.layers: tuple[str, ...] = ()
+        is_ready = False
         try:
             self._shake_hands(config, frozenset(without))
-        except BaseException:
-            self.close()
-            raise
+            is_ready = True
+        finally:
+            if not is_ready:
+                self.close()
 
     @property
     def pid(self) -> int:

@@ -85,12 +85,13 @@ class ZygoteSession:
             request = encode_frame({"op": "run", "code": code, "functions": list(self._functions)})
             sock = self._wake_child()
             turn = _Turn(self._config.output_chars, time.monotonic() + self._config.hard_limit_s)
+            result: Result | None = None
             try:
-                return self._serve(turn, sock, request)
-            except BaseException:
-                # A host function failed for good, or Ctrl-C: the program must not go on by itself.
-                self._discard_child()
-                raise
+                result = self._serve(turn, sock, request)
+            finally:
+                if result is None:  # a host function failed for good, or Ctrl-C: the program must not go on by itself
+                    self._discard_child()
+            return result
 
     def close(self) -> None:
         """End the session; a program that is running in another thread is killed."""

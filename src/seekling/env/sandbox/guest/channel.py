@@ -12,12 +12,37 @@ import os
 import signal
 import threading
 import time
-from typing import Any
+from typing import Any, TypedDict, cast
 
 _HEADER_BYTES = 4
 _FLUSH_EVERY_S = 0.002
 _FLUSH_CHARS = 4096
 _encode = json.JSONEncoder(allow_nan=True).encode
+
+
+class Limits(TypedDict):
+    """What one program may use."""
+
+    soft_limit_s: float
+    hard_limit_s: float
+    memory_bytes: int
+    output_chars: int
+    max_frame_bytes: int
+
+
+class Request(TypedDict):
+    """One program and the names of the functions it is given."""
+
+    code: str
+    functions: list[str]
+
+
+class Reply(TypedDict, total=False):
+    """What a host function returned, or the kind and the text of what it raised."""
+
+    value: object
+    error: str
+    text: str
 
 
 class Guard:
@@ -66,25 +91,23 @@ class Channel:
         """Take a piece of output; False when it, or a part of it, is beyond the cap."""
         if not self.is_open:
             return True
-        kept = text[: self._room + 1]  # one character too many tells the host that there was more
+        kept = text[: self._room + 1]  # one character too many tells the host that there was more; then none
         self._room -= len(kept)
         if kept:
             self._pending.append(kept)
             self._num_pending += len(kept)
             now = time.monotonic()
-            # The first output goes out at once and later output every 2 ms: should the program hang in one C call
-            # until it is killed, what it printed before is with the host.
-            if now - self._flushed_at > _FLUSH_EVERY_S or self._num_pending > _FLUSH_CHARS:
+            # The first line goes out at once and later lines every 2 ms: should the program hang in one C call until
+            # it is killed, what it printed before is with the host. (print writes the line feed by itself.)
+            is_due = kept[-1] == "\n" and now - self._flushed_at > _FLUSH_EVERY_S
+            if is_due or self._num_pending > _FLUSH_CHARS:
                 with self.guard, self._lock:
                     self._flushed_at = now
                     if not self._is_sending:
                         self._send(self._take_output())
-        if self._room < 0:
-            self._room = 0
-            return False
-        return True
+        return self._room >= 0
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def call(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Reply:
         """Have the host run a function; the clock of the soft limit stands still meanwhile.
 
         Raises:
@@ -100,10 +123,9 @@ class Channel:
             left_s, interval_s = signal.setitimer(signal.ITIMER_REAL, 0)
             try:
                 self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
-                reply = self.receive()
+                return cast(Reply, self._receive())
             finally:
                 signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
-        return reply
 
     def finish_turn(self, outcome: str, error_text: str, cpu_s: float) -> None:
         """Send what is left of the output and how the program ended."""
@@ -113,16 +135,18 @@ class Channel:
             frame = _encode(done).encode()
             self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
 
-    def receive(self) -> dict[str, Any]:
-        """Read one frame from the host; ends the process when the host is gone."""
+    def receive_request(self) -> Request:
+        """Wait for a program; ends the process when the host hangs up."""
+        return cast(Request, self._receive())
+
+    def _receive(self) -> Any:
+        """Read one frame. The host sends one and waits, so nothing follows it."""
         buffer = os.read(self._fd, 65536)
         while buffer:
             if len(buffer) >= _HEADER_BYTES:
                 end = _HEADER_BYTES + int.from_bytes(buffer[:_HEADER_BYTES], "little")
                 if len(buffer) >= end:
-                    # The host sends one frame and waits, so nothing can follow it.
-                    frame: dict[str, Any] = json.loads(buffer[_HEADER_BYTES:])
-                    return frame
+                    return json.loads(buffer[_HEADER_BYTES:])
                 chunks = [buffer]
                 missing = end - len(buffer)
                 while missing > 0 and (chunk := os.read(self._fd, min(missing, 1 << 20))):

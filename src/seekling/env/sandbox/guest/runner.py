@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .channel import Channel
+from .channel import Channel, Limits, Request
 from .explain import (
     PROGRAM_PREFIX,
     OutputLimitExceeded,
@@ -32,8 +32,6 @@ EXIT_OUT_OF_MEMORY = 86
 _REPEAT_S = 0.05
 _RESERVE_BYTES = 6 << 20
 _MAX_ERROR_CHARS = 4000
-
-Limits = dict[str, Any]
 
 
 class _Output(io.TextIOBase):
@@ -62,13 +60,14 @@ class Runner:
 
     def __init__(self, channel: Channel, limits: Limits) -> None:
         self._channel = channel
-        self._soft_limit_s = float(limits["soft_limit_s"])
-        self._output_chars = int(limits["output_chars"])
+        self._soft_limit_s = limits["soft_limit_s"]
+        self._output_chars = limits["output_chars"]
         self._error_chars = min(_MAX_ERROR_CHARS, self._output_chars)
         self._main = types.ModuleType("__main__")
         self._reserve: bytes | None = None
         self._num_turns = 0
         self._is_over = False
+        self._num_alarms = 0
         # A program that looks at its own module, as dataclasses and pickle do, must find its names and not ours.
         sys.modules["__main__"] = self._main
         builtins.ToolError = ToolError  # type: ignore[attr-defined]  # so that a program can name it in an except
@@ -77,12 +76,12 @@ class Runner:
     def serve(self) -> None:
         """Run programs until the host hangs up."""
         while True:
-            request = self._channel.receive()
+            request = self._channel.receive_request()
             outcome, error_text, cpu_s = self._run(request)
             self._reserve = None
             self._channel.finish_turn(outcome, error_text, cpu_s)
 
-    def _run(self, request: dict[str, Any]) -> tuple[str, str, float]:
+    def _run(self, request: Request) -> tuple[str, str, float]:
         started_cpu_s = _cpu_s()
         self._num_turns += 1
         self._prepare(request["functions"])
@@ -127,8 +126,11 @@ class Runner:
 
     def _explain(self, error: BaseException) -> tuple[str, str]:
         outcome = outcome_of(error)
+        num_alarms = self._num_alarms
         try:
-            return outcome, explain(error, self._error_chars)
+            text = explain(error, self._error_chars)
+            # The traceback module swallows whatever an exception's __str__ raises, the time limit too.
+            return outcome if self._num_alarms == num_alarms else "timeout", text
         except TimeLimitExceeded:
             return "timeout", f"{type(error).__name__}: (making its message took too long)\n{self._time_limit_text()}"
         except MemoryError:
@@ -138,6 +140,7 @@ class Runner:
 
     def _on_alarm(self, signum: int, frame: object) -> None:
         if self._channel.guard.depth == 0 and not self._is_over:
+            self._num_alarms += 1
             raise TimeLimitExceeded(self._time_limit_text())
 
     def _time_limit_text(self) -> str:

@@ -19,16 +19,17 @@ import platform
 import select
 import socket
 import sys
-import traceback
-from typing import Any
+from collections.abc import Callable
 
 from . import confine, seccomp
+from .channel import Limits
 from .preload import preload
 from .runner import run_session
 
 _MAX_MESSAGE_BYTES = 65536
 _SESSION_FD = 3
 _EXTRA_THREADS = 512
+_NO_LIMITS = Limits(soft_limit_s=0, hard_limit_s=0, memory_bytes=0, output_chars=0, max_frame_bytes=0)
 
 
 class Zygote:
@@ -39,7 +40,7 @@ class Zygote:
         self._trainer_fd = trainer_fd
         self._machine = platform.machine()
         self._filter: confine.Filter | None = None
-        self._limits: dict[str, Any] = {}
+        self._limits = _NO_LIMITS
         self._without: set[str] = set()
         self._num_tasks = confine.THREADS_PER_PROGRAM
         self._has_own_user_namespaces = False
@@ -83,7 +84,7 @@ class Zygote:
         reply = {"layers": layers, "notes": notes, "problem": problem, "pid": os.getpid()}
         self._control.send(json.dumps(reply).encode())
 
-    def _try(self, layer: str, put_up: Any, notes: dict[str, str]) -> bool:
+    def _try(self, layer: str, put_up: Callable[[], None], notes: dict[str, str]) -> bool:
         if layer in self._without:
             notes[layer] = "switched off"
             return False
@@ -131,7 +132,7 @@ class Zygote:
         status = self._in_child(self._confine_child)
         return "" if status == 0 else f"a first child could not be confined (status {status})"
 
-    def _in_child(self, action: Any) -> int:
+    def _in_child(self, action: Callable[[], None]) -> int:
         pid = os.fork()
         if pid == 0:
             try:
@@ -214,8 +215,8 @@ class Zygote:
             gc.enable()
             self._confine_child()
             run_session(_SESSION_FD, self._limits)
-        except BaseException:  # a child must never return into the fork server's loop
-            os._exit(70)
+        finally:
+            os._exit(70)  # whatever happened: a child must never return into the fork server's loop
 
     def _confine_child(self) -> None:
         confine.die_with_parent()
@@ -238,9 +239,5 @@ def main() -> None:
     gc.disable()
     control = socket.socket(fileno=int(sys.argv[1]))
     zygote = Zygote(control, int(sys.argv[2]))
-    try:
-        zygote.set_up()
-    except Exception:
-        control.send(json.dumps({"problem": traceback.format_exc()}).encode()[:_MAX_MESSAGE_BYTES])
-        os._exit(1)
+    zygote.set_up()  # what it raises goes to standard error, where the host reads it
     zygote.serve()

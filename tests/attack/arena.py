@@ -1,0 +1,188 @@
+"""Where programs attack: canaries all around, the functions that programs may call, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from seekling.config import SandboxConfig
+from seekling.env.sandbox import Result, SandboxSession
+from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.errors import ToolError
+
+SECRET_IN_MEMORY = "CANARY-" + "in-the-trainer"
+SECRETS = ("CANARY-", "root:x:0", "root:*:0")
+MARK = "pwned"
+"""Every file that an attack tries to make has this in its name."""
+
+LIMITS = SandboxConfig(
+    soft_limit_s=0.25,
+    hard_limit_s=0.6,
+    memory_bytes=160 * 1024 * 1024,
+    output_chars=20_000,
+    max_host_calls=50,
+)
+SANE_PROGRAM = "import re\nprint(re.sub('o+', '0', search_pages('moon')[0]['title']), sum(range(10)))"
+SANE_OUTPUT = "Page 0f m0n 45\n"
+
+
+def search_pages(query: str) -> list[dict[str, str]]:
+    """One made-up page."""
+    if not isinstance(query, str):
+        raise ToolError(f"query must be text, not {type(query).__name__}")
+    return [{"page_id": "p1", "title": f"Page of {query}"}]
+
+
+def read_section(section_id: str) -> str:
+    """Fails as tools fail."""
+    raise KeyError(section_id)
+
+
+def slow(seconds: float) -> str:
+    """A host function that takes its time."""
+    time.sleep(seconds)
+    return "slept"
+
+
+async def slow_async(seconds: float) -> str:
+    """The same as a coroutine."""
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+def huge() -> str:
+    """More than a frame may hold."""
+    return "h" * 50_000_000
+
+
+def not_json() -> object:
+    """Nothing that JSON can say."""
+    return object()
+
+
+def boom(kind: str) -> None:
+    """Raise a built-in exception by name."""
+    raise {"value": ValueError, "type": TypeError, "tool": ToolError, "custom": _CustomError}[kind](f"boom {kind}")
+
+
+class _CustomError(Exception):
+    pass
+
+
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    f.__name__: f for f in (search_pages, read_section, slow, slow_async, huge, not_json, boom)
+}
+
+
+class Arena:
+    """A sandbox, the canaries around it, and the invariants."""
+
+    def __init__(self, sandbox: ZygoteSandbox, folder: Path, limits: SandboxConfig = LIMITS) -> None:
+        self.sandbox = sandbox
+        self.limits = limits
+        self.folder = folder
+        self.secret_path = folder / "secret.txt"
+        self.secret_path.write_text("CANARY-in-a-file")
+        self.secret_path.chmod(0o644)
+        os.environ["SEEKLING_CANARY"] = "CANARY-in-the-environment"
+        self._listeners = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
+        self._listeners[1].bind(("127.0.0.1", 0))
+        for listener in self._listeners:
+            listener.setblocking(False)
+        self.port, self.udp_port = (listener.getsockname()[1] for listener in self._listeners)
+        self._num_fds, self._rss_bytes = 0, 0
+
+    def __enter__(self) -> Arena:
+        self.attack(SANE_PROGRAM)  # once, so that what is counted later is warm
+        self._num_fds, self._rss_bytes = num_fds(), rss_bytes()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for listener in self._listeners:
+            listener.close()
+
+    def attack(self, *programs: str, hosting_s: float = 0.0) -> Result:
+        """Run programs in one session; check every invariant; return the last result."""
+        session = self.sandbox.open(FUNCTIONS)
+        for program in programs:
+            result = self.run(session, program, hosting_s=hosting_s)
+        session.close()
+        self.check_surroundings()
+        return result
+
+    def run(self, session: SandboxSession, program: str, *, hosting_s: float = 0.0) -> Result:
+        started_s = time.monotonic()
+        result = session.run(program)
+        wall_s = time.monotonic() - started_s - hosting_s
+        said = result.stdout + result.error_text
+        assert not [secret for secret in SECRETS if secret in said], "a secret came out"
+        assert wall_s <= self.limits.hard_limit_s + 1.0, f"took {wall_s:.2f} s"
+        assert len(said) <= self.limits.output_chars, f"{len(said)} characters of output"
+        said.encode("utf-8")
+        return result
+
+    def check_surroundings(self) -> None:
+        """What must hold after every attack, whatever it was."""
+        for listener in self._listeners:
+            try:
+                listener.recv(1) if listener.type == socket.SOCK_DGRAM else listener.accept()
+            except BlockingIOError:
+                continue
+            raise AssertionError("something reached a listening socket")
+        written = [path for place in self._writable_places() for path in place.glob(f"*{MARK}*")]
+        assert not written, f"files were written: {written}"
+        wait_until(lambda: not self.programs(), "a program's process is left")
+        sane = self.sandbox.open(FUNCTIONS)
+        result = sane.run(SANE_PROGRAM)
+        sane.close()
+        assert (result.outcome, result.stdout, result.error_text) == ("ok", SANE_OUTPUT, ""), result
+        if self._num_fds:
+            assert num_fds() == self._num_fds, "descriptors leaked in the trainer"
+            assert rss_bytes() < self._rss_bytes + 100_000_000, "the trainer grew"
+        wait_until(lambda: not self.programs(), "the sane program's process is left")
+
+    def programs(self) -> list[int]:
+        """Processes of programs: the children of the fork server, zombies included."""
+        return children_of(fork_server_pid(self.sandbox))
+
+    def _writable_places(self) -> list[Path]:
+        return [self.folder, Path.cwd(), Path("/tmp"), Path("/dev/shm"), Path("/")]
+
+
+def fork_server_pid(sandbox: ZygoteSandbox) -> int:
+    """The process that forks: with namespaces the child of the one that was started."""
+    pid = sandbox.fork_server_pid
+    return (children_of(pid) or [pid])[0] if "namespaces" in sandbox.layers else pid
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def num_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def rss_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 3.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.005)

@@ -1,0 +1,97 @@
+"""Cases 1-9: a program cannot run for longer than it may."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attack.arena import Arena
+
+
+def test_an_endless_loop_ends_with_a_traceback_that_names_its_line(arena: Arena):
+    result = arena.attack("print('before')\nx = 1\nwhile True:\n    pass")
+    assert (result.outcome, result.stdout, result.state_lost) == ("timeout", "before\n", False)
+    assert 'File "<program 1>", line 3' in result.error_text or 'File "<program 1>", line 4' in result.error_text
+    assert "TimeLimitExceeded: stopped after running for 0.25 s" in result.error_text
+
+
+def test_a_loop_that_catches_everything_is_killed(arena: Arena):
+    result = arena.attack("def f(): pass\nwhile True:\n    try:\n        while True: f()\n    except BaseException: pass")
+    assert (result.outcome, result.state_lost) == ("timeout", True)
+    assert result.error_text.startswith("Killed after 0.6 s")
+
+
+def test_sleeping_counts_as_running(arena: Arena):
+    result = arena.attack("import time\nprint('zzz')\ntime.sleep(3600)")
+    assert (result.outcome, result.stdout, result.state_lost) == ("timeout", "zzz\n", False)
+    assert "time.sleep(3600)" in result.error_text
+
+
+def test_a_regular_expression_that_backtracks_forever_is_stopped(arena: Arena):
+    result = arena.attack("import re\nprint(re.match(r'(a+)+$', 'a' * 40 + 'b'))\nprint('finished')")
+    assert (result.outcome, result.stdout) == ("timeout", "")
+
+
+def test_one_endless_call_of_c_code_is_killed_and_what_was_printed_before_is_kept(arena: Arena):
+    result = arena.attack("print('before')\nsum(range(10**12))\nprint('after')")
+    assert (result.outcome, result.stdout) == ("timeout", "before\n")
+
+
+def test_a_huge_power_is_stopped(arena: Arena):
+    assert arena.attack("print(7 ** 10 ** 8)").outcome == "timeout"
+
+
+def test_ignoring_signals_and_clearing_the_timer_does_not_help(arena: Arena):
+    program = """
+import signal
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+while True:
+    pass
+"""
+    result = arena.attack(program)
+    assert (result.outcome, result.state_lost) == ("timeout", True)
+
+
+@pytest.mark.parametrize(("method", "error"), [("__str__", "E()"), ("__repr__", "KeyError(E())")])
+def test_an_exception_whose_message_takes_forever_is_stopped(arena: Arena, method: str, error: str):
+    result = arena.attack(f"class E(Exception):\n    def {method}(self):\n        while True: pass\nraise {error}")
+    assert result.outcome == "timeout"
+    assert "E" in result.error_text
+
+
+def test_a_destructor_that_loops_ends_with_its_session(arena: Arena):
+    arena.attack("class D:\n    def __del__(self):\n        while True: pass\nd = D()\nprint('made')")
+
+
+def test_a_destructor_that_loops_during_a_program_is_stopped(arena: Arena):
+    result = arena.attack(
+        "class D:\n    def __del__(self):\n        while True:\n            try:\n                while True: f()\n"
+        "            except BaseException: pass\ndef f(): pass\nd = D()\ndel d"
+    )
+    assert result.outcome == "timeout"
+
+
+def test_an_exit_handler_that_loops_is_never_run(arena: Arena):
+    result = arena.attack("import atexit\n@atexit.register\ndef f():\n    while True: pass\nprint('made')")
+    assert (result.outcome, result.stdout) == ("ok", "made\n")
+
+
+@pytest.mark.parametrize("function", ["slow", "slow_async"])
+def test_time_inside_a_host_function_does_not_count(arena: Arena, function: str):
+    result = arena.attack(f"print({function}(0.8))", hosting_s=0.8)
+    assert (result.outcome, result.stdout) == ("ok", "slept\n")
+    assert result.wall_s < 0.5
+
+
+def test_time_inside_a_host_function_called_by_a_thread_does_not_count(arena: Arena):
+    program = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(2) as pool:
+    print(list(pool.map(slow, [0.4, 0.4])))
+"""
+    result = arena.attack(program, hosting_s=0.8)
+    assert (result.outcome, result.stdout) == ("ok", "['slept', 'slept']\n")
