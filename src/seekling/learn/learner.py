@@ -7,6 +7,7 @@ questions, rewards or episodes.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import tempfile
@@ -23,7 +24,7 @@ from transformers import PreTrainedModel
 
 from seekling.errors import DataError, ModelError, NothingToLearnError
 from seekling.learn.attention import BLOCK_ATTENTION
-from seekling.learn.lora import add_lora, merged_weights, without_lora
+from seekling.learn.lora import add_lora, merged_weights
 from seekling.learn.loss import TokenData, TokenLoss
 from seekling.learn.pack import PackedRow, pack_rows
 from seekling.types import Trajectory
@@ -98,6 +99,7 @@ class Learner:
             self._masters.values(), lr=0.0, betas=betas, weight_decay=weight_decay, fused=True
         )
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
+        self._reference: PreTrainedModel | None = None
         self.num_steps = 0
 
     @property
@@ -150,7 +152,7 @@ class Learner:
     def _learn_row(
         self, row: PackedRow, batch: Batch, loss: TokenLoss, weights_B: np.ndarray, reference: Tensor | None
     ) -> np.ndarray:
-        logprobs_A, entropy_A = self._score(row)
+        logprobs_A, entropy_A = self._score(self._model, row)
         behaviour_A = torch.from_numpy(row.logprobs_A).to(self.device)
         advantages_A = torch.from_numpy(batch.advantages_B[row.sequence_A]).to(logprobs_A)
         loss_A = loss(logprobs_A, TokenData(behaviour_A, advantages_A, reference))
@@ -162,24 +164,45 @@ class Learner:
             kl = (torch.exp(-difference_A) + difference_A - 1).sum()
         return np.asarray([total.item(), entropy_A.sum().item(), kl.item()])
 
-    @torch.no_grad()
-    def logprobs(self, trajectories: Sequence[Trajectory], *, without_adapter: bool = False) -> list[np.ndarray]:
+    def logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """Log-probabilities of the trained tokens under the current weights.
 
         Args:
             trajectories: B of them.
-            without_adapter: score with the base weights under the LoRA adapter, the KL anchor.
 
         Returns:
             B arrays (T,) float32, 0 where nothing is trained.
         """
+        return self._logprobs(self._model, trajectories)
+
+    def keep_reference(self, model: PreTrainedModel | None = None) -> None:
+        """Freeze the anchor of a KL term: the given model, or else a copy of the policy as it is now."""
+        if model is not None:
+            model.set_attn_implementation(BLOCK_ATTENTION)
+            self._reference = model.eval().requires_grad_(False)
+            return
+        weights = {name: tensor.detach().clone() for name, tensor in self.export_weights().items()}
+        config = copy.deepcopy(self._model.config)
+        with torch.device(self.device):
+            reference = type(self._model)(config).to(next(self._model.parameters()).dtype)
+        reference.load_state_dict(weights, strict=False)
+        reference.tie_weights()
+        reference.set_attn_implementation(BLOCK_ATTENTION)
+        self._reference = reference.eval().requires_grad_(False)
+
+    def reference_logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
+        """As `logprobs`, under the policy that `keep_reference` froze."""
+        assert self._reference is not None, "keep_reference comes first"
+        return self._logprobs(self._reference, trajectories)
+
+    @torch.no_grad()
+    def _logprobs(self, model: PreTrainedModel, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         scored = [np.zeros(len(t.token_ids_T), np.float32) for t in trajectories]
         places = [np.flatnonzero(t.train_mask_T[1:]) + 1 for t in trajectories]
-        with without_lora(self._adapted if without_adapter else None):
-            for row in pack_rows(trajectories, row_tokens=self._row_tokens):
-                values_A = self._score(row)[0].float().cpu().numpy()
-                for index in np.unique(row.sequence_A):
-                    scored[index][places[index]] = values_A[row.sequence_A == index]
+        for row in pack_rows(trajectories, row_tokens=self._row_tokens):
+            values_A = self._score(model, row)[0].float().cpu().numpy()
+            for index in np.unique(row.sequence_A):
+                scored[index][places[index]] = values_A[row.sequence_A == index]
         return scored
 
     def optim_step(self, learning_rate: float) -> float:
@@ -257,20 +280,21 @@ class Learner:
             self.num_steps = int(state["num_steps"])
         self._publish_masters()
 
-    def reset_optimizer(self) -> None:
-        """Forget Adam's moments and the step count, keeping the weights: a new stage begins."""
+    def start_stage(self, *, row_tokens: int, max_grad_norm: float) -> None:
+        """Begin a new stage with these weights: the optimizer's moments and the step count start afresh."""
+        self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
         self._optimizer.state.clear()
         self.num_steps = 0
 
-    def _score(self, row: PackedRow) -> tuple[Tensor, Tensor]:
+    def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each trained token; logits exist only where a token is trained."""
-        device, dtype = self.device, next(self._model.parameters()).dtype
+        device, dtype = self.device, next(model.parameters()).dtype
         blocks = []
         for block in row.blocks:
             hidden_MM = torch.from_numpy(~block.visible_MM).to(device)
             bias = torch.zeros(hidden_MM.shape, dtype=dtype, device=device).masked_fill_(hidden_MM, float("-inf"))
             blocks.append((block.start, bias))
-        hidden_1ND = self._model.get_decoder()(
+        hidden_1ND = model.get_decoder()(
             input_ids=torch.from_numpy(row.token_ids_N).to(device)[None],
             position_ids=torch.from_numpy(row.position_ids_N).to(device)[None],
             use_cache=False,
@@ -279,28 +303,7 @@ class Learner:
         sources, where = np.unique(row.source_A, return_inverse=True)
         # Two trajectories that part at a token share the position that predicts it: its logits are computed once.
         hidden_UD = hidden_1ND[0, torch.from_numpy(sources).to(device)]
-        return self._vocabulary(hidden_UD, where, torch.from_numpy(row.target_A).to(device))
-
-    def _vocabulary(self, hidden_UD: Tensor, where_A: np.ndarray, target_A: Tensor) -> tuple[Tensor, Tensor]:
-        head = self._model.get_output_embeddings()
-
-        def chunk(hidden: Tensor, local: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-            logprobs_UV = torch.log_softmax(head(hidden).float(), -1)
-            with torch.no_grad():
-                entropy_U = -(logprobs_UV.exp() * logprobs_UV).sum(-1)
-            return logprobs_UV[local, target], entropy_U[local]
-
-        logprobs, entropies, order = [], [], []
-        for start in range(0, hidden_UD.shape[0], VOCABULARY_CHUNK):
-            inside = np.flatnonzero((where_A >= start) & (where_A < start + VOCABULARY_CHUNK))
-            local = torch.from_numpy(where_A[inside] - start).to(target_A.device)
-            part = hidden_UD[start : start + VOCABULARY_CHUNK]
-            logp, entropy = checkpoint(chunk, part, local, target_A[torch.from_numpy(inside)], use_reentrant=False)
-            logprobs.append(logp)
-            entropies.append(entropy)
-            order.append(inside)
-        back = torch.from_numpy(np.argsort(np.concatenate(order))).to(target_A.device)
-        return torch.cat(logprobs)[back], torch.cat(entropies)[back]
+        return _vocabulary(model.get_output_embeddings(), hidden_UD, where, torch.from_numpy(row.target_A).to(device))
 
     def _collect_gradients(self) -> None:
         """Move low-precision gradients into the float32 masters, so that many small rows add up exactly enough."""
@@ -336,3 +339,23 @@ def _entries(row: PackedRow, trajectories: Sequence[Trajectory], values: Sequenc
         trained = np.flatnonzero(trajectories[index].train_mask_T[1:]) + 1
         cursors[int(index)] = iter(values[index][trained].tolist())
     return torch.tensor([next(cursors[int(index)]) for index in row.sequence_A])
+
+
+def _vocabulary(head: nn.Module, hidden_UD: Tensor, where_A: np.ndarray, target_A: Tensor) -> tuple[Tensor, Tensor]:
+    def chunk(hidden: Tensor, local: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        logprobs_UV = torch.log_softmax(head(hidden).float(), -1)
+        with torch.no_grad():
+            entropy_U = -(logprobs_UV.exp() * logprobs_UV).sum(-1)
+        return logprobs_UV[local, target], entropy_U[local]
+
+    logprobs, entropies, order = [], [], []
+    for start in range(0, hidden_UD.shape[0], VOCABULARY_CHUNK):
+        inside = np.flatnonzero((where_A >= start) & (where_A < start + VOCABULARY_CHUNK))
+        local = torch.from_numpy(where_A[inside] - start).to(target_A.device)
+        part = hidden_UD[start : start + VOCABULARY_CHUNK]
+        logp, entropy = checkpoint(chunk, part, local, target_A[torch.from_numpy(inside)], use_reentrant=False)
+        logprobs.append(logp)
+        entropies.append(entropy)
+        order.append(inside)
+    back = torch.from_numpy(np.argsort(np.concatenate(order))).to(target_A.device)
+    return torch.cat(logprobs)[back], torch.cat(entropies)[back]

@@ -5,8 +5,7 @@ Source: LoRA (arXiv:2106.09685).
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -21,13 +20,6 @@ def add_lora(model: PreTrainedModel, *, rank: int, alpha: float) -> PeftModel:
     adapted = get_peft_model(model, config)
     assert isinstance(adapted, PeftModel)
     return adapted
-
-
-@contextlib.contextmanager
-def without_lora(adapted: PeftModel | None) -> Iterator[None]:
-    """Inside, the model computes with its base weights; does nothing for None."""
-    with adapted.disable_adapter() if adapted is not None else contextlib.nullcontext():
-        yield
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ import numpy as np
 from seekling.env.environment import SearchEnv, Session
 from seekling.errors import InfrastructureError
 from seekling.rollout.render import Renderer
-from seekling.rollout.sampler import SampleRequest, Sampler, derive_seed
+from seekling.rollout.sampler import Sampler, SampleRequest, derive_seed
 from seekling.types import Episode, EpisodeGroup, Question, StopReason, Trajectory, Turn
 
 
@@ -166,9 +166,7 @@ class Roller:
                 SampleRequest(
                     session=run.number,
                     prompt_ids=tuple(recorder.token_ids),
-                    max_new_tokens=min(
-                        run.decoding.turn_tokens, run.decoding.episode_tokens - len(recorder.token_ids)
-                    ),
+                    max_new_tokens=min(run.decoding.turn_tokens, run.decoding.episode_tokens - len(recorder.token_ids)),
                     stop_strings=protocol.stop_strings,
                     temperature=run.decoding.temperature,
                     top_p=run.decoding.top_p,
@@ -192,9 +190,7 @@ class Roller:
                     )
                 recorder.append_observation(observed)
             run.turns.append(
-                replace(
-                    result.turn, num_action_tokens=len(sample.token_ids), num_observation_tokens=len(observed)
-                )
+                replace(result.turn, num_action_tokens=len(sample.token_ids), num_observation_tokens=len(observed))
             )
             if result.is_over:
                 run.stop_reason, run.answer, run.failure = result.stop_reason, result.answer, result.failure

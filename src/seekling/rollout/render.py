@@ -1,4 +1,4 @@
-"""The only place where messages become tokens. Sampled ids are never encoded again; observations are appended as ids."""
+"""The only place where messages become tokens. Sampled ids are never encoded again."""
 
 from __future__ import annotations
 

@@ -128,6 +128,12 @@ class LocalSampler:
         return len(self._slots)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and caches."""
+        dtype: torch.dtype = self._head.weight.dtype
+        return dtype
+
+    @property
     def policy_version(self) -> int:
         """Version of the weights in use."""
         return self._version

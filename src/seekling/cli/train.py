@@ -1,0 +1,38 @@
+"""`seekling train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seekling.config import load_recipe, recipe_to_toml
+
+
+def command(
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/demo.toml.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the recipe>.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Short for env.protocol=...; the run folder gets its name.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and stop.")] = False,
+) -> None:
+    """Run a recipe: collect expert episodes, SFT, RL, evaluate, report.
+
+    A run that was interrupted goes on where it stopped when the same command is given again.
+    """
+    changes = [*(overrides or []), *([f"env.protocol={protocol}"] if protocol else [])]
+    resolved = load_recipe(recipe, changes)
+    if dry_run:
+        typer.echo(recipe_to_toml(resolved), nl=False)
+        return
+    folder = out or Path("runs") / (f"{resolved.name}-{protocol}" if protocol else resolved.name)
+    from seekling.pipeline.progress import Reporter
+    from seekling.pipeline.stages import run_recipe
+    from seekling.pipeline.table import result_table
+
+    reporter = Reporter()
+    reporter.line(f"run folder: {folder}")
+    summaries = run_recipe(resolved, folder, reporter)
+    result_table(summaries, folder)
+    typer.echo(f"report: {folder / 'report.html'}")

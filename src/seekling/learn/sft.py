@@ -1,0 +1,73 @@
+"""Supervised fine-tuning: expert trajectories -> weights, on action tokens only, by the learner that RL uses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from seekling.config import SftConfig
+from seekling.errors import NothingToLearnError
+from seekling.learn.learner import Batch, Learner
+from seekling.learn.loss import cross_entropy
+from seekling.learn.schedule import scheduled_rate
+from seekling.types import Trajectory
+
+Metrics = dict[str, float]
+
+
+def num_sft_steps(config: SftConfig, num_trajectories: int) -> int:
+    """Optimizer steps of the stage; the last batch of an epoch may be smaller."""
+    return config.epochs * -(-num_trajectories // config.episodes_per_step)
+
+
+def train_sft(
+    learner: Learner,
+    trajectories: Sequence[Trajectory],
+    config: SftConfig,
+    *,
+    seed: int,
+    on_step: Callable[[int, Metrics], None],
+) -> None:
+    """Fine-tune; continues after `learner.num_steps`, so a resumed run sees the same batches.
+
+    Args:
+        learner: weights to train.
+        trajectories: of experts; order decides nothing.
+        config: rates and sizes.
+        seed: of the order.
+        on_step: called with the number of the step, from 1, and its metrics; may save, or raise to stop.
+
+    Raises:
+        NothingToLearnError: no trajectory has a trained token.
+    """
+    if not any(t.train_mask_T.any() for t in trajectories):
+        raise NothingToLearnError(
+            f"SFT has {len(trajectories)} trajectories and not one trained token; check the expert episodes"
+        )
+    total = num_sft_steps(config, len(trajectories))
+    per_epoch = total // config.epochs
+    while learner.num_steps < total:
+        started = time.perf_counter()
+        epoch, batch_number = divmod(learner.num_steps, per_epoch)
+        order = np.random.default_rng([seed, epoch]).permutation(len(trajectories))
+        chosen = order[batch_number * config.episodes_per_step :][: config.episodes_per_step]
+        batch = Batch([trajectories[index] for index in chosen], np.ones(len(chosen)))
+        stats = learner.forward_backward(batch, cross_entropy)
+        rate = scheduled_rate(
+            config.learning_rate, learner.num_steps, total=total, warmup=config.warmup_steps, decay=config.decay
+        )
+        grad_norm = learner.optim_step(rate)
+        on_step(
+            learner.num_steps,
+            {
+                "loss": stats.loss,
+                "entropy": stats.entropy,
+                "grad_norm": grad_norm,
+                "learning_rate": rate,
+                "trained_tokens": stats.num_trained_tokens,
+                "packed_tokens": stats.num_packed_tokens,
+                "learn_s": time.perf_counter() - started,
+            },
+        )

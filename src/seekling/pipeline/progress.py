@@ -1,0 +1,67 @@
+"""Progress for people: bars with an ETA on a terminal, a line now and then elsewhere. Always on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Advance = Callable[[str], None]
+PLAIN_EVERY_S = 10.0
+
+
+class Reporter:
+    """Tells what is going on."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+
+    def line(self, text: str) -> None:
+        """Print a line."""
+        self._console.print(text, markup=False)
+
+    @contextlib.contextmanager
+    def track(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
+        """Show how far a loop is.
+
+        Args:
+            title: what runs.
+            total: number of steps.
+            done: steps that an earlier process did.
+
+        Yields:
+            A function to call after each step, with a few words to show beside the bar.
+        """
+        if sys.stderr.isatty():
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+            )
+            with Progress(*columns, console=self._console) as bars:
+                task = bars.add_task(title, total=total, completed=done, note="")
+                yield lambda note: bars.update(task, advance=1, note=note)
+            return
+        yield self._plain(title, total, done)
+
+    def _plain(self, title: str, total: int, done: int) -> Advance:
+        started = last = time.monotonic()
+        count = first = done
+
+        def advance(note: str) -> None:
+            nonlocal count, last
+            count += 1
+            now = time.monotonic()
+            if now - last >= PLAIN_EVERY_S or count == total:
+                last = now
+                left = (now - started) / (count - first) * (total - count)
+                self.line(f"{title}: {count}/{total}, {now - started:.0f} s, about {left:.0f} s left  {note}")
+
+        return advance

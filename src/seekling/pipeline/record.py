@@ -1,0 +1,89 @@
+"""record.json: what made a run, in enough detail to make it again."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from seekling import __version__
+from seekling.config import Recipe
+from seekling.pipeline.policy import Agent
+from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.world import World
+from seekling.types import Json
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "peft", "bm25s", "numpy", "pydantic")
+
+
+def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, model_dir: Path) -> dict[str, Json]:
+    """Versions, hashes, seeds, machine and timings of a run, as a JSON object."""
+    return {
+        "name": recipe.name,
+        "seed": recipe.seed,
+        "protocol": recipe.env.protocol,
+        "model": {"spec": recipe.model.spec, "resolved": model_dir.name, "dtype": str(agent.sampler.dtype)},
+        "versions": {"seekling": __version__, "python": platform.python_version(), **_versions()},
+        "git_commit": _git_commit(),
+        "hashes": world.hashes,
+        "machine": describe_machine(),
+        "sandbox_layers": list(agent.sandbox_layers),
+        "command": " ".join(sys.argv),
+        "seconds": {name: round(value, 1) for name, value in folder.seconds().items()},
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
+
+
+def describe_machine() -> dict[str, Json]:
+    """Processor, cores, memory and GPU, without anything that names the host."""
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "num_cores": os.cpu_count() or 0,
+        "memory_bytes": pages * size,
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
+    }
+
+
+def peak_memory_bytes() -> int:
+    """The most memory this process ever held."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _versions() -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_commit() -> str:
+    """Commit of the source tree that is running; empty when it is an installed package or git is missing."""
+    source = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(source), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

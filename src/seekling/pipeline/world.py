@@ -1,0 +1,85 @@
+"""Corpus, questions and index of a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from seekling.config import Recipe
+from seekling.corpus.questions import question_set_hash, read_questions, split_questions
+from seekling.errors import DataError
+from seekling.pipeline.progress import Reporter
+from seekling.retrieval.index import build_index
+from seekling.retrieval.library import Library, open_library
+from seekling.types import Json, Question
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the agent searches, and what it is asked."""
+
+    library: Library
+    train: list[Question]
+    test: list[Question]
+    hashes: dict[str, Json]
+    """Of the corpus and of both question sets."""
+
+
+def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
+    """Generate or read the corpus, index it in the run folder, and read the questions.
+
+    Args:
+        recipe: its data, retrieval and eval sections.
+        folder: of the run; holds `corpus/` (a generated almanac) and `index/`. Both are reused when they are there.
+        reporter: for progress.
+
+    Raises:
+        DataError: a file is missing or bad, or no question is left.
+    """
+    corpus, train_path, test_path = recipe.data.corpus, recipe.data.train, recipe.data.test
+    if not corpus:
+        almanac = folder / "corpus"
+        if not (almanac / "corpus.jsonl").exists():
+            reporter.line(f"almanac: writing {recipe.data.almanac_pages} pages (seed {recipe.data.almanac_seed})")
+            from seekling.corpus.almanac import generate
+
+            generate(recipe.data.almanac_pages, recipe.data.almanac_seed, almanac)
+        corpus = str(almanac / "corpus.jsonl")
+        train_path = train_path or str(almanac / "train.jsonl")
+        test_path = test_path or str(almanac / "test.jsonl")
+    if not train_path:
+        raise DataError("data.corpus is set, data.train is not; name a question file, such as data.train=qa.jsonl")
+    record = build_index(corpus, folder / "index", recipe.retrieval)
+    reporter.line(
+        f"index: {record.num_documents} pages, {record.num_passages} passages, {record.kind}"
+        + (" (reused)" if record.is_reused else "")
+    )
+    train = _of_kinds(read_questions(train_path), recipe)
+    if test_path:
+        test = _of_kinds(read_questions(test_path), recipe)
+    else:
+        train, test = split_questions(train, recipe.data.test_fraction)
+    if recipe.eval.num_questions:
+        test = test[: recipe.eval.num_questions]
+    if not train or not test:
+        raise DataError(
+            f"{len(train)} training and {len(test)} test questions are left; both are needed "
+            f"(data.kinds = {list(recipe.data.kinds)}, data.test_fraction = {recipe.data.test_fraction})"
+        )
+    overlap = {question.key for question in train} & {question.key for question in test}
+    if overlap:
+        raise DataError(
+            f"{len(overlap)} questions are in both the training and the test set, such as {sorted(overlap)[0]}; "
+            "a held-out figure would mean nothing: give disjoint files, or no data.test"
+        )
+    hashes: dict[str, Json] = {
+        "corpus": record.corpus_hash,
+        "train_questions": question_set_hash(train),
+        "test_questions": question_set_hash(test),
+    }
+    return World(open_library(folder / "index", recipe.retrieval), train, test, hashes)
+
+
+def _of_kinds(questions: list[Question], recipe: Recipe) -> list[Question]:
+    kinds = recipe.data.kinds
+    return [question for question in questions if not kinds or question.kind in kinds]
