@@ -21,9 +21,9 @@ from seekling.types import Question
 def read_questions(path: Path | str, *, source: str = "") -> list[Question]:
     """Read a question file: JSONL (also gzipped), a JSON array, Parquet, or SQuAD's JSON.
 
-    Rows are seekling's own ({question, answers} and more), wiki-trivia's, Search-R1's or HotpotQA's. All rows of a file
-    have the shape of the first. A row without an id is called after its place ("row-12"). Repeated answers of a
-    question are kept once.
+    Rows are seekling's own ({question, answers} and more), wiki-trivia's, Search-R1's or HotpotQA's; which, is told
+    from the fields of each row (of Parquet: from the columns). A row without an id is called after its place
+    ("row-12"). Repeated answers of a question are kept once.
 
     Args:
         path: the file.
@@ -121,5 +121,5 @@ def _parse_rows(
     source_rows: Iterable[Row], source: str, parser: Parser | None = None
 ) -> Iterator[tuple[str, Question]]:
     for row in source_rows:
-        parser = parser or parser_for(set(row.fields), row.where)
-        yield row.where, parser(row, source)
+        parse = parser or parser_for(set(row.fields), row.where)
+        yield row.where, parse(row, source)

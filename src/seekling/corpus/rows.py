@@ -89,7 +89,7 @@ def is_one_object(path: Path) -> bool:
     if second:
         # The first line of an object over several lines is unfinished, the second one of its fields.
         return not first.endswith(b"}") and not second.startswith(b"{")
-    return b'"paragraphs"' in first and b'"data"' in first
+    return b'"data"' in first
 
 
 def read_bytes(path: Path) -> bytes:
@@ -188,7 +188,7 @@ def parse_json(data: bytes, where: str) -> Json:
     Raises:
         DataError: not UTF-8, or not JSON; says at which byte or character.
     """
-    text = decode(data, where)
+    text = decode(data, where).rstrip()
     try:
         return cast(Json, json.loads(text))
     except json.JSONDecodeError as error:

@@ -72,7 +72,7 @@ def list_sections(document: Document, *, compat: bool = False) -> list[Section]:
     content = document.content
     if compat:
         headings = _all_marked_lines(content)
-        ends = [heading.start for heading in headings[1:]] + [len(content)]
+        ends = [*(heading.start for heading in headings), len(content)][1:]
         names = [normalize_name(heading.name) for heading in headings]
     else:
         headings = find_headings(content)
@@ -116,7 +116,9 @@ def read_section(document: Document, section_id: str, *, compat: bool = False) -
     for section in sections:
         if section.id == prefix + name:
             text = document.content[section.start : section.end]
-            return text.removesuffix("\n") if compat else text.strip("\r\n")
+            if not compat:
+                return text.strip("\r\n")
+            return text if section.end == len(document.content) else text.removesuffix("\n")
     raise ToolError(f"Section not found: {section_id!r}. {_nearest(section_id, sections)}")
 
 

@@ -1,0 +1,153 @@
+"""Passages are short, say where they stand, and lose nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seekling.corpus.hashing import corpus_hash
+from seekling.corpus.passages import cut_passages
+from seekling.errors import ConfigError
+from seekling.types import Document, Passage
+
+
+def _texts(content: str, words: int, overlap_words: int = 0, title: str = "Title") -> list[str]:
+    document = Document("d", title, content)
+    return [passage.text for passage in cut_passages(document, words=words, overlap_words=overlap_words)]
+
+
+def test_a_short_page_stays_one_passage():
+    document = Document("7", "Ferry", "A ferry is a boat.\n\nIt crosses water.")
+    assert cut_passages(document, words=8) == [Passage("7#0", "7", "Ferry", document.content)]
+
+
+def test_cuts_fall_between_paragraphs():
+    assert _texts("a b c\n\nd e\n\nf g h i", 5) == ["a b c\n\nd e", "f g h i"]
+
+
+def test_a_long_paragraph_is_cut_between_sentences_into_pieces_of_like_length():
+    assert _texts("One two three. Four five six. Seven eight nine. Ten.", 8) == [
+        "One two three. Four five six.",
+        "Seven eight nine. Ten.",
+    ]
+
+
+def test_lists_are_cut_between_lines_and_other_text_between_words():
+    assert _texts("- a b\n- c d\n- e f", 6) == ["- a b\n- c d", "- e f"]
+    assert _texts("a b c d e f g", 4) == ["a b c d", "e f g"]
+
+
+def test_passages_begin_with_the_path_of_their_section():
+    content = "# Title\n\nIntro here now.\n\n## Past\n\nOld times long.\n\n### Rome\n\nRoman times long gone.\n"
+    assert _texts(content, 5) == ["Intro here now.", "Past: Old times long.", "Past > Rome: Roman times long gone."]
+
+
+def test_a_heading_that_is_not_the_title_stays_in_the_path():
+    assert _texts("# Other\n\nText.", 5) == ["Other: Text."]
+
+
+def test_a_stub_is_filled_up_with_the_next_section():
+    assert _texts("## A\none\n## B\ntwo\n## C\nthree four five", 6) == ["A: one\nB: two", "C: three four five"]
+
+
+def test_the_next_passage_repeats_the_overlap_within_a_section_only():
+    assert _texts("a b c d e f g h\n\n## S\n\ni j k l", 4, overlap_words=1) == [
+        "a b c",
+        "c d e f",
+        "f g h",
+        "S: i j k l",
+    ]
+
+
+def test_empty_sections_and_pages_without_text_are_still_found():
+    assert _texts("# Title\n\nText.\n\n## See also\n", 50) == ["Text.\nSee also:"]
+    assert _texts("", 50) == ["Title"]
+    assert _texts("# Title\n", 50) == ["Title"]
+
+
+def test_a_heading_as_long_as_a_paragraph_is_kept_whole():
+    long = " ".join(f"w{number}" for number in range(20))
+    assert _texts(f"# {long}\nbody", 30) == [f"{' '.join(long.split()[:12])}...: {long}\nbody"]
+
+
+WORDS = st.sampled_from(["ox", "cart.", "mill", "Ends!", "`x`", "3.5", "(so.)", "#x", "- y"])
+PARAGRAPHS = st.lists(st.lists(WORDS, min_size=1, max_size=25).map(" ".join), max_size=6).map("\n\n".join)
+
+
+@settings(max_examples=100)
+@given(PARAGRAPHS.map(lambda text: text.replace("#", "+")), st.integers(1, 12))
+def test_without_headings_the_passages_are_the_page_word_for_word(content, words):
+    texts = _texts(content, words)
+    if content:
+        assert " ".join(texts).split() == content.split()
+        assert all(len(text.split()) <= words for text in texts)
+
+
+HEADED = st.lists(
+    st.one_of(PARAGRAPHS, st.sampled_from(["# Title", "## Past", "### Deep well", "## Past", "```"])), max_size=8
+)
+
+
+@settings(max_examples=150)
+@given(HEADED.map("\n\n".join), st.integers(1, 12), st.integers(0, 5))
+def test_with_headings_every_word_comes_in_order_or_stands_in_a_path(content, words, overlap_words):
+    texts = _texts(content, words, min(overlap_words, words - 1))
+    remaining = iter(" ".join(texts).replace(":", " ").split())
+    body = [line for line in content.split("\n") if not line.startswith("#")]
+    for word in " ".join(body).split():
+        assert word in remaining, f"{word} is missing or out of order"
+    if any(body):
+        for line in content.split("\n"):
+            if line.startswith("##"):
+                assert line.lstrip("# ") in " ".join(texts)
+
+
+@settings(max_examples=50)
+@given(HEADED.map("\n\n".join), st.integers(2, 12))
+def test_ids_count_up_and_cutting_is_deterministic(content, words):
+    document = Document("a:b", "T", content)
+    passages = cut_passages(document, words=words, overlap_words=1)
+    assert [passage.id for passage in passages] == [f"a:b#{number}" for number in range(len(passages))]
+    assert passages == cut_passages(document, words=words, overlap_words=1)
+    assert all(passage.text.strip() and passage.document_id == "a:b" and passage.title == "T" for passage in passages)
+
+
+@pytest.mark.parametrize(
+    ("words", "overlap_words", "message"),
+    [
+        (0, 0, "passages of 0 words cannot be cut; expected at least 1; set retrieval.passage_words"),
+        (5, 5, "an overlap of 5 words does not fit passages of 5 words; expected 0 to 4; set retrieval.overlap_words"),
+        (
+            5,
+            -1,
+            "an overlap of -1 words does not fit passages of 5 words; expected 0 to 4; set retrieval.overlap_words",
+        ),
+    ],
+)
+def test_impossible_sizes_are_refused(words, overlap_words, message):
+    with pytest.raises(ConfigError) as caught:
+        cut_passages(Document("d", "T", "x"), words=words, overlap_words=overlap_words)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("unit", ["word ", "# a\n", "```x\n", "x\n\n", "# a\nb c d\n", " \n \n"])
+def test_long_pages_take_linear_time(unit):
+    start = time.perf_counter()
+    cut_passages(Document("d", "T", unit * 50_000), words=60, overlap_words=5)
+    assert time.perf_counter() - start < 8  # quadratic time would be minutes
+
+
+def test_the_corpus_hash_is_that_of_its_fields_with_their_lengths():
+    fields = b"".join(len(data).to_bytes(8, "little") + data for data in (b"1", b"T", "ä".encode()))
+    assert corpus_hash([Document("1", "T", "ä")]) == hashlib.sha256(fields).hexdigest()
+
+
+def test_the_corpus_hash_depends_on_order_and_on_where_fields_end():
+    first, second = Document("1", "T", "x"), Document("2", "T", "x")
+    assert corpus_hash([first, second]) != corpus_hash([second, first])
+    assert corpus_hash([Document("1", "Tx", "")]) != corpus_hash([Document("1", "T", "x")])
+    assert corpus_hash(iter([first, second])) == corpus_hash([first, second])

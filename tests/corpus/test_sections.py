@@ -1,0 +1,203 @@
+"""Sections follow wiki-search's ids and reach what wiki-search cannot."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seekling.corpus.sections import (
+    Section,
+    find_headings,
+    list_sections,
+    normalize_name,
+    page_id_candidates,
+    read_section,
+)
+from seekling.errors import ToolError
+from seekling.types import Document
+
+PAGE = Document(
+    "page_7",
+    "Ferry",
+    "# Ferry\n\nA boat.\n\n## Early History\n\nOld.\n\n### Rope Ferries\n\nRopes.\n\n"
+    "## Notes\n\nFirst.\n\n## Notes\n\nSecond.\n",
+)
+
+
+def _page(content: str, page_id: str = "p") -> Document:
+    return Document(page_id, "Title", content)
+
+
+def _ids(content: str) -> list[str]:
+    return [section.id for section in list_sections(_page(content))]
+
+
+def test_sections_of_a_page_are_listed_in_reading_order():
+    assert list_sections(PAGE) == [
+        Section("page_7:lead", "Lead", 2, 0, 18),
+        Section("page_7:ferry", "Ferry", 1, 0, len(PAGE.content)),
+        Section("page_7:early_history", "Early History", 2, 18, 68),
+        Section("page_7:rope_ferries", "Rope Ferries", 3, 42, 68),
+        Section("page_7:notes", "Notes", 2, 68, 86),
+        Section("page_7:notes_2", "Notes", 2, 86, len(PAGE.content)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section_id", "text"),
+    [
+        ("page_7:lead", "# Ferry\n\nA boat."),
+        ("page_7:early_history", "## Early History\n\nOld.\n\n### Rope Ferries\n\nRopes."),
+        ("page_7:rope_ferries", "### Rope Ferries\n\nRopes."),
+        ("page_7:notes", "## Notes\n\nFirst."),
+        ("page_7:notes_2", "## Notes\n\nSecond."),
+        ("page_7:full", PAGE.content),
+        ("page_7:Early History", "## Early History\n\nOld.\n\n### Rope Ferries\n\nRopes."),
+    ],
+)
+def test_reading_a_section_includes_its_children(section_id, text):
+    assert read_section(PAGE, section_id) == text
+
+
+def test_compat_ends_a_section_at_the_next_heading_of_any_level():
+    assert read_section(PAGE, "page_7:early_history", compat=True) == "## Early History\n\nOld.\n"
+    assert read_section(PAGE, "page_7:ferry", compat=True) == "# Ferry\n\nA boat.\n"
+    assert read_section(PAGE, "page_7:notes", compat=True) == "## Notes\n\nFirst.\n"
+
+
+def test_compat_lists_every_marked_line_with_repeated_ids():
+    page = _page("# A\n```\n# B\n```\n# A\n")
+    assert [section.id for section in list_sections(page, compat=True)] == ["p:a", "p:b", "p:a"]
+
+
+def _wiki_search_reads(content: str, name: str) -> str | None:
+    """The original algorithm, written anew from its description, line by line."""
+    lines = content.split("\n")
+    start = next(
+        (i for i, line in enumerate(lines) if line[:1] == "#" and normalize_name(line.lstrip("#")) == name), None
+    )
+    if start is None:
+        return None
+    end = next((i for i in range(start + 1, len(lines)) if lines[i][:1] == "#"), len(lines))
+    return "\n".join(lines[start:end])
+
+
+LINES = st.sampled_from(
+    ["# A", "## A", "## B b", "### C:d", "text", "", "```", "# full", "#", " # no", "~~~~", "## A 2"]
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(LINES, max_size=12))
+def test_compat_agrees_with_the_original_rule(lines):
+    content = "\n".join(lines)
+    for section in list_sections(_page(content), compat=True):
+        name = section.id.removeprefix("p:")
+        if name != "full":
+            assert read_section(_page(content), section.id, compat=True) == _wiki_search_reads(content, name)
+
+
+@settings(max_examples=150)
+@given(st.lists(LINES, max_size=12))
+def test_every_listed_section_is_reachable_and_starts_with_its_own_heading(lines):
+    page = _page("\n".join(lines))
+    sections = list_sections(page)
+    assert len({section.id for section in sections}) == len(sections)
+    for section in sections:
+        own = page.content[section.start : section.end]
+        whole = section.id == "p:full"
+        assert read_section(page, section.id) == (own if whole else own.strip("\r\n"))
+        assert whole or section.name == "Lead" or own.startswith("#" * section.level + " " + section.name)
+
+
+def test_a_page_without_headings_is_one_section():
+    assert list_sections(_page("plain text")) == [Section("p:full", "Full Page", 0, 0, 10)]
+    assert read_section(_page("plain text"), "p:full") == "plain text"
+
+
+def test_headings_in_fenced_code_are_not_headings():
+    assert _ids("# A\n```python\n# comment\n```\n# B\n") == ["p:a", "p:b"]
+    assert _ids("# A\n~~~\n# x\n```\n# y\n~~~~\n# B\n") == ["p:a", "p:b"]
+
+
+def test_a_fence_that_nothing_closes_hides_no_heading():
+    assert _ids("# A\n```\n# B\n") == ["p:a", "p:b"]
+    assert _ids("# A\n````\n# B\n```\n# C") == ["p:a", "p:b", "p:c"]
+    assert _ids("# A\n```\n# B\n```python\n# C") == ["p:a", "p:b", "p:c"]
+
+
+def test_inline_code_that_opens_a_line_is_no_fence():
+    assert _ids("# A\n```x``` y\n# B\n```\n") == ["p:a", "p:b"]
+
+
+def test_the_first_heading_keeps_its_id_and_repeats_avoid_names_that_exist():
+    assert _ids("## Notes\n## Notes\n## Notes 2\n## notes\n") == ["p:notes", "p:notes_3", "p:notes_2", "p:notes_4"]
+
+
+def test_a_heading_called_full_does_not_hide_the_whole_page():
+    assert _ids("# Full\nx\n") == ["p:full_2"]
+    assert read_section(_page("# Full\nx\n"), "p:full_2") == "# Full\nx"
+
+
+def test_text_before_the_first_heading_is_the_lead():
+    page = _page("Intro.\n\n## A\nx")
+    assert [(section.id, section.level) for section in list_sections(page)] == [("p:lead", 1), ("p:a", 2)]
+    assert read_section(page, "p:lead") == "Intro."
+
+
+def test_there_is_no_lead_without_text_or_where_a_section_already_is_it():
+    assert _ids("# T\n\n## A\nx") == ["p:t", "p:a"]
+    assert _ids("# T\nonly this") == ["p:t"]
+    assert _ids("## T\nfirst\n## A\nx") == ["p:t", "p:a"]
+
+
+def test_a_real_heading_called_lead_keeps_its_id():
+    page = _page("# Lead\nA metal.\n## Uses\nPipes.\n")
+    assert [section.id for section in list_sections(page)] == ["p:lead_2", "p:lead", "p:uses"]
+    assert read_section(page, "p:lead_2") == "# Lead\nA metal."
+
+
+def test_lines_of_marks_alone_are_not_headings():
+    assert _ids("# A\n###\ntext\n") == ["p:a"]
+
+
+def test_only_a_line_feed_starts_a_line():
+    assert _ids("# A\x0c# no\u2028# no\n# B\r\n# C") == ["p:a\x0c#_no\u2028#_no", "p:b", "p:c"]
+
+
+def test_colons_in_page_ids_and_names_are_told_apart_by_the_page():
+    page = _page("# Part: one\nx\n# B\ny", page_id="wiki:Talk:Ferry")
+    assert [section.id for section in list_sections(page)] == ["wiki:Talk:Ferry:part:_one", "wiki:Talk:Ferry:b"]
+    assert read_section(page, "wiki:Talk:Ferry:part:_one") == "# Part: one\nx"
+    assert list(page_id_candidates("a:b:c")) == ["a:b", "a"]
+    assert list(page_id_candidates("abc")) == []
+
+
+def test_an_id_of_another_page_is_refused():
+    with pytest.raises(ToolError) as caught:
+        read_section(PAGE, "page_8:notes")
+    assert str(caught.value) == (
+        "Section id 'page_8:notes' does not belong to page 'page_7'. Expected page_7:section_name, "
+        "as view_sections lists it."
+    )
+
+
+def test_a_wrong_section_name_is_answered_with_the_nearest():
+    with pytest.raises(ToolError, match=r"^Section not found: 'page_7:note'\. This page has: page_7:notes, "):
+        read_section(PAGE, "page_7:note")
+
+
+def test_headings_know_where_their_lines_end():
+    heading = find_headings("x\n##  Two words \nrest")[0]
+    assert (heading.name, heading.level, heading.start, heading.end) == ("Two words", 2, 2, 16)
+
+
+@pytest.mark.parametrize("unit", ["# a\n", "```x\n", "~~~\n```\n", "# a\n### b\n"])
+def test_long_pages_take_linear_time(unit):
+    page = _page(unit * 30_000)
+    start = time.perf_counter()
+    list_sections(page)
+    assert time.perf_counter() - start < 5  # quadratic time would be minutes
