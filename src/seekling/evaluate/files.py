@@ -36,7 +36,7 @@ def read_records(path: Path | str) -> Iterator[EpisodeRecord]:
                 continue
             try:
                 yield EpisodeRecord.from_json(json.loads(line))
-            except (DataError, ValueError) as error:
+            except (DataError, ValueError, RecursionError) as error:
                 raise DataError(
                     f"{path}:{number}: not an episode record ({error}); "
                     "a cut last line means that the writing was interrupted: evaluate again"
@@ -58,7 +58,7 @@ def read_summary(path: Path | str) -> EvalSummary:
     """
     try:
         return EvalSummary.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is not an evaluation summary ({error}); evaluate again to write it") from None
 
 

@@ -109,7 +109,7 @@ def _parse_row(line: str, where: str) -> tuple[str | tuple[str, str], str | None
     expected = 'expected {"id": ..., "prediction": "text" or null}'
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not JSON ({error}); {expected}") from None
     if not isinstance(row, dict) or "id" not in row or "prediction" not in row:
         raise DataError(f"{where}: got {line.strip()[:80]!r}; {expected}")

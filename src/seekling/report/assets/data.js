@@ -1,0 +1,91 @@
+// The data blocks of the page. The overview is parsed at the start, the index of a run when it is shown, and the texts of
+// its episodes chunk by chunk when one is opened or searched.
+
+const REPORT = block("overview");
+const STAGES = {
+  expert: { name: "Expert", long: "Scripted expert", tone: "expert" },
+  sft: { name: "SFT data", long: "Training data of SFT", tone: "sft" },
+  rl: { name: "RL training", long: "Sampled during RL", tone: "train" },
+  "eval-base": { name: "Base", long: "Base model, evaluation", tone: "base" },
+  "eval-sft": { name: "SFT", long: "After SFT, evaluation", tone: "sft" },
+  "eval-rl": { name: "SFT + RL", long: "After SFT and RL, evaluation", tone: "rl" },
+};
+const OUTCOMES = {
+  right: { name: "right", sign: "✓" },
+  wrong: { name: "wrong", sign: "✗" },
+  none: { name: "no answer", sign: "∅" },
+  failed: { name: "failed", sign: "!" },
+  unscored: { name: "unscored", sign: "·" },
+};
+
+function block(id) {
+  const element = document.getElementById(id);
+  return element ? JSON.parse(element.textContent) : null;
+}
+
+function stageOf(stage) {
+  return STAGES[stage] || { name: stage.replace(/^eval-/, "") || "(none)", long: stage, tone: "other" };
+}
+
+const indexes = new Map();
+const chunks = new Map();
+
+/** The index of a run's episodes: columns of equal length, stages and questions. */
+function indexOf(run) {
+  if (!indexes.has(run)) indexes.set(run, block(`index-${run}`));
+  return indexes.get(run);
+}
+
+/** One episode with its texts and its row of the index. */
+function episodeAt(run, number) {
+  const index = indexOf(run);
+  const chunk = chunkAt(run, Math.floor(number / index.chunk));
+  const packed = chunk.episodes[number % index.chunk];
+  const text = (at) => (at === null ? "" : chunk.strings[at]);
+  return {
+    ...packed,
+    ...rowAt(run, number),
+    prompt: packed.prompt.map(([role, at]) => ({ role, text: text(at) })),
+    turns: packed.turns.map((turn) => ({
+      ...turn,
+      action: text(turn.action),
+      observation: text(turn.observation),
+      calls: turn.calls.map((call) => ({ ...call, result: text(call.result) })),
+    })),
+  };
+}
+
+function rowAt(run, number) {
+  const index = indexOf(run);
+  const column = (name) => index.columns[name][number];
+  return {
+    number,
+    stage: index.stages[column("stage")],
+    questionNumber: column("question"),
+    question: index.questions[column("question")],
+    outcome: column("outcome"),
+    shortAnswer: column("answer"),
+    step: column("step"),
+    reward: column("reward"),
+    advantage: column("advantage"),
+    searches: column("searches"),
+  };
+}
+
+function chunkAt(run, at) {
+  const key = `${run}-${at}`;
+  if (!chunks.has(key)) chunks.set(key, block(`episodes-${key}`));
+  return chunks.get(key);
+}
+
+/** Everything the episode's turns say, in lower case: what a text search looks through. */
+function searchTextAt(run, number) {
+  const index = indexOf(run);
+  const chunk = chunkAt(run, Math.floor(number / index.chunk));
+  const parts = [];
+  for (const turn of chunk.episodes[number % index.chunk].turns) {
+    parts.push(chunk.strings[turn.action]);
+    if (turn.observation !== null) parts.push(chunk.strings[turn.observation]);
+  }
+  return parts.join("\n").toLowerCase();
+}

@@ -1,0 +1,267 @@
+"""The written page: its data, its policy, and that nothing in a run folder can become markup."""
+
+import base64
+import dataclasses
+import hashlib
+import html.parser
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seekling.errors import DataError
+from seekling.report import write_report
+from seekling.report.episodes import CHUNK, outcome, pack
+from seekling.report.page import encode
+from seekling.report.read import read_run
+from seekling.types import Episode, EpisodeRecord, Message, Question, Reward, StopReason, ToolCall, Turn
+from tests.report.run_folder import write_run
+
+
+class Blocks(html.parser.HTMLParser):
+    """Collects scripts by id, and every tag that is not one of the page's own."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.scripts, self.tags, self._id = {}, [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag == "script":
+            self._id = dict(attributes).get("id", "code")
+            self.scripts[self._id] = ""
+
+    def handle_data(self, data):
+        if self._id:
+            self.scripts[self._id] += data
+
+    def handle_endtag(self, tag):
+        self._id = None
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "demo", questions=12, steps=3)
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    out = run.parent / "report.html"
+    assert write_report([run], out) == []
+    return out.read_text(encoding="utf-8")
+
+
+def test_the_page_holds_the_run(page):
+    scripts = Blocks(page).scripts
+    overview, index = json.loads(scripts["overview"]), json.loads(scripts["index-0"])
+    (run,) = overview["runs"]
+    assert run["recipe"]["name"] == "demo"
+    assert list(run["evaluations"]) == ["base", "sft", "rl"]
+    assert run["metrics"]["rl"]["step"] == [1, 2, 3]
+    assert len(run["metrics"]["sft"]["loss"]) == 38
+    assert index["count"] == len(index["columns"]["stage"]) == sum(len(chunk) for chunk in chunk_rows(scripts))
+    assert len(index["questions"]) == 12
+
+
+def chunk_rows(scripts):
+    return [json.loads(text)["episodes"] for name, text in scripts.items() if name.startswith("episodes-0-")]
+
+
+def test_the_page_names_no_address_outside_itself(page):
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<(link|img|iframe|object|embed|base)\b", page)
+    assert " src=" not in page
+
+
+def test_the_policy_allows_exactly_the_inlined_script_and_style(page):
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)[1]
+    assert f"script-src '{digest(Blocks(page).scripts['code'])}'" in policy
+    assert f"style-src '{digest(style)}'" in policy
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert "require-trusted-types-for 'script'" in policy
+
+
+def digest(text):
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_the_script_never_makes_markup_from_strings(page):
+    code = Blocks(page).scripts["code"]
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "new Function",
+        "DOMParser",
+    ):
+        assert word not in code
+
+
+ATTACKS = [
+    "<script>window.pwned = 1</script>",
+    "</script><script>window.pwned = 1</script>",
+    "</SCRIPT ><img src=x onerror='window.pwned = 1'>",
+    "<!--<script>",
+    "--><svg/onload=window.pwned=1>",
+    "<img src=x onerror=window.pwned=1>",
+    "\" onmouseover=\"window.pwned=1\" x=\"",
+    "javascript:window.pwned=1",
+    "{{script}} {{data}} {{policy}}",
+    "${window.pwned=1} `+window.pwned=1+`",
+    "line\u2028separator\u2029paragraph \u0000 nul \ufeff bom \ud800 lone",
+    "&lt;b&gt;&amp;&#60;script&#62;",
+    "<a href='javascript:window.pwned=1'>x</a>",
+    "]]><style>*{display:none}</style>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'>",
+]  # fmt: skip
+
+
+def hostile_record(text, stage="eval-rl"):
+    """A record that says the same hostile thing in every field that holds free text."""
+    call = ToolCall(text, {text: text, "nested": [text, {"x": text}]}, text + "!", text, (text,))
+    turns = (
+        Turn(text, "search", text, f"before {text} after", (call,)),
+        Turn(f"<think>{text}</think>```python\n{text}\n```<answer>{text}</answer>", "answer", text),
+    )
+    question = Question(text, text, (text, "x"), (text,), text, text)
+    episode = Episode(text, text, text, (Message("user", text),), turns, text, StopReason.ANSWERED, failure=text)
+    return EpisodeRecord(stage, question, episode, reward=Reward(1.0, {text: 1.0}), scores={text: 0.0, "em": 0.0})
+
+
+def write_hostile_run(folder, attacks=ATTACKS):
+    folder.mkdir(parents=True)
+    (folder / "episodes").mkdir()
+    (folder / "eval").mkdir()
+    for stage in ("eval-base", "eval-rl", "rl", "eval-<b>x"):
+        rows = [json.dumps(hostile_record(text, stage).to_json()) for text in attacks]
+        (folder / "episodes" / f"{stage.replace('<', '(')}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    everything = {f"{i}": text for i, text in enumerate(attacks)} | {text: text for text in attacks}
+    rate = {"k": 1, "n": 2, "value": 0.5, "low": 0.1, "high": 0.9}
+    kinds = {text: {"em": rate} for text in attacks}
+    summary = {
+        "em": rate,
+        "question_set_hash": attacks[0],
+        "by_kind": kinds,
+        "exclusions": {text: 1 for text in attacks},
+    }
+    (folder / "eval" / "rl.json").write_text(json.dumps(summary | {"settings": {**everything, "protocol": attacks[0]}}))
+    (folder / "record.json").write_text(
+        json.dumps({"machine": everything, "versions": everything, "model": attacks[1]})
+    )
+    (folder / "metrics.jsonl").write_text(
+        json.dumps({"stage": "rl", "step": 1, "loss": 1} | {text: 2.0 for text in attacks})
+    )
+    lines = [f"{json.dumps(str(i))} = {json.dumps(t.replace(chr(0xD800), ''))}" for i, t in enumerate(attacks)]
+    (folder / "recipe.toml").write_text("\n".join(lines) + f"\nname = {json.dumps(attacks[1])}", encoding="utf-8")
+    return folder
+
+
+def test_nothing_a_model_wrote_becomes_markup(tmp_path, page):
+    out = tmp_path / "report.html"
+    run = write_hostile_run(tmp_path / "<script>window.pwned=1<" / "b>hostile")
+    write_report([run], out)
+    text = out.read_text(encoding="utf-8")
+    honest, hostile = Blocks(page), Blocks(text)
+    assert set(hostile.tags) == set(honest.tags)
+    assert [tag for tag in hostile.tags if tag != "script"] == [tag for tag in honest.tags if tag != "script"]
+    for attack in ATTACKS:
+        if "<" in attack or "&" in attack or "\u2028" in attack:
+            assert attack not in text
+    for name, script in hostile.scripts.items():
+        if name != "code":
+            assert not set(script) & set("<>&\u2028\u2029\x00")
+    kept = json.loads(hostile.scripts["episodes-0-0"])
+    assert set(ATTACKS) <= set(kept["strings"])
+
+
+@given(st.recursive(st.text() | st.integers() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_encoded_data_is_inert_and_reads_back_as_it_was(value):
+    text = encode(value)
+    assert not set(text) & set("<>&\u2028\u2029")
+    text.encode("utf-8")
+    assert json.loads(text) == value
+
+
+def test_a_lone_surrogate_can_be_written():
+    assert encode("a\ud800b") == '"a\\ud800b"'
+
+
+def test_equal_texts_are_written_once_per_chunk(run):
+    records = read_run(run).episodes
+    packed = pack(records * 8)
+    assert packed.index["count"] == 8 * len(records)
+    assert len(packed.chunks) == -(-8 * len(records) // CHUNK)
+    for chunk in packed.chunks:
+        assert len(set(chunk["strings"])) == len(chunk["strings"])
+    first = packed.chunks[0]["episodes"][0]
+    assert packed.chunks[0]["strings"][first["prompt"][0][1]] == records[0].episode.prompt[0].content
+
+
+def test_a_result_that_the_policy_did_not_see_is_kept_beside_the_observation():
+    call = ToolCall("search", {}, result="the whole page")
+    seen = Turn("a", "search", observation="<information>the whole page</information>", calls=(call,))
+    unseen = Turn("a", "code", observation="printed", calls=(call,))
+    episode = Episode("q", "", "code", (), (seen, unseen), None, StopReason.MAX_TURNS)
+    (chunk,) = pack([EpisodeRecord("rl", Question("q", "?", ("a",)), episode)]).chunks
+    first, second = (turn["calls"][0]["result"] for turn in chunk["episodes"][0]["turns"])
+    assert first is None
+    assert chunk["strings"][second] == "the whole page"
+
+
+@pytest.mark.parametrize(
+    ("stop", "answer", "scores", "reward", "expected"),
+    [
+        (StopReason.ANSWERED, "x", {"em": 1.0}, None, "right"),
+        (StopReason.ANSWERED, "x", {"em": 0.0}, None, "wrong"),
+        (StopReason.ANSWERED, "x", {}, Reward(1.0, {"em": 1.0}), "right"),
+        (StopReason.ANSWERED, "x", {}, None, "unscored"),
+        (StopReason.MAX_TURNS, None, {"em": 0.0}, None, "none"),
+        (StopReason.INFRA_FAILURE, None, {}, None, "failed"),
+    ],
+)
+def test_outcomes_follow_the_recorded_scores(stop, answer, scores, reward, expected):
+    episode = Episode("q", "", "tags", (), (), answer, stop)
+    record = EpisodeRecord("rl", Question("q", "?", ("a",)), episode, reward=reward, scores=scores)
+    assert outcome(record) == expected
+
+
+def test_a_resumed_run_shows_each_step_once(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        "\n".join(
+            json.dumps({"stage": "rl", "step": step, "loss": loss}) for step, loss in [(1, 5), (2, 4), (2, 3), (3, 2)]
+        )
+    )
+    write_report([tmp_path], tmp_path / "r.html")
+    overview = json.loads(Blocks((tmp_path / "r.html").read_text()).scripts["overview"])
+    assert overview["runs"][0]["metrics"]["rl"] == {"step": [1, 2, 3], "loss": [5, 3, 2]}
+
+
+def test_several_runs_share_a_page_and_keep_their_order(run, tmp_path):
+    other = write_run(tmp_path / "other", questions=3, steps=1, seed=7)
+    write_report([other, run], tmp_path / "both.html")
+    scripts = Blocks((tmp_path / "both.html").read_text()).scripts
+    assert [one["name"] for one in json.loads(scripts["overview"])["runs"]] == ["other", "demo"]
+    assert len(json.loads(scripts["index-0"])["questions"]) == 3
+
+
+def test_a_refused_report_leaves_nothing_behind(tmp_path):
+    with pytest.raises(DataError, match="at least one run folder"):
+        write_report([], tmp_path / "r.html")
+    with pytest.raises(DataError, match="there is no run folder"):
+        write_report([tmp_path / "none"], tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_same_id_with_another_text_is_another_question():
+    question = Question("q", "One?", ("a",))
+    episode = Episode("q", "", "tags", (), (), "a", StopReason.ANSWERED)
+    records = [EpisodeRecord("rl", q, episode) for q in (question, dataclasses.replace(question, question="Two?"))]
+    assert pack(records).index["columns"]["question"] == [0, 1]
