@@ -34,8 +34,8 @@ from seekling.retrieval.record import (
     write_record,
 )
 from seekling.retrieval.store import PassageStore, TableWriter, id_key, write_document_keys
-from seekling.retrieval.terms import describe_terms
-from seekling.types import Document, Hit, Passage
+from seekling.retrieval.terms import TITLE_WEIGHT, describe_terms
+from seekling.types import Document, Hit
 
 Progress = Callable[[str, int, int | None], None]
 """Called as progress(stage, done, total); total is None while it is unknown."""
@@ -203,12 +203,12 @@ def _build(
     if not num_passages:
         raise DataError(f"{corpus_path} has {num_documents} documents and no text in them: nothing to index")
     if config.kind != "dense":
-        texts = (indexed_text(passage) for passage in passages)
+        texts = (f"{passage.title}\n" * TITLE_WEIGHT + passage.text for passage in passages)
         num_terms = build_bm25(texts, folder, report=lambda done: report("index words", done, num_passages))
     if encoder is not None:
         from seekling.retrieval.dense import build_dense
 
-        texts = (indexed_text(passage) for passage in passages)
+        texts = (f"{passage.title}\n{passage.text}" for passage in passages)
         build_dense(texts, num_passages, folder, encoder, report=lambda done: report("encode", done, num_passages))
     record = IndexRecord(
         kind=config.kind,
@@ -245,11 +245,6 @@ def _write_texts(corpus_path: Path, folder: Path, config: RetrievalConfig, repor
         num_documents = len(documents)
     write_document_keys(folder, keys)
     return digest, num_documents
-
-
-def indexed_text(passage: Passage) -> str:
-    """What is searched of a passage: the title of its page, then its text."""
-    return f"{passage.title}\n{passage.text}"
 
 
 def _counted(documents: Iterator[Document], stage: str, report: Progress) -> Iterator[Document]:

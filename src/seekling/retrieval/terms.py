@@ -21,6 +21,10 @@ STEMMER = "english"
 # "s" and "t" are what is left of "Bolt's" and "isn't".
 STOP_WORDS = frozenset({*STOPWORDS_EN, "s", "t"})
 
+# How often a title counts among the words of each of its passages. On four public question sets, 60 and 150 words, two
+# gave 0.5 to 2.9 points more recall@3 of pages than one; three gave less than a point more than two.
+TITLE_WEIGHT = 2
+
 _find_words = re.compile(WORD_PATTERN).findall
 # A model can write endless new words; the cache of a long-lived process must not grow with them.
 _MAX_CACHED_WORDS = 500_000
@@ -34,6 +38,7 @@ def describe_terms() -> dict[str, str]:
         "folding": "NFKD, no marks, casefold",
         "stop_words": f"english/{len(STOP_WORDS)}/{stop_words}",
         "stemmer": f"snowball/{STEMMER}",
+        "title_weight": str(TITLE_WEIGHT),
     }
 
 
