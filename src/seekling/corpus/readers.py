@@ -44,7 +44,7 @@ def read_documents(path: Path | str) -> Iterator[Document]:
         path: a file or a folder. The format of a data file is told from its content.
 
     Yields:
-        Documents with distinct ids. 16 bytes per document are remembered to know that they are.
+        Documents with distinct ids; to know that they are, a 16-byte digest of each id is remembered.
 
     Raises:
         DataError: there is nothing to read, a row or page is wrong, or an id comes twice; names file and line.
