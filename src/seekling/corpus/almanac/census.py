@@ -172,6 +172,7 @@ class Census:
             index, "person", f"%s {surname}", self._first_names(is_woman), surname,
             sort=self.dice.pick(words.TRADES[_CALLINGS[nth]]),
         )
+        person.extra["calling"] = _CALLINGS[nth]
         person.pronoun = "she" if is_woman else "he"
         # Three generations, so that most have somebody to learn from and somebody to teach.
         person.birth = 470 + 150 * (nth % 3) + self.dice.below(150)
@@ -234,8 +235,10 @@ class Census:
 
     def _festival(self, index: int, nth: int) -> Entity:
         town = self.get("town", (3, 5)[nth])
-        pattern, choices = ((f"Festival of %s in {town.title}", words.FAIRS), (f"{town.title} %s Night", words.NIGHTS))[nth]
-        festival = self._titled(index, "festival", pattern, choices, "the festival", "festival", "the " if nth == 0 else "")
+        pattern = (f"Festival of %s in {town.title}", f"{town.title} %s Night")[nth]
+        article = "the " if nth == 0 else ""
+        choices = (words.FAIRS, words.NIGHTS)[nth]
+        festival = self._titled(index, "festival", pattern, choices, "the festival", "festival", article)
         festival.home, festival.year = town, self.dice.between(400, 900)
         return festival
 
@@ -261,8 +264,10 @@ class Census:
             choices: Sequence[str] = [self.get("person", n).title for n in (4, 6, 9)]
         else:
             choices = words.SHIP_NAMES
-        ship = self._titled(index, "ship", f"%s of {town.title}", choices, "the ship", self.dice.pick(words.SHIP_SORTS), "the ")
-        ship.extra["namesake"] = str(next((n for n in (4, 6, 9) if ship.title.startswith(self.get("person", n).title)), -1))
+        sort = self.dice.pick(words.SHIP_SORTS)
+        ship = self._titled(index, "ship", f"%s of {town.title}", choices, "the ship", sort, "the ")
+        named = [n for n in (4, 6, 9) if ship.title.startswith(self.get("person", n).title)]
+        ship.extra["namesake"] = str(named[0] if named else -1)
         return self._made(ship, self.get("person", 4), town)
 
     def _creature(self, index: int, nth: int) -> Entity:

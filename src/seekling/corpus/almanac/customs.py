@@ -97,7 +97,8 @@ _FESTIVAL_PAGE = parse_page("""
 
 _MARKS = """the end of a long frost|the return of the fishing fleet|the defeat of a robber band|
     the opening of the mines|
-    a rain after years of drought|the burial of a miser|the birth of triplets|a lost battle|the first bread after a famine|
+    a rain after years of drought|the burial of a miser|the birth of triplets|a lost battle|
+    the first bread after a famine|
     the rescue of a drowned bell|the arrival of the first settlers|the repeal of a tax"""
 _CONTESTS = """stone lifting|barrel rolling|whistling|stilt walking|pie eating|goose racing|lantern carrying|
     rope climbing|
@@ -219,6 +220,8 @@ _BARRED = "widowers|tax collectors|apprentices|bridegrooms|judges|children under
 
 
 def _derive_dish(dish: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    inventor = dice.pick(near.all_of("person"))
+    dish.year = dice.between(inventor.birth + 22, 995)
     return {
         "origin": to(dish.home or near.all_of("town")[0]),
         "first_recorded": year(dish.year),
@@ -227,7 +230,7 @@ def _derive_dish(dish: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
         "cooked_for": count(dice.between(2, 9), "hours"),
         "served_with": one_of(dice, _SIDES),
         "vessel": one_of(dice, _VESSELS),
-        "invented_by": to(dice.pick([p for p in near.all_of("person") if p.birth + 20 < dish.year] or near.all_of("person"))),
+        "invented_by": to(inventor),
         "served_on": one_of(dice, _DAYS),
         "forbidden_to": one_of(dice, _BARRED),
     }

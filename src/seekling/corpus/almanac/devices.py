@@ -6,7 +6,7 @@ from seekling.corpus.almanac.dice import Dice
 from seekling.corpus.almanac.model import Entity, Fact, KindSpec, amount, one_of, phrase, to, year
 from seekling.corpus.almanac.near import Near
 from seekling.corpus.almanac.spec import parse_page, parse_relations
-from seekling.corpus.almanac.words import ANIMALS, COLOURS, GOODS
+from seekling.corpus.almanac.words import ANIMALS, COLOURS, GOODS, phrases_in
 
 _DEVICE = parse_relations("""
     inventor | inventor | 100
@@ -226,7 +226,7 @@ _SHIP_PAGE = parse_page("""
 _FATES = """ran onto a reef|burned at anchor|sank in a storm|was crushed by ice|was sold for firewood|
     was taken by pirates|
     capsized in harbour|vanished in fog|struck a sandbank|was rammed by a ferry"""
-_CATS = ["Biscuit", "Admiral", "Pepper", "Tar", "Madam", "Button", "Thunder", "Anchovy", "Bishop", "Soot", "Mustard", "Ballast"]
+_CATS = phrases_in("Biscuit, Admiral, Pepper, Tar, Madam, Button, Thunder, Anchovy, Bishop, Soot, Mustard, Ballast")
 
 
 def _derive_ship(ship: Entity, near: Near, dice: Dice) -> dict[str, Fact]:

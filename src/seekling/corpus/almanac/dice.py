@@ -73,6 +73,7 @@ class Scatter:
         self._inverse = pow(self._factor, -1, size) if size > 1 else 0
 
     def __call__(self, number: int) -> int:
+        """Return where `number` is sent."""
         return (number * self._factor + self._offset) % self.size
 
     def invert(self, number: int) -> int:

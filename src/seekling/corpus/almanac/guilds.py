@@ -6,7 +6,7 @@ from seekling.corpus.almanac.dice import Dice
 from seekling.corpus.almanac.model import Entity, Fact, KindSpec, amount, one_of, phrase, quoted, to, year
 from seekling.corpus.almanac.near import Near
 from seekling.corpus.almanac.spec import parse_page, parse_relations
-from seekling.corpus.almanac.words import ANIMALS, COLOURS
+from seekling.corpus.almanac.words import ANIMALS, COLOURS, words_in
 
 _RELATIONS = parse_relations("""
     founded | year of foundation | 100
@@ -71,7 +71,8 @@ _PAGE = parse_page("""
     $n, founded in $founded, is {one of the older|one of the most respected} {institutions|bodies} of $land: a $what \\
         with its seat in $seat.
     $n is a $what in $land{, {small but stubborn|often mentioned in court records}|}.
-    ~ {It|The body} has {survived|outlived} {three changes of currency|several governors} {and never changed its statutes|}.
+    ~ {It|The body} has {survived|outlived} {three changes of currency|several governors} {and never changed its \\
+        statutes|}.
     ~ {Membership|Belonging to it} {counts as|is considered} an honour{, though an expensive one|}.
 
     ## History | Foundation and history | Origins
@@ -111,8 +112,12 @@ _PAGE = parse_page("""
     ~ {The seal|The old seal} was {stolen|lost} once and {returned by post|found in a well}.
 """)
 
-_MOTTO = (["Slow", "Late", "Honest", "Cold", "Steady", "Few", "Patient", "Open"], ["Hands", "Words", "Tools", "Eyes", "Weights", "Doors"],
-          ["Long", "Sound", "Light", "Quiet", "Good", "Straight"], ["Work", "Sleep", "Bread", "Paths", "Debts", "Winters"])
+_MOTTO = (
+    words_in("Slow Late Honest Cold Steady Few Patient Open"),
+    words_in("Hands Words Tools Eyes Weights Doors"),
+    words_in("Long Sound Light Quiet Good Straight"),
+    words_in("Work Sleep Bread Paths Debts Winters"),
+)
 _RULES = """whistle indoors|marry in winter|lend money to cousins|eat eels|own a dog|sell on credit|
     wear gloves in summer|
     speak at breakfast|keep caged birds|gamble with dice|shave before noon|travel by sea"""
@@ -123,7 +128,7 @@ _TREASURES = """a cracked bell|a golden thimble|the sword of a bishop|a map on s
 _CLOSURES = """unpaid taxes|a scandal over false weights|an outbreak of fever|a quarrel about seating|
     a fire in the archive|
     forged diplomas|a duel between members|the theft of the seal|a strike of the apprentices"""
-_WHATS = {"guild": "guild", "firm": "trading firm", "school": "school", "company": "trading company", "order": "charitable order"}
+_WHATS = {"firm": "trading firm", "school": "school", "company": "trading company", "order": "charitable order"}
 
 
 def _derive(guild: Entity, near: Near, dice: Dice) -> dict[str, Fact]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seekling.corpus.almanac.dice import Dice
-from seekling.corpus.almanac.model import Entity, Fact, KindSpec, amount, phrase, quoted, to, year
+from seekling.corpus.almanac.model import Entity, Fact, KindSpec, amount, one_of, phrase, quoted, to, year
 from seekling.corpus.almanac.near import Near
 from seekling.corpus.almanac.spec import parse_page, parse_relations
 from seekling.corpus.almanac.words import ANIMALS, FISH, MONTHS, NAME_MEANINGS, ORES, STONES
@@ -92,7 +92,8 @@ _MOUNTAIN_PAGE = parse_page("""
 
     ## Name and legends | Legends
     The name of $b means $meaning{ in the old tongue|}.
-    {Linguists|Scholars} explain the name of $b as $meaning, {which fits|though few agree}; that at least is its usual meaning.
+    {Linguists|Scholars} explain the name of $b as $meaning, {which fits|though few agree}; that at least is its \\
+        usual meaning.
     {According to legend|Legend says that} $legend {sleeps|lives} inside $b{ and {turns|stirs} once in a century|}.
     According to legend $legend sleeps under the mountain{, guarding {a bell|a well}|}.
     ~ {Until recently|For a long time} {nobody whistled|it was forbidden to whistle} on its slopes.
@@ -109,7 +110,7 @@ def _derive_mountain(mountain: Entity, near: Near, dice: Dice) -> dict[str, Fact
         "rock": phrase(dice.pick(STONES[:6])),
         "ore": phrase(dice.pick(ORES)),
         "meaning": quoted(dice.pick(NAME_MEANINGS)),
-        "hut": Fact(hut := f"{near.stranger(dice).prose.split()[-1]} {dice.pick(('Hut', 'House', 'Shelter', 'Rest'))}", (hut,)),
+        "hut": phrase(f"{near.stranger(dice).prose.split()[-1]} {dice.pick(('Hut', 'House', 'Shelter', 'Rest'))}"),
         "legend": phrase(dice.pick(ANIMALS)),
         "seen_from": to(dice.pick(near.all_of("town"))),
     }
@@ -195,15 +196,16 @@ _LAKE_PAGE = parse_page("""
 
 
 def _derive_lake(lake: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
-    sights = ["a black hump", "a floating lantern", "a giant eel", "a white bull", "a sunken bell tower", "a headless swan"]
+    sights = "a black hump|a floating lantern|a giant eel|a white bull|a sunken bell tower|a headless swan"
+    isle = near.stranger(dice).prose.split()[-1]
     return {
         "area": amount(dice.between(3, 640), "square kilometres", "km²"),
         "depth": amount(dice.between(5, 390), "metres", "m"),
-        "island": Fact(isle := f"{near.stranger(dice).prose.split()[-1]} Island", (isle, isle.split()[0])),
+        "island": Fact(f"{isle} Island", (f"{isle} Island", isle)),
         "fish": phrase(dice.pick(FISH)),
         "frozen": phrase(dice.pick(MONTHS)),
         "shore": to(dice.pick(near.all_of("town"))),
-        "monster": phrase(dice.pick(sights)),
+        "monster": one_of(dice, sights),
         "monster_year": year(dice.between(700, 990)),
         "depth_by": to(near.all_of("person")[dice.pick((5, 6, 12))]),
     }

@@ -63,6 +63,16 @@ class Entity:
     mentions: list[tuple[str, Entity]] = field(default_factory=list)
     """(kind.relation, entity) of the entities in the province whose facts point here."""
 
+    witness: Entity | None = None
+    """A person of the province who could have known it; for digressions."""
+    elsewhere: Entity | None = None
+    """A town of another province; for digressions."""
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """Words that say what sort of thing it is; choose sentences that suit only some."""
+        return frozenset(f"{self.sort} {self.short} {self.extra.get('calling', '')}".lower().split())
+
     @property
     def id(self) -> str:
         """The page id."""
@@ -139,7 +149,7 @@ def amount(number: int, unit: str = "", short_unit: str = "") -> Fact:
     return Fact(f"{shown} {unit}", tuple(dict.fromkeys(spellings)), number=number)
 
 
-_SMALL = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_SMALL = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
 def count(number: int, unit: str) -> Fact:

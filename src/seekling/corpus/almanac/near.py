@@ -25,7 +25,8 @@ class Near:
         """Return an entity of a kind from a province nearby, never from this one."""
         reach = min(self._world.num_provinces - 1, 12)
         number = self._census.number
-        others = [n for n in range(max(0, number - reach), min(self._world.num_provinces, number + reach + 1)) if n != number]
+        around = range(max(0, number - reach), min(self._world.num_provinces, number + reach + 1))
+        others = [n for n in around if n != number]
         wanted = [e for e in remembered_census(self._world, dice.pick(others)) if e.kind == kind]
         return dice.pick(wanted) if wanted else dice.pick(self.all_of(kind))
 
@@ -33,6 +34,15 @@ class Near:
         """Return somebody of the province who was grown up when `person` was, if there is one."""
         start, end = person.birth + 20, person.death or PRESENT
         found = [p for p in self.all_of("person") if p.index != person.index and p.is_adult_in((start + end) // 2)]
+        return dice.pick(found) if found else None
+
+    def witness(self, entity: Entity, dice: Dice) -> Entity | None:
+        """Return somebody of the province who could have known an entity: never before it existed."""
+        if entity.kind == "person":
+            return self.contemporary(entity, dice)
+        found = [p for p in self.all_of("person") if p.birth + 20 >= entity.year]
+        if entity.kind == "ship":
+            found = [p for p in found if p.is_adult_in(entity.year)]
         return dice.pick(found) if found else None
 
     def elder(self, person: Entity, dice: Dice) -> Entity | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from seekling.corpus.almanac.dice import Dice
+from seekling.corpus.almanac.digressions import PEOPLE, THINGS
 from seekling.corpus.almanac.kinds import KINDS
 from seekling.corpus.almanac.model import Entity
 from seekling.corpus.almanac.spec import SectionSpec, Wording
@@ -67,13 +68,17 @@ class _Writer:
                 parent = level if level == 2 else parent
                 blocks.append("#" * level + " " + self.dice.pick(spec.headings))
             blocks += paragraphs
+        for digression in self.digressions():
+            # After any paragraph but the lead: never right below a heading.
+            spots = [i for i, block in enumerate(blocks) if i > 1 and not block.startswith("#")]
+            blocks.insert(self.dice.pick(spots) + 1 if spots else len(blocks), digression)
         return "\n\n".join(self.link_once(block) for block in blocks) + "\n"
 
     def lead(self, spec: SectionSpec) -> list[str]:
         """Return the opening paragraph."""
         possible = [w for w in spec.tells if w.slots <= self.values.keys()]
         sentences = [self.tell(self.dice.pick(possible))]
-        sentences += [self.say(w) for w in self.dice.shuffled(spec.colours)[: self.dice.between(0, 2)]]
+        sentences += [self.say(w) for w in self.colours_of(spec, self.dice.between(0, 2))]
         return [" ".join(sentences)]
 
     def section(self, spec: SectionSpec) -> list[str]:
@@ -82,7 +87,7 @@ class _Writer:
         mentions = self.mentions_of(spec)
         if not told and not mentions:
             return []
-        colours = self.dice.shuffled(spec.colours)[: self.dice.between(1 if len(told) < 3 else 0, 2)]
+        colours = self.colours_of(spec, self.dice.between(1 if len(told) < 3 else 0, 3))
         plan: list[tuple[str, Wording | str]] = [("tell", w) for w in told]
         for colour in colours:
             plan.insert(self.dice.between(0, len(plan)), ("colour", colour))
@@ -119,6 +124,23 @@ class _Writer:
             done |= wording.sure & facts
         # Back into the order of the templates, which is that of a life or of a description.
         return sorted(chosen, key=spec.tells.index)
+
+    def colours_of(self, spec: SectionSpec, wanted: int) -> list[Wording]:
+        """Choose sentences that state no fact; those written for this sort of entity come first."""
+        tags = self.entity.tags
+        suited = [(bool(wants), w) for wants, w in spec.colours if not wants or wants & tags]
+        chosen = self.dice.shuffled(suited)
+        return [w for _, w in sorted(chosen, key=lambda item: not item[0] or self.dice.chance(40))][:wanted]
+
+    def digressions(self) -> list[str]:
+        """Write up to two anecdotes about people and places elsewhere."""
+        witness, elsewhere = self.entity.witness, self.entity.elsewhere
+        if witness is None or elsewhere is None:
+            return []
+        pool = PEOPLE if self.entity.kind == "person" else THINGS
+        values = self.values | {"x": witness.link, "x_sort": witness.sort, "t": elsewhere.link, "s": self.entity.short}
+        chosen = self.dice.shuffled(pool)[: self.dice.pick((0, 1, 1, 1, 2))]
+        return [self.finish(wording.write(values, self.dice)) for wording in chosen]
 
     def mentions_of(self, spec: SectionSpec) -> list[str]:
         """Write sentences about entities whose facts point here."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from seekling.corpus.almanac.dice import Dice
-from seekling.corpus.almanac.model import PRESENT, Entity, Fact, KindSpec, phrase, to, year
+from seekling.corpus.almanac.model import Entity, Fact, KindSpec, one_of, phrase, to, year
 from seekling.corpus.almanac.near import Near
 from seekling.corpus.almanac.spec import parse_page, parse_relations
-from seekling.corpus.almanac.words import PARENT_TRADES
+from seekling.corpus.almanac.words import PARENT_TRADES, words_in
 
 _RELATIONS = parse_relations("""
     trade | profession | 100
@@ -150,7 +150,8 @@ _PAGE = parse_page("""
     $P teacher was $teacher{, whose methods $he kept for life|, who paid part of the fees|}.
     $P years of study were spent in $studied, where $he {lived above a bakery|lodged with a widow|shared a room \\
         with two cousins}.
-    $s went to study in $studied{, which was then a long journey|, against the wish of the family|}, after $teacher had \\
+    $s went to study in $studied{, which was then a long journey|, against the wish of the family|}, after \\
+        $teacher had \\
         taught $him the basics.
     $s went to $studied to study{, and stayed there for {three|four|six} years|}.
     ~ {By $p own account $he|$s} was {a slow|an impatient|a diligent} pupil.
@@ -187,7 +188,8 @@ _PAGE = parse_page("""
     $s married $spouse {in a small ceremony|after a long engagement}{, and the couple had {two|three|no} children|}.
     $P marriage to $spouse was {a happy one|arranged by the families|the subject of gossip}{; they married late|}.
     In $p {thirties|late twenties} $he married $spouse{, who kept the accounts|, a cousin of a colleague|}.
-    $s kept $pet{, about which {visitors|neighbours} complained|, which followed $him everywhere|} and collected $collected.
+    $s kept $pet{, about which {visitors|neighbours} complained|, which followed $him everywhere|} and collected \\
+        $collected.
     At home $he kept $pet{, an animal that appears in several letters|, and would not travel without it|}.
     $s collected $collected{; the collection {filled two rooms|was sold after $p death}|}.
     {Friends|Visitors} noticed that $he collected $collected, {and brought $him more|of all things}.
@@ -211,9 +213,11 @@ _PAGE = parse_page("""
     $P grave, {which is well kept|hard to find}, lies $burial; $he was buried there at $p own wish.
     ~ {An edition of the letters|A small exhibition} was {announced|prepared} several times {but never appeared|and \\
         abandoned}.
-    ~ {A street|A school class|A kind of pastry} in {the capital|a neighbouring town} {is named after $him|bears $p name}.
+    ~ {A street|A school class|A kind of pastry} in {the capital|a neighbouring town} {is named after $him|bears \\
+        $p name}.
     ~ $P papers {were burned by a nephew|passed to a distant relative}, so that little can be checked.
-    ~ {Modern|Recent} {scholars|historians} see in $him {a craftsman more than a genius|one of the clearest minds of the \\
+    ~ {Modern|Recent} {scholars|historians} see in $him {a craftsman more than a genius|one of the clearest minds \\
+        of the \\
         region|a figure of transition}.
 """)
 
@@ -226,9 +230,10 @@ _COLLECTIONS = """door knockers|bird feathers|broken clocks|sea glass|tavern sig
     coloured sand|bells of cattle|paper kites|misprinted books"""
 _PETS = """a one-eyed goose|a tame raven|a three-legged dog|a blind tortoise|a white hedgehog|a talkative starling|
     a small brown bear|a pair of ferrets|a lame heron|a grey parrot|an old donkey|a toad in a jar|a piebald goat"""
-_NICKNAMES = (["Patient", "Quiet", "Long", "Red", "Left-Handed", "Sleepless", "Honest", "Crooked", "Barefoot", "Second", "Last", "Deaf"],
-              ["Heron", "Fox", "Ladder", "Lantern", "Bellows", "Badger", "Teapot", "Owl", "Anchor", "Whistle", "Sparrow", "Wheel"])
-_PRIZES = (["Silver", "Golden", "Bronze", "Ivory", "Crystal", "Blue"], ["Compass", "Feather", "Hourglass", "Wheel", "Laurel", "Key", "Anchor"])
+_NICKNAMES = (words_in("Patient Quiet Long Red Left-Handed Sleepless Honest Crooked Barefoot Second Last Deaf"),
+              words_in("Heron Fox Ladder Lantern Bellows Badger Teapot Owl Anchor Whistle Sparrow Wheel"))
+_PRIZES = (words_in("Silver Golden Bronze Ivory Crystal Blue"),
+           words_in("Compass Feather Hourglass Wheel Laurel Key Anchor"))
 _DEATHS = """pneumonia|a fall from a ladder|lung fever|a stroke|food poisoning|an infected wound|swamp fever|old age|
     a fall from a horse|the winter cough|heart failure|drowning"""
 _BURIALS = """under an old elm outside the walls|beside the north gate|in the garden of the school|
@@ -236,13 +241,6 @@ _BURIALS = """under an old elm outside the walls|beside the north gate|in the ga
     behind the old salt works|in a family vault at the harbour|below the watchtower|at the edge of an apple orchard|
     in an unmarked plot near the mill|next to the pilgrims' well"""
 
-
-def _list(text: str) -> list[str]:
-    return [" ".join(item.split()) for item in text.split("|")]
-
-
-_LEAVING_L, _COLLECTIONS_L, _PETS_L = _list(_LEAVING), _list(_COLLECTIONS), _list(_PETS)
-_DEATHS_L, _BURIALS_L = _list(_DEATHS), _list(_BURIALS)
 
 
 def _derive(person: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
@@ -252,11 +250,11 @@ def _derive(person: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
         "birthplace": to(person.home) if person.home else phrase("the road"),
         "parent": phrase(dice.pick(PARENT_TRADES)),
         "studied": to(near.far("town", dice)),
-        "left_because": phrase(dice.pick(_LEAVING_L)),
+        "left_because": one_of(dice, _LEAVING),
         "spouse": near.stranger(dice, is_woman=person.pronoun == "he"),
         "nickname": phrase(f"the {dice.pick(_NICKNAMES[0])} {dice.pick(_NICKNAMES[1])}"),
-        "collected": phrase(dice.pick(_COLLECTIONS_L)),
-        "pet": phrase(dice.pick(_PETS_L)),
+        "collected": one_of(dice, _COLLECTIONS),
+        "pet": one_of(dice, _PETS),
         "prize": phrase(f"the {dice.pick(_PRIZES[0])} {dice.pick(_PRIZES[1])}"),
     }
     if teacher := near.elder(person, dice):
@@ -268,12 +266,11 @@ def _derive(person: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
     if person.death:
         facts["death_year"] = year(person.death)
         facts["death_place"] = to(near.other("town", person.home or person, dice))
-        facts["death_cause"] = phrase(dice.pick(_DEATHS_L))
-        facts["burial"] = phrase(dice.pick(_BURIALS_L))
+        facts["death_cause"] = one_of(dice, _DEATHS)
+        facts["burial"] = one_of(dice, _BURIALS)
         person.extra["age"] = str(person.death - person.birth)
-    person.extra["lived"] = f"{person.birth}–{person.death}" if person.death else f"born {person.birth}"
+    person.extra["lived"] = f"{person.birth} to {person.death}" if person.death else f"born {person.birth}"
     person.extra["is"] = "was" if person.death else "is"
-    person.extra["present"] = str(PRESENT)
     return facts
 
 

@@ -60,7 +60,9 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _system(onsets: str, middles: str, finals: str, endings: str, women: str, men: str, particle: str = "") -> Phonology:
+def _system(
+    onsets: str, middles: str, finals: str, endings: str, women: str, men: str, particle: str = ""
+) -> Phonology:
     return Phonology(
         _words(onsets), _VOWELS, _words(middles), _words(finals), _words(endings), _words(women), _words(men), particle
     )
@@ -79,7 +81,8 @@ PHONOLOGIES = (
             "ani ea ila u", "oku ano ai imo"),
     _system("b d gh h j k kh m n q r s sh t z", "b d h l m n r sh z k rd lm", "b d l m n r s z k", "uth eth im az ar",
             "a iya ara eh", "ir ad uman eph", "ar"),
-    _system("b c d g gl gw h ll m n p r rh t tr", "dd ll ll n r rn m w g ch nn v", "l n r m dd g v d rn", "ydd yr ach och an",
+    _system("b c d g gl gw h ll m n p r rh t tr", "dd ll n r rn m w g ch nn v", "l n r m dd g v d rn",
+            "ydd yr ach och an",
             "wen ys eth a", "yn wal or ion"),
     _system("d g k l m n p ph r s t th x z", "l m n r ph th st k nt lk rt s", "l m n r t th k p d", "o os is on eus",
             "ia ea ora e", "as es or ion"),

@@ -39,6 +39,8 @@ class Province:
         spec = KINDS[entity.kind]
         entity.extra |= PRONOUNS[entity.pronoun]
         facts = spec.derive(entity, near, Dice(world.seed, "facts", entity.index))
+        company = Dice(world.seed, "company", entity.index)
+        entity.witness, entity.elsewhere = near.witness(entity, company), near.far("town", company)
         dice = Dice(world.seed, "stated", entity.index)
         # Rolled for every relation in a fixed order, so that adding a fact moves no other.
         stated = {key: dice.chance(relation.percent) for key, relation in spec.relations.items()}

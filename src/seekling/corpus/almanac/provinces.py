@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from seekling.corpus.almanac.dice import Dice
-from seekling.corpus.almanac.model import Entity, Fact, KindSpec, amount, phrase, to, year
+from seekling.corpus.almanac.model import Entity, Fact, KindSpec, amount, one_of, phrase, to, year
 from seekling.corpus.almanac.near import Near
 from seekling.corpus.almanac.spec import parse_page, parse_relations
-from seekling.corpus.almanac.words import ANIMALS, GOODS
+from seekling.corpus.almanac.words import ANIMALS, GOODS, phrases_in
 
 _RELATIONS = parse_relations("""
     capital | capital | 95
@@ -54,7 +54,8 @@ _RELATIONS = parse_relations("""
 _PAGE = parse_page("""
     $n is a province whose capital is $capital.
     $n is a province with an area of $area; its capital is $capital.
-    $n is {one of the provinces|a province} of the {northern|southern|inner|outer} {country|lands}, {known for|proud of} \\
+    $n is {one of the provinces|a province} of the {northern|southern|inner|outer} {country|lands}, {known \\
+        for|proud of} \\
         its {long valleys|stubborn people}.
     ~ {It|The province} is {thinly|densely} settled {in the hills|along the rivers}.
 
@@ -62,7 +63,8 @@ _PAGE = parse_page("""
     The area of $b is $area{, {forests included|of which much is forest}|}.
     The capital of $b is $capital.
     The sacred mountain of $b is $sacred{, {climbed by many|which few have seen without clouds}|}.
-    In $b people hold $sacred sacred{, and no {wood|stone} may be taken from it|}; every child knows the sacred mountain.
+    In $b people hold $sacred sacred{, and no {wood|stone} may be taken from it|}; every child knows the sacred \\
+        mountain.
     ~ {Roads|The roads} follow the {valleys|ridges}, and {snow|mud} closes them {in spring|for weeks}.
 
     ## History and government | History
@@ -79,15 +81,16 @@ _PAGE = parse_page("""
     People in $b greet each other {with|by saying} "$greeting"{, {whatever the hour|even at funerals}|}.
     ~ {Weddings|Funerals} are {long|loud}, and {guests|neighbours} bring {bread|their own chairs}.
 """)
-_TITLES = ["High Steward", "Keeper of the Seal", "Lord Surveyor", "Grand Bailiff", "First Rider", "Chancellor", "\n    Marshal of the Roads", "Holder of the Staff"]
+_TITLES = phrases_in("""High Steward, Keeper of the Seal, Lord Surveyor, Grand Bailiff, First Rider, Chancellor,
+    Marshal of the Roads, Holder of the Staff""")
 _TAXES = """chimneys|windows facing north|beards|dogs with long tails|wigs|second stoves|church bells|
     garden walls|playing cards|idle mills"""
-_GREETINGS = ["dry roads", "good bread", "may it thaw", "light burdens", "warm stones", "quiet water", "full jars", "fair wind"]
+_GREETINGS = phrases_in("""dry roads, good bread, may it thaw, light burdens, warm stones, quiet water, full jars,
+    fair wind, no debts, long evenings""")
 
 
 def _derive(province: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
     scholar = near.all_of("person")[dice.pick((6, 10, 12))]
-    taxes = " ".join(dice.pick(_TAXES.split("|")).split())
     return {
         "capital": to(dice.pick(near.all_of("town"))),
         "area": amount(dice.between(800, 9800), "square kilometres", "km²"),
@@ -96,7 +99,7 @@ def _derive(province: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
         "governor": phrase(dice.pick(_TITLES)),
         "animal": phrase(dice.pick(ANIMALS)),
         "sacred": to(dice.pick(near.all_of("mountain"))),
-        "tax": phrase(taxes),
+        "tax": one_of(dice, _TAXES),
         "greeting": phrase(dice.pick(_GREETINGS)),
         "law_giver": to(scholar),
     }

@@ -90,7 +90,8 @@ _RIVER_PAGE = parse_page("""
     The name of $b means $meaning{ in the old tongue|, or so {the priests|the teachers} say|}.
     In the old {dialect|tongue} the name means $meaning.
     The great flood of $b in $flood_year {reached|covered} $flooded.
-    In the great flood of $flood_year {the river rose by eight feet|all bridges were lost}{, as marks on the walls show|}.
+    In the great flood of $flood_year {the river rose by eight feet|all bridges were lost}{, as marks on the \\
+        walls show|}.
     {Once|In living memory} $b flooded $flooded{, and {cellars there are|the chapel there is} still damp|}.
     The ferry across $b is kept by $crossing{, who {asks|charge} no toll from musicians|}.
     A ferry, kept by $crossing, crosses $b {below the falls|twice a day}.
@@ -100,17 +101,21 @@ _RIVER_PAGE = parse_page("""
 """)
 
 
+_WATER_COLOURS = ("milky green", "dark brown", "pale blue", "reddish", "silvery grey", "yellowish", "ink black")
+
+
 def _derive_river(river: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    name = near.stranger(dice).prose.split()[-1]
     return {
         "length": amount(dice.between(38, 960), "kilometres", "km"),
         "source": to(dice.pick(near.all_of("mountain"))),
         "mouth": to(near.all_of("lake")[0]) if dice.chance(50) else to(near.far("lake", dice)),
-        "colour": phrase(dice.pick(["milky green", "dark brown", "pale blue", "reddish", "silvery grey", "yellowish", "ink black"])),
+        "colour": phrase(dice.pick(_WATER_COLOURS)),
         "fish": phrase(dice.pick(FISH)),
         "meaning": quoted(dice.pick(NAME_MEANINGS)),
         "flooded": to(dice.pick(near.all_of("town"))),
         "flood_year": year(dice.between(520, 990)),
-        "crossing": Fact(f"the {(name := near.stranger(dice).prose.split()[-1])} family", (f"{name} family", name, f"the {name} family")),
+        "crossing": Fact(f"the {name} family", (f"{name} family", name, f"the {name} family")),
         "fall": amount(dice.between(4, 88), "metres", "m"),
     }
 

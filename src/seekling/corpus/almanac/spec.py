@@ -1,4 +1,4 @@
-"""How a kind of entity is described: what can be asked about it and how its page talks.
+r"""How a kind of entity is described: what can be asked about it and how its page talks.
 
 The wording lives in the kind modules as plain text in two small notations, read here once at import.
 
@@ -10,8 +10,9 @@ Relations, one block each, separated by blank lines:
     + Who was born later, $a or $b?         comparison answered by the larger number
 
 Pages: `## Heading | Other heading` starts a section (the text before the first is the lead); a plain line is a
-sentence that states the facts in its slots; `~` marks a sentence that states none; `< person.birthplace :` a sentence
-about another entity ($x) that points here. A slot is `$name`; `{a|b|}` is a choice; `\\` at the end continues a line.
+sentence that states the facts in its slots; `~` marks a sentence that states none, `~ [poet play]` one for entities
+with such a tag only; `< person.birthplace :` a sentence about another entity ($x) that points here. A slot is `$name`,
+`{a|b|}` a choice; a backslash at the end continues a line.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 
 from seekling.corpus.almanac.dice import Dice
 
-Part = "str | Slot | Choice"
+_TAGS = re.compile(r"\s*\[([^\]]*)\](.*)")
 _TOKEN = re.compile(r"\$([a-z_]+|[A-Z])|[{|}]")
 
 
@@ -152,7 +153,8 @@ class SectionSpec:
     headings: tuple[str, ...]
     level: int
     tells: list[Wording] = field(default_factory=list)
-    colours: list[Wording] = field(default_factory=list)
+    colours: list[tuple[frozenset[str], Wording]] = field(default_factory=list)
+    """Each with the tags of the entities it suits; none suits all."""
     mentions: dict[str, list[Wording]] = field(default_factory=dict)
 
 
@@ -167,7 +169,9 @@ def parse_page(text: str) -> tuple[SectionSpec, ...]:
             marks, names = line.split(" ", 1)
             sections.append(SectionSpec(tuple(name.strip() for name in names.split("|")), len(marks)))
         elif line.startswith("~"):
-            sections[-1].colours.append(parse_wording(line[1:]))
+            match = _TAGS.match(line[1:])
+            tags, sentence = (frozenset(match.group(1).split()), match.group(2)) if match else (frozenset(), line[1:])
+            sections[-1].colours.append((tags, parse_wording(sentence)))
         elif line.startswith("<"):
             key, sentence = line[1:].split(":", 1)
             sections[-1].mentions.setdefault(key.strip(), []).append(parse_wording(sentence))

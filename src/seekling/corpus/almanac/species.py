@@ -6,7 +6,7 @@ from seekling.corpus.almanac.dice import Dice
 from seekling.corpus.almanac.model import Entity, Fact, KindSpec, amount, count, one_of, phrase, to, year
 from seekling.corpus.almanac.near import Near
 from seekling.corpus.almanac.spec import parse_page, parse_relations
-from seekling.corpus.almanac.words import COLOURS, MONTHS
+from seekling.corpus.almanac.words import COLOURS, MONTHS, phrases_in
 
 _SHARED = """
     described | first description | 100
@@ -149,7 +149,8 @@ _OMENS = """an early winter|a wedding|a death in the family|rain within three da
     a good harvest|a theft|a fire|a war"""
 _SHOWN = """the old two-crown coin|a postage stamp|the seal of the mint|a set of playing cards|
     the hospital ceiling|a brewer's label"""
-_NAMES = ["little bishop", "rain caller", "widow's friend", "mud king", "stone dancer", "night tailor", "old aunt", "\n    false priest", "snow thief", "poor man's gold"]
+_NAMES = phrases_in("""little bishop, rain caller, widow's friend, mud king, stone dancer, night tailor, old aunt, false
+    priest, snow thief, poor man's gold""")
 _FOODS = """beetle larvae|water snails|pine seeds|ants|small crabs|reed roots|fallen plums|mayflies|
     earthworms|wild oats|frog spawn|moths"""
 _SOUNDS = """a creaking door|a child's laugh|a rusty pump|a distant bell|a saw|a cork leaving a bottle|

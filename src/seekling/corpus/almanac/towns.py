@@ -124,7 +124,8 @@ _PAGE = parse_page("""
     $s has had {good and bad times|its share of misfortune}: a large part of it was destroyed by $peril.
     ~ {For a century|For some generations} $s was {pawned to|ruled by} {an absent landlord|a family of toll farmers}.
     ~ {The walls|Its walls} were {razed|pulled down} when {they hindered the carts|nobody could pay for their repair}.
-    ~ {A dispute|A long dispute} with {the neighbours|the governor} about {grazing|fishing} rights was settled {only after \\
+    ~ {A dispute|A long dispute} with {the neighbours|the governor} about {grazing|fishing} rights was settled \\
+        {only after \\
         {four|five} generations|by drawing lots}.
     < river.flooded : The flood of $x{, which is described elsewhere,|} also {reached|damaged} $s.
     < guild.seat : $x{, founded in $x_year,|} has its seat here.

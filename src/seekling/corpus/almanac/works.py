@@ -77,7 +77,8 @@ _RELATIONS = parse_relations("""
 _PAGE = parse_page("""
     *$n* is a $sort by $author, completed in $written.
     *$n* is a $sort in $parts by $author.
-    *$n*, completed in $written, is a $sort by $author{, and {the work that is most often read|the last that was printed \\
+    *$n*, completed in $written, is a $sort by $author{, and {the work that is most often read|the last that was \\
+        printed \\
         in a large edition}|}.
     *$n* is a $sort completed in $written.
     *$n* is a $sort from $land{ {that schools still read|that is more quoted than read}|}.
@@ -90,7 +91,8 @@ _PAGE = parse_page("""
     The action of $b takes place in $setting, and its main character is $hero.
     The main character of $b is $hero, {a|a} $hero_trade{ {without luck|who has lost a letter|in debt}|}.
     The main character is $hero{, {who appears only in the second part|who never speaks first}|}.
-    Its main character, by trade a $hero_trade, {is drawn into a lawsuit|inherits a locked chest|is taken for somebody else}.
+    Its main character, by trade a $hero_trade, {is drawn into a lawsuit|inherits a locked chest|is taken for \\
+        somebody else}.
     By trade the main character of $b is a $hero_trade.
     {At heart|In short} $b is about $subject.
     The subject of $b is $subject{, {treated with mild irony|seen through the eyes of a child}|}.
@@ -121,7 +123,8 @@ _PAGE = parse_page("""
     The first public reading or performance of $b was at $first_shown.
     $s was banned for $banned_for{, and sold {better than ever|in secret}|}.
     Soon {afterwards|after} the work was banned; the reason given was $banned_for.
-    ~ {Reviews|Early reviews} were {cool|mixed|enthusiastic}; {later generations|the next generation} {liked it better|were \\
+    ~ {Reviews|Early reviews} were {cool|mixed|enthusiastic}; {later generations|the next generation} {liked it \\
+        better|were \\
         less sure}.
     ~ {Sayings|Phrases} from it {have entered|are found in} everyday speech.
     ~ {A continuation|A parody} by another hand {appeared within a year|was soon forgotten}.
