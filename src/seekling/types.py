@@ -72,8 +72,9 @@ class Hop:
     relation: str
     """What is asked about the subject, in words."""
     answer: str
-    """What the document says; the subject of the next hop, or the answer of the question."""
+    """What the document says; the subject of the next hop, or the answer of the question; may be empty."""
     document_id: str
+    """The document that says so; empty when none does, as in an unanswerable question."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,12 @@ def test_native_rows_come_from_jsonl_gzip_arrays_and_parquet(tmp_path):
     assert read_questions(tmp_path / "a.parquet") == [NATIVE_QUESTION]
 
 
+def test_the_last_hop_of_an_unanswerable_question_names_no_page(tmp_path):
+    row = {**NATIVE, "kind": "unanswerable", "answers": ["unknown"], "hops": [{**HOP, "answer": "", "document_id": ""}]}
+    question = read_questions(_write(tmp_path / "q.jsonl", row))[0]
+    assert question.hops == (Hop("Tusker", "brewer", "", ""),)
+
+
 def test_ids_kinds_and_sources_are_filled_in(tmp_path):
     path = _write(
         tmp_path / "a.jsonl", {"question": "Q?", "answer": "a", "type": "single"}, {"question": "R?", "answer": 1969}

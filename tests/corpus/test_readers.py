@@ -122,7 +122,7 @@ def test_one_page_is_a_corpus_of_one(tmp_path):
         ("{}", "a row with nothing; expected {id, title, content} or {id, contents}; rename the fields"),
         ("[1]", "got [1] (list); expected a JSON object with named fields"),
         ('{"id": "x"', "not JSON: Expecting ',' delimiter at character 11, near"),
-        ('{"id": "x", "title": "T", "content": "a\\u0000b"}', "'content' holds a NUL at character 2; expected text; it "),
+        ('{"id": "x", "title": "T", "content": "a\\u0000b"}', "'content' holds a NUL at character 2; expected"),
         ('{"id": "x", "title": "\\ud83d", "content": "c"}', "'title' holds \\ud83d, half of a surrogate"),
         ("[" * 100_000, "JSON that cannot be read: "),
     ],

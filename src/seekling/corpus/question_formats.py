@@ -225,8 +225,9 @@ def _hops(value: Json, where: str) -> tuple[Hop, ...]:
         Hop(
             query_subject=text_of(hop.get("query_subject"), "query_subject", place),
             relation=text_of(hop.get("relation"), "relation", place),
-            answer=text_of(hop.get("answer"), "answer", place),
-            document_id=id_of(hop.get("document_id"), "document_id", place),
+            # Empty where no page says it: the hop at which an unanswerable question ends.
+            answer=text_of(hop.get("answer"), "answer", place, may_be_empty=True),
+            document_id="" if hop.get("document_id") == "" else id_of(hop.get("document_id"), "document_id", place),
         )
         for place, hop in _objects(value, "hops", where)
     )
