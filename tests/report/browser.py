@@ -70,6 +70,7 @@ class Browser:
 
     def open(self, path: Path, address=""):
         """Load a file and wait until its scripts have run."""
+        self.call("Page.navigate", url="about:blank")  # or a new address in the same file would not load it anew
         self.call("Page.navigate", url=path.resolve().as_uri() + address)
         self.wait("document.readyState === 'complete' && document.querySelector('#main')?.childElementCount > 0")
 

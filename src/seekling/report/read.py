@@ -90,12 +90,32 @@ def _read_evaluations(run: RunFolder) -> None:
     named = [name for name in found if not name.startswith("compare-")]
     for name in sorted(named, key=lambda name: (_order(f"eval-{name}"), name)):
         summary = _read_object(run, found[name])
-        if summary:
+        if _is_interval(summary.get("em")):
             run.evaluations[name] = summary
-    run.comparisons = [_read_object(run, found[name]) for name in found if name not in named]
-    run.comparisons = [comparison for comparison in run.comparisons if comparison]
+        elif summary:
+            run.problems.append(f"eval/{name}.json holds no figures: no row in the table.")
+    for name in found:
+        if name not in named:
+            _read_comparison(run, found[name])
     planned = _planned_evaluations(run)
     run.problems += [f"eval/{name}.json is missing: no row in the table." for name in planned if name not in found]
+
+
+def _read_comparison(run: RunFolder, path: Path) -> None:
+    comparison = _read_object(run, path)
+    if _is_interval(comparison.get("em_difference")):
+        run.comparisons.append(comparison)
+    elif comparison:
+        run.problems.append(f"eval/{path.name} holds no comparison.")
+
+
+def _is_interval(value: Json) -> bool:
+    """Whether a value has what is drawn: an interval, and a value that may be nothing (no question was scored)."""
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(name), int | float) for name in ("low", "high"))
+        and isinstance(value.get("value"), int | float | None)
+    )
 
 
 def _planned_evaluations(run: RunFolder) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ function show() {
   );
   const main = document.getElementById("main");
   main.className = `view-${view}`;
-  replace(main, build(run, number));
+  replace(main, part("This view", build, run, number));
   if (view === "episodes" && explorer.shown.length) { scrollToSelected(); drawRows(); }
   window.scrollTo(0, 0);
 }

@@ -58,6 +58,7 @@ function plain(value, digits = 3) {
 }
 
 function count(number, word, plural = `${word}s`) {
+  if (!isNumber(number)) return `– ${plural}`;
   return `${number.toLocaleString("en")} ${number === 1 ? word : plural}`;
 }
 
@@ -66,6 +67,15 @@ function duration(seconds) {
   if (seconds < 60) return `${plain(seconds, 2)} s`;
   const minutes = Math.round(seconds / 60);
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** A part of a page, or a line that says why it could not be drawn: one odd file must not blank the rest. */
+function part(name, build, ...inputs) {
+  try {
+    return build(...inputs);
+  } catch (error) {
+    return h("p", { class: "notice", role: "note" }, `${name} could not be drawn: ${error.message}.`);
+  }
 }
 
 function isNumber(value) {

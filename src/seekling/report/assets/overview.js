@@ -20,14 +20,14 @@ function overviewView(run) {
   return h(
     "div",
     { class: "page" },
-    title(run, data),
+    part("The header", title, run, data),
     problems(data),
-    REPORT.runs.length > 1 && allRuns(),
-    results(data),
-    gains(data),
-    kinds(data),
-    curves(data),
-    timings(data),
+    REPORT.runs.length > 1 && part("The table of runs", allRuns),
+    part("The table", results, data),
+    part("What each stage changed", gains, data),
+    part("The kinds of question", kinds, data),
+    part("The curves", curves, data),
+    part("The timings", timings, data),
     h("p", { class: "colophon" }, `Written by seekling ${REPORT.version} on ${REPORT.written.slice(0, 10)}. This page is one file and loads nothing.`),
   );
 }
@@ -102,7 +102,7 @@ function problems(data) {
 }
 
 function results(data) {
-  const rows = Object.entries(data.evaluations).filter(([, summary]) => isObject(summary.em));
+  const rows = Object.entries(data.evaluations);
   if (!rows.length) return null;
   const columns = ["", "Exact match", "k / n", "95 % interval", "F1", "Searches per question", "Turns", "Gold page found"];
   return h(
@@ -173,7 +173,7 @@ function conditions(rows) {
 
 function gains(data) {
   const order = (one) => ["eval-sft eval-rl", "eval-base eval-sft", "eval-base eval-rl"].indexOf(`${one.first} ${one.second}`);
-  const known = data.comparisons.filter((one) => isObject(one.em_difference) && order(one) >= 0);
+  const known = data.comparisons.filter((one) => order(one) >= 0);
   if (!known.length) return null;
   known.sort((a, b) => order(a) - order(b));
   const reach = Math.max(0.1, ...known.flatMap(({ em_difference: gap }) => [Math.abs(gap.low), Math.abs(gap.high)]));
@@ -298,7 +298,7 @@ function stageTone(name, otherwise) {
 }
 
 function allRuns() {
-  const rows = REPORT.runs.flatMap((data, run) => Object.entries(data.evaluations).filter(([, summary]) => isObject(summary.em)).map(([name, summary]) => ({ run, data, name, summary })));
+  const rows = REPORT.runs.flatMap((data, run) => Object.entries(data.evaluations).map(([name, summary]) => ({ run, data, name, summary })));
   const hashes = new Set(rows.map(({ summary }) => summary.question_set_hash));
   return h(
     "section",

@@ -1,0 +1,275 @@
+"""The page in a real browser: it loads in silence, can be used by keyboard, and executes nothing that a model wrote."""
+
+import dataclasses
+import json
+import time
+
+import pytest
+
+from seekling.report import write_report
+from seekling.report.read import read_run
+from seekling.types import Episode, EpisodeRecord, Question, StopReason, Turn
+from tests.report.browser import Browser, find_browser
+from tests.report.run_folder import write_records, write_run
+from tests.report.test_page import ATTACKS, write_hostile_run
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no Chromium on this machine (on Debian: apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    write_report([write_run(folder / "demo", questions=40, steps=4)], folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def shared_browser():
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(shared_browser):
+    shared_browser.complaints.clear()
+    yield shared_browser
+    assert shared_browser.complaints == []
+
+
+def chosen(browser):
+    return browser.run("document.querySelector('.row.is-selected').innerText")
+
+
+def test_the_overview_shows_table_gains_and_curves(browser, report):
+    browser.open(report)
+    rows = browser.run("[...document.querySelectorAll('.results tbody tr')].map(row => row.cells[0].innerText.trim())")
+    assert rows == ["Base", "SFT", "SFT + RL"]
+    summary = read_run(report.parent / "demo").evaluations["rl"]["em"]
+    assert f"{summary['k']} / {summary['n']}" in browser.text(".results tbody tr:last-child")
+    gains = browser.run("[...document.querySelectorAll('.gain-name')].map(name => name.innerText)")
+    assert gains == ["SFT → SFT + RL", "Base → SFT", "Base → SFT + RL"]
+    titles = browser.run("[...document.querySelectorAll('.chart-grid h3')].map(title => title.innerText)")
+    assert {"SFT loss", "Reward", "Searches", "Entropy", "Groups that teach nothing"} <= set(titles)
+    assert browser.run("document.title") == "demo · Overview · seekling"
+
+
+def test_the_values_of_a_curve_can_be_read_with_the_arrow_keys(browser, report):
+    browser.open(report)
+    browser.run("document.querySelector('.chart').focus()")
+    browser.press("ArrowRight", "ArrowRight")
+    loss = read_run(report.parent / "demo").metrics["sft"][1]["loss"]
+    assert browser.text(".chart-panel .readout") == f"step 2\nloss {float(f'{loss:.3g}'):g}"
+
+
+def test_episodes_are_paged_through_by_keyboard(browser, report):
+    browser.open(report, "#/0/episodes")
+    first = chosen(browser)
+    browser.press("j")
+    second = chosen(browser)
+    browser.press("k")
+    assert chosen(browser) == first != second
+    browser.press("/")
+    assert browser.run("document.activeElement.id") == "words"
+    browser.press("Escape", "Enter")
+    assert browser.run("document.activeElement.id") == "detail"
+    browser.press("Escape")
+    assert browser.run("document.activeElement.id") == "list"
+    browser.press("?")
+    assert browser.run("document.getElementById('keys').open")
+
+
+def test_filters_and_search_narrow_the_list(browser, report):
+    browser.open(report, "#/0/episodes")
+    records = read_run(report.parent / "demo").episodes
+    in_rl = [record for record in records if record.stage == "eval-rl"]
+    assert browser.text("#tally") == f"{len(in_rl)} of {len(records)} episodes"
+    browser.run(
+        "(s => { s.value = 'wrong'; s.dispatchEvent(new Event('change')); })(document.querySelectorAll('select')[1])"
+    )
+    wrong = [r for r in in_rl if r.scores.get("em") == 0.0 and r.episode.answer is not None]
+    assert browser.text("#tally") == f"{len(wrong)} of {len(records)} episodes"
+    browser.press("/")
+    word = wrong[0].question.question.split()[-1].rstrip("?")
+    browser.press(*word)
+    found = [
+        r for r in wrong
+        if any(word.lower() in text.lower() for t in r.episode.turns for text in (t.action, t.observation))
+        or word.lower() in f"{r.question.question} {r.question.answers} {r.episode.answer}".lower()
+    ]  # fmt: skip
+    browser.wait(f"document.querySelector('#tally').innerText === '{len(found)} of {len(records)} episodes'")
+    browser.press("Escape")
+    browser.wait(f"document.querySelector('#tally').innerText === '{len(wrong)} of {len(records)} episodes'")
+
+
+def test_an_episode_shows_its_turns_with_the_evidence_marked(browser, report):
+    records = read_run(report.parent / "demo").episodes
+    number, record = next(
+        (i, r) for i, r in enumerate(records)
+        if r.stage == "eval-rl" and r.question.kind == "single" and r.scores["em"] and len(r.episode.turns) > 1
+    )  # fmt: skip
+    browser.open(report, f"#/0/episodes/{number}")
+    assert browser.text(".question h2") == record.question.question
+    assert browser.run("document.querySelectorAll('.turn').length") == len(record.episode.turns)
+    marks = browser.run("[...document.querySelectorAll('.observed mark')].map(mark => mark.innerText)")
+    assert set(marks) == set(record.question.answers)
+    assert "holds the answer" in browser.text(".observation")
+    assert "gold page" in browser.text(".observation")
+
+
+def test_the_same_question_stands_side_by_side_across_stages(browser, report):
+    browser.open(report, "#/0/episodes")
+    browser.press("c")
+    stages = browser.run("[...document.querySelectorAll('.columns .episode-stage')].map(stage => stage.innerText)")
+    assert stages == ["Base model, evaluation", "After SFT, evaluation", "After SFT and RL, evaluation"]
+    browser.press("c")
+    assert browser.run("document.querySelectorAll('.columns').length") == 0
+
+
+def test_a_group_shows_rewards_and_advantages(browser, report):
+    records = read_run(report.parent / "demo").episodes
+    number, record = next((i, r) for i, r in enumerate(records) if r.stage == "rl" and r.reward)
+    browser.open(report, f"#/0/episodes/{number}")
+    assert browser.run("document.querySelectorAll('.member').length") == 8
+    assert f"reward {record.reward.total:g}" in browser.text(".answer-line")
+
+
+def test_the_recipe_sets_off_what_differs_from_the_defaults(browser, report):
+    browser.open(report, "#/0/recipe")
+    changed = browser.run("[...document.querySelectorAll('.changed dt')].map(name => name.innerText)")
+    assert changed == ["name", "learning_rate", "steps"]
+    browser.click(".recipe-head input")
+    assert browser.run("[...document.querySelectorAll('.settings')].filter(one => one.offsetParent).length") == 3
+
+
+@pytest.mark.parametrize("address", ["#/9/overview", "#/0/nowhere", "#/0/episodes/99999999", "#/0/episodes/-1", "#%%%"])
+def test_a_wrong_address_shows_something_sensible(browser, report, address):
+    browser.open(report, address)
+    assert browser.run("document.querySelector('#main').innerText.length") > 100
+
+
+def test_the_page_fits_a_phone(report):
+    with Browser(width=390, height=844, is_phone=True) as phone:
+        for address in ("#/0/overview", "#/0/episodes", "#/0/recipe", "#/0/episodes/5"):
+            phone.open(report, address)
+            assert phone.run("document.documentElement.scrollWidth") <= 390
+        assert phone.run("getComputedStyle(document.querySelector('.side')).display") == "none"
+        phone.click(".back")
+        assert phone.run("getComputedStyle(document.querySelector('.detail')).display") == "none"
+        assert phone.complaints == []
+
+
+def test_nothing_that_a_model_wrote_is_executed(browser, tmp_path):
+    run = write_hostile_run(tmp_path / "<img src=x onerror=window.pwned=1>")
+    other = write_hostile_run(tmp_path / "other")
+    write_report([run, other], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    for address in ("#/0/overview", "#/0/recipe", "#/1/overview", "#/0/episodes/0"):
+        browser.go(address)
+        assert browser.run("document.querySelector('#main').innerText.length") > 100
+    for _ in range(4 * len(ATTACKS)):
+        browser.press("j")
+        browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    browser.press("c")
+    for attack in ("<script>", "onerror", "{{script}}"):
+        browser.press("/")
+        browser.run(f"words.value = {json.dumps(attack)}; words.dispatchEvent(new Event('input'))")
+        browser.wait("document.querySelector('#tally').innerText.match(/^[1-9]/) !== null")
+        browser.press("Escape")
+    assert browser.run("typeof window.pwned") == "undefined"
+    assert browser.run("document.querySelectorAll('main img, main script, main iframe, main style').length") == 0
+    shown = browser.run("document.querySelector('.question h2').textContent")
+    assert shown in ATTACKS
+
+
+def test_a_damaged_run_folder_shows_what_is_there_and_says_what_is_missing(browser, tmp_path):
+    run = write_run(tmp_path / "demo", questions=6, steps=3)
+    metrics = run / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-20])
+    (run / "eval" / "rl.json").unlink()
+    (run / "recipe.toml").write_text("rl = [")
+    (run / "record.json").write_text("{")
+    write_report([run], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    notice = browser.text(".notice")
+    for said in (
+        "metrics.jsonl: line 41 is cut",
+        "eval/rl.json is missing",
+        "recipe.toml is damaged",
+        "record.json is damaged",
+    ):
+        assert said in notice
+    assert browser.run("document.querySelectorAll('.results tbody tr').length") == 2
+    browser.go("#/0/episodes")
+    browser.go("#/0/recipe")
+    assert "rl = [" in browser.text("pre")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "record.json", "recipe.toml", "eval/rl.json"])
+def test_a_run_folder_with_one_file_still_makes_a_page(browser, tmp_path, name):
+    whole = write_run(tmp_path / "whole", questions=3, steps=2)
+    alone = tmp_path / "alone"
+    (alone / name).parent.mkdir(parents=True)
+    (alone / name).write_bytes((whole / name).read_bytes())
+    write_report([alone], tmp_path / "report.html")
+    for address in ("#/0/overview", "#/0/episodes", "#/0/recipe"):
+        browser.open(tmp_path / "report.html", address)
+
+
+@pytest.mark.parametrize(
+    "evaluation",
+    [{}, {"em": None}, {"em": {}}, {"em": {"k": "x"}, "f1": [], "by_kind": 3, "settings": [], "exclusions": 1}],
+)
+def test_an_evaluation_of_another_shape_does_not_break_the_page(browser, tmp_path, evaluation):
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "rl.json").write_text(json.dumps(evaluation))
+    (tmp_path / "eval" / "compare-sft-rl.json").write_text(
+        json.dumps({"first": "eval-sft", "em_difference": evaluation})
+    )
+    (tmp_path / "record.json").write_text(json.dumps({"machine": [1], "versions": "x", "timings_s": [1], "model": 3}))
+    write_report([tmp_path], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+
+
+def test_an_observation_of_a_megabyte_is_cut_until_asked_for(browser, tmp_path):
+    text = "word " * 100_000 + "Paris " + "word " * 100_000
+    turn = Turn("<search>x</search>", "search", "x", observation=text)
+    episode = Episode("q", "", "tags", (), (turn,), None, StopReason.MAX_TURNS)
+    write_records(tmp_path, "eval-rl", [EpisodeRecord("eval-rl", Question("q", "?", ("Paris",)), episode)])
+    write_report([tmp_path], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html", "#/0/episodes")
+    assert len(browser.text(".observed")) < 5000
+    assert "with 1 more of the answer" in browser.text(".more-text")
+    browser.click(".more-text")
+    assert browser.run("document.querySelector('.observed').textContent.length") == len(text.strip())
+    assert browser.text(".observed mark") == "Paris"
+
+
+def test_ten_thousand_episodes_open_at_once(browser, tmp_path):
+    records = read_run(write_run(tmp_path / "demo", questions=40, steps=2)).episodes
+    many = [
+        dataclasses.replace(
+            record, step=copy, question=dataclasses.replace(record.question, id=f"{record.question.id}-{copy}")
+        )
+        for copy in range(10_000 // len(records) + 1)
+        for record in records
+    ]
+    many = [
+        dataclasses.replace(r, stage="rl", episode=dataclasses.replace(r.episode, question_id=r.question.id))
+        for r in many
+    ]
+    write_records(tmp_path / "big", "rl", many)
+    write_report([tmp_path / "big"], tmp_path / "report.html")
+    start = time.monotonic()
+    browser.open(tmp_path / "report.html", "#/0/episodes")
+    opened_s = time.monotonic() - start
+    assert browser.run("document.querySelectorAll('.row').length") < 60
+    assert browser.text("#tally") == f"{len(many):,} of {len(many):,} episodes"
+    start = time.monotonic()
+    browser.run("words.value = 'nothing says this'; words.dispatchEvent(new Event('input'))")
+    browser.wait("document.querySelector('#tally').innerText.startsWith('0 of') && !tally.innerText.includes('…')")
+    searched_s = time.monotonic() - start
+    # Two seconds on a machine of its own; tests share theirs.
+    assert opened_s < 8, f"opened in {opened_s:.1f} s, searched in {searched_s:.1f} s"
+    assert searched_s < 15
