@@ -1,0 +1,17 @@
+"""What this machine can do, and what a recipe will cost on it. Measures and predicts; changes nothing."""
+
+from seekling.doctor.cost import CostModel, StageCost, predict
+from seekling.doctor.machine import Machine, Speed, look_at_machine, measure_speed
+from seekling.doctor.shape import ModelShape, read_model_shape
+
+__all__ = [
+    "CostModel",
+    "Machine",
+    "ModelShape",
+    "Speed",
+    "StageCost",
+    "look_at_machine",
+    "measure_speed",
+    "predict",
+    "read_model_shape",
+]

@@ -1,0 +1,225 @@
+"""Predicts time and peak memory of a recipe's stages from arithmetic: tokens, weights, and measured speed.
+
+Pure functions: nothing is measured, read or run here. The prediction answers "minutes or days, fits or not" and errs on
+the long side: it lets every episode use all its searches. Retrieval and the writing of files are left out; they are
+small beside the model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from seekling.config import Recipe
+from seekling.doctor.machine import Speed
+from seekling.doctor.shape import ModelShape
+
+_TOKENS_PER_WORD = 1.4
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """The constants of the arithmetic, fitted to recorded runs; fractions are of measured speed."""
+
+    training_efficiency: float = 0.3
+    """Part of the matrix-product speed that a training pass reaches."""
+    sampling_efficiency: float = 0.3
+    """The same for prompts and for tokens generated in a batch."""
+    layer_overhead_s: float = 0.0003
+    """Fixed cost of one layer in one generation step, however small the batch."""
+    prompt_tokens: int = 260
+    """Instructions and question."""
+    action_tokens: int = 32
+    """One search action of a trained policy, its thought included."""
+    answer_tokens: int = 16
+    process_bytes: int = 900_000_000
+    """Python, torch, transformers, the corpus and its index."""
+    activation_values: int = 40
+    """Numbers kept per token, layer and hidden unit for the backward pass."""
+    expert_question_s: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What one stage will take."""
+
+    name: str
+    seconds: float
+    peak_bytes: int
+    reason: str
+    """The arithmetic in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSize:
+    """Tokens of one episode, by what they cost."""
+
+    prompt_tokens: int
+    action_tokens: int
+    """Generated; all trained."""
+    observation_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        """Length of the whole episode."""
+        return self.prompt_tokens + self.action_tokens + self.observation_tokens
+
+
+def predict(
+    recipe: Recipe,
+    shape: ModelShape,
+    speed: Speed,
+    *,
+    dtype: Literal["float32", "bfloat16"],
+    num_test_questions: int,
+    model: CostModel | None = None,
+) -> tuple[StageCost, ...]:
+    """Predict every stage that a recipe will run, in order.
+
+    Args:
+        recipe: the resolved recipe.
+        shape: size of its model.
+        speed: of this machine.
+        dtype: arithmetic that the recipe's `model.dtype` means here.
+        num_test_questions: held-out questions there are; the recipe may ask for fewer.
+        model: constants of the arithmetic.
+    """
+    costs = _Costs(recipe, shape, speed, dtype, model or CostModel())
+    num_evaluated = min(recipe.eval.num_questions or num_test_questions, num_test_questions)
+    has_sft, has_rl = recipe.experts.num_questions > 0, recipe.rl.steps > 0
+    stages: list[StageCost] = []
+    if "base" in recipe.eval.stages:
+        stages.append(costs.evaluation("eval-base", num_evaluated, is_trained=False))
+    if has_sft:
+        stages += [costs.expert(), costs.sft()]
+        if "sft" in recipe.eval.stages:
+            stages.append(costs.evaluation("eval-sft", num_evaluated, is_trained=True))
+    if has_rl:
+        stages.append(costs.rl())
+        if "rl" in recipe.eval.stages:
+            stages.append(costs.evaluation("eval-rl", num_evaluated, is_trained=True))
+    return tuple(stages)
+
+
+def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> EpisodeSize:
+    """Return the tokens of an episode that uses all its searches, cut at the recipe's limit.
+
+    An untrained policy does not stop at an action: it is given all tokens of every turn, and retrieves nothing.
+    """
+    room = recipe.rollout.episode_tokens - model.prompt_tokens
+    if not is_trained:
+        wanted = recipe.env.max_turns * recipe.rollout.turn_tokens
+        return EpisodeSize(model.prompt_tokens, max(0, min(wanted, room)), 0)
+    num_searches = recipe.env.max_turns if recipe.env.forced_answer else recipe.env.max_turns - 1
+    if recipe.env.max_searches:
+        num_searches = min(num_searches, recipe.env.max_searches)
+    passages = recipe.retrieval.top_k * (recipe.retrieval.passage_words * _TOKENS_PER_WORD + 20)
+    observation = num_searches * min(recipe.env.observation_tokens, round(passages))
+    action = num_searches * min(model.action_tokens, recipe.rollout.turn_tokens) + model.answer_tokens
+    scale = min(1.0, max(0, room) / (action + observation))
+    return EpisodeSize(model.prompt_tokens, round(action * scale), round(observation * scale))
+
+
+class _Costs:
+    def __init__(
+        self, recipe: Recipe, shape: ModelShape, speed: Speed, dtype: Literal["float32", "bfloat16"], model: CostModel
+    ) -> None:
+        self._recipe, self._shape, self._speed, self._model = recipe, shape, speed, model
+        self._value_bytes = 2 if dtype == "bfloat16" else 4
+        self._flops = speed.bfloat16_flops if dtype == "bfloat16" else speed.float32_flops
+
+    def expert(self) -> StageCost:
+        count = self._recipe.experts.num_questions
+        seconds = count * self._model.expert_question_s
+        return StageCost("expert", seconds, self._model.process_bytes, f"{count} questions, no model")
+
+    def sft(self) -> StageCost:
+        size = episode_size(self._recipe, self._model, is_trained=True)
+        kept = self._recipe.experts.num_questions
+        if self._recipe.experts.max_episodes:
+            kept = min(kept, self._recipe.experts.max_episodes)
+        episodes = kept * self._recipe.sft.epochs
+        steps = math.ceil(kept / self._recipe.sft.episodes_per_step) * self._recipe.sft.epochs
+        seconds = self._learn_s(episodes * size.total_tokens, episodes * size.action_tokens, size.total_tokens)
+        seconds += steps * self._optimizer_s()
+        return StageCost(
+            "sft", seconds, self._training_bytes(self._recipe.sft.row_tokens), f"{steps} steps, {episodes} episodes"
+        )
+
+    def rl(self) -> StageCost:
+        recipe, size = self._recipe, episode_size(self._recipe, self._model, is_trained=True)
+        num_groups, group = recipe.rl.questions_per_step, recipe.rl.group_size
+        episodes = num_groups * group
+        # One group shares its prompt, in sampling and in training.
+        prompts = num_groups * size.prompt_tokens
+        sample_s = self._prefill_s(prompts + episodes * size.observation_tokens, size.total_tokens)
+        sample_s += self._decode_s(episodes * size.action_tokens, episodes)
+        tokens = prompts + episodes * (size.total_tokens - size.prompt_tokens)
+        learn_s = self._learn_s(tokens, episodes * size.action_tokens, size.total_tokens)
+        if recipe.rl.kl_coefficient > 0:
+            learn_s += self._prefill_s(tokens, size.total_tokens)
+        learn_s += self._optimizer_s()
+        memory = self._training_bytes(recipe.rl.row_tokens) + self._cache_bytes()
+        if recipe.rl.kl_coefficient > 0:
+            memory += self._shape.num_parameters * self._value_bytes
+        return StageCost(
+            "rl",
+            recipe.rl.steps * (sample_s + learn_s),
+            memory,
+            f"{recipe.rl.steps} steps of {num_groups} x {group} episodes: {sample_s:.0f} s sampling + {learn_s:.0f} s "
+            "learning each",
+        )
+
+    def evaluation(self, name: str, num_questions: int, *, is_trained: bool) -> StageCost:
+        size = episode_size(self._recipe, self._model, is_trained=is_trained)
+        prefilled = num_questions * (size.prompt_tokens + size.observation_tokens)
+        seconds = self._prefill_s(prefilled, size.total_tokens)
+        seconds += self._decode_s(num_questions * size.action_tokens, num_questions)
+        memory = self._model.process_bytes + self._shape.num_parameters * self._value_bytes
+        return StageCost(name, seconds, memory + self._cache_bytes(), f"{num_questions} questions")
+
+    def _forward_flops(self, tokens: int, context: int) -> float:
+        attention = 2 * self._shape.num_layers * self._shape.hidden * context
+        return tokens * (2.0 * self._shape.num_body_parameters + attention)
+
+    def _prefill_s(self, tokens: int, context: int) -> float:
+        return self._forward_flops(tokens, context) / (self._flops * self._model.sampling_efficiency)
+
+    def _learn_s(self, tokens: int, trained_tokens: int, context: int) -> float:
+        # Backward costs two forwards; the logits are computed twice, to keep one chunk of them at a time.
+        flops = 3 * self._forward_flops(tokens, context) + 8.0 * trained_tokens * self._shape.num_head_parameters
+        return flops / (self._flops * self._model.training_efficiency)
+
+    def _decode_s(self, tokens: int, episodes: int) -> float:
+        batch = max(1, min(episodes, self._num_live(episodes)))
+        weights = self._shape.num_body_parameters + self._shape.num_head_parameters
+        by_arithmetic = 2.0 * weights * batch / (self._flops * self._model.sampling_efficiency)
+        by_memory = weights * self._value_bytes / self._speed.memory_bytes_per_s
+        step = max(by_arithmetic, by_memory) + self._shape.num_layers * self._model.layer_overhead_s
+        return tokens / batch * step
+
+    def _optimizer_s(self) -> float:
+        # Reads gradient, weight and two moments, writes three of them, four bytes each.
+        trained = self._shape.num_parameters if self._recipe.model.lora_rank == 0 else 0
+        return 28.0 * trained / self._speed.memory_bytes_per_s
+
+    def _num_live(self, episodes: int) -> int:
+        slot = self._recipe.rollout.episode_tokens * self._shape.cache_values_per_token * self._value_bytes
+        return max(1, min(episodes, self._recipe.rollout.in_flight, self._recipe.rollout.cache_bytes // slot))
+
+    def _cache_bytes(self) -> int:
+        slot = self._recipe.rollout.episode_tokens * self._shape.cache_values_per_token * self._value_bytes
+        return self._num_live(self._recipe.rollout.in_flight) * slot
+
+    def _training_bytes(self, row_tokens: int) -> int:
+        weights = self._shape.num_parameters
+        forward = weights * self._value_bytes
+        if self._recipe.model.lora_rank:
+            states = 0  # adapters are small beside the model
+        else:
+            masters = 0 if self._value_bytes == 4 else 4
+            states = weights * (masters + self._value_bytes + 8)  # masters, gradients, Adam's two moments
+        activations = row_tokens * self._shape.num_layers * self._shape.hidden * self._model.activation_values
+        logits = 256 * self._shape.vocabulary * 4 * 3
+        return self._model.process_bytes + forward + states + activations * self._value_bytes + logits

@@ -1,0 +1,191 @@
+"""Looks at the machine: what it has, what of it this process may use, and how fast it multiplies matrices.
+
+Limits of a container (CPU affinity, cgroup quotas) count, because they are what a run will meet. torch is imported only
+to measure speed and to ask for a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seekling.errors import MissingExtraError
+
+_WANTED_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "bf16", "asimd")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is; numbers of None could not be found out."""
+
+    system: str
+    python: str
+    processor: str
+    num_cores: float
+    """Cores this process may use; a container's quota can be a fraction."""
+    memory_bytes: int | None
+    """What this process may use at most: the machine's memory or the container's limit."""
+    available_bytes: int | None
+    """What is free right now."""
+    processor_features: tuple[str, ...]
+    """The instruction sets that matter for matrix products."""
+    cache_folder: str
+    cache_free_bytes: int
+    """Disk space left where models are cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Measured on this machine just now."""
+
+    float32_flops: float
+    """Floating-point operations per second in a float32 matrix product."""
+    bfloat16_flops: float
+    memory_bytes_per_s: float
+    """Of reading a large array: what bounds generating one token at a time."""
+    gpus: tuple[str, ...]
+    torch: str
+
+    @property
+    def is_bfloat16_faster(self) -> bool:
+        """Whether bfloat16 is worth its rounding here."""
+        return self.bfloat16_flops > self.float32_flops
+
+
+def look_at_machine(cache_folder: Path) -> Machine:
+    """Collect what can be known without measuring.
+
+    Args:
+        cache_folder: where models are cached; its disk is looked at. It need not exist yet.
+    """
+    cpu_info = _read(Path("/proc/cpuinfo"))
+    total, available = memory_of(_read(Path("/proc/meminfo")))
+    limit = number_or_none(_read(_CGROUP / "memory.max"))
+    used = number_or_none(_read(_CGROUP / "memory.current"))
+    if limit is not None and total is not None and limit < total:
+        total = limit
+        available = min(available or limit, limit - (used or 0))
+    existing = next(path for path in (cache_folder, *cache_folder.absolute().parents) if path.exists())
+    return Machine(
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=platform.python_version(),
+        processor=processor_name(cpu_info) or platform.processor() or platform.machine(),
+        num_cores=usable_cores(_affinity(), _read(_CGROUP / "cpu.max")),
+        memory_bytes=total if total is not None else _memory_by_sysconf(),
+        available_bytes=available,
+        processor_features=processor_features(cpu_info),
+        cache_folder=str(cache_folder),
+        cache_free_bytes=shutil.disk_usage(existing).free,
+    )
+
+
+def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, seconds: float = 0.4) -> Speed:
+    """Time matrix products of the size that a small language model needs, and a read of a large array.
+
+    Args:
+        rows: of the left matrix.
+        inner: columns of the left matrix and rows of the right one.
+        columns: of the right matrix.
+        seconds: time given to each of the three measurements; the best repetition counts.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("measuring speed needs torch: pip install 'seekling[train]'") from None
+
+    def product_flops(dtype: torch.dtype) -> float:
+        left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(columns, inner, dtype=dtype)
+        return 2.0 * rows * inner * columns / _best_time(lambda: torch.nn.functional.linear(left, right), seconds)
+
+    big = torch.ones(64 * 1024 * 1024 // 4)
+    return Speed(
+        float32_flops=product_flops(torch.float32),
+        bfloat16_flops=product_flops(torch.bfloat16),
+        memory_bytes_per_s=big.numel() * 4 / _best_time(lambda: big.sum(), seconds),
+        gpus=tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())),
+        torch=torch.__version__,
+    )
+
+
+def memory_of(meminfo: str) -> tuple[int | None, int | None]:
+    """Return total and available bytes from the text of /proc/meminfo."""
+    values: Mapping[str, str] = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
+
+    def in_bytes(name: str) -> int | None:
+        words = values.get(name, "").split()
+        return int(words[0]) * 1024 if words and words[0].isdigit() else None
+
+    return in_bytes("MemTotal"), in_bytes("MemAvailable")
+
+
+def usable_cores(affinity: int, cpu_max: str) -> float:
+    """Return how many cores this process may use: its affinity, or less where a cgroup has a quota.
+
+    Args:
+        affinity: cores the scheduler may put us on.
+        cpu_max: text of cgroup's cpu.max, "quota period" in microseconds or "max period"; empty where there is none.
+    """
+    quota, _, period = cpu_max.strip().partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period) > 0:
+        return min(float(affinity), int(quota) / int(period))
+    return float(affinity)
+
+
+def processor_name(cpu_info: str) -> str:
+    """Return the model name from the text of /proc/cpuinfo, or an empty string."""
+    names = [line.split(":", 1)[1].strip() for line in cpu_info.splitlines() if line.startswith("model name")]
+    return names[0] if names else ""
+
+
+def processor_features(cpu_info: str) -> tuple[str, ...]:
+    """Return those instruction sets of /proc/cpuinfo that matter for matrix products."""
+    for line in cpu_info.splitlines():
+        if line.lower().startswith(("flags", "features")):
+            words = set(line.split(":", 1)[1].split())
+            return tuple(flag for flag in _WANTED_FLAGS if flag in words)
+    return ()
+
+
+def number_or_none(text: str) -> int | None:
+    """Return a whole number written in a file, or None for anything else, such as cgroup's "max"."""
+    return int(text) if text.strip().isdigit() else None
+
+
+def _best_time(work: Callable[[], object], seconds: float) -> float:
+    work()  # the first call allocates
+    best = float("inf")
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _affinity() -> int:
+    if platform.system() == "Linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory_by_sysconf() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
