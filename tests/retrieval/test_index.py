@@ -136,6 +136,20 @@ def test_a_failed_build_leaves_nothing_and_keeps_what_was_there(corpus, tmp_path
         assert open_index(out).search(["castle"], 1)[0]
 
 
+def test_an_index_is_readable_by_whom_any_new_folder_is(corpus, tmp_path):
+    (tmp_path / "plain").mkdir()
+    build_index(corpus, tmp_path / "index", SETTINGS)
+    assert (tmp_path / "index").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_link_to_an_index_stays_a_link_when_the_index_is_replaced(corpus, tmp_path):
+    build_index(corpus, tmp_path / "real", SETTINGS)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    build_index(corpus, tmp_path / "link", SETTINGS.model_copy(update={"passage_words": 30}), force=True)
+    assert (tmp_path / "link").is_symlink()
+    assert read_record(tmp_path / "real").passage_words == 30
+
+
 @pytest.mark.parametrize("rows", [[], [("a", "The", "")]])
 def test_a_corpus_without_text_is_refused_and_leaves_nothing(tmp_path, rows):
     empty = write_corpus(tmp_path / "empty.jsonl", rows)

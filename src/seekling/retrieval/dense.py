@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FILES = ("vectors.npy",)
 
 _BATCH = 32
-_SORTED_TEXTS = 1024
+_SORTED_TEXTS = 256
 _BLOCK_ROWS = 65_536
 _QUERIES_AT_ONCE = 64
 # A sum of products depends in its last bits on how many queries were asked together. Rounding hides that, and makes

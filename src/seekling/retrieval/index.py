@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import secrets
 import shutil
-import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -88,7 +88,7 @@ def build_index(
         IndexMismatchError: `out_dir` holds another index and `force` is not set.
         ModelError: the encoder cannot be resolved.
     """
-    out = Path(out_dir)
+    out = Path(out_dir).resolve()  # what a link points to is replaced, not the link
     report = progress or (lambda stage, done, total: None)
     encoder = _encoder_record(config.encoder) if config.kind != "bm25" else None
     if out.exists() and not force:
@@ -97,7 +97,7 @@ def build_index(
             return reused
     _refuse_foreign_folder(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.building-"))
+    building = _folder_beside(out, "building")
     try:
         record = _build(Path(corpus_path), building, config, encoder, report)
         _move_into_place(building, out)
@@ -261,7 +261,7 @@ def _move_into_place(building: Path, out: Path) -> None:
     if not out.exists() or not (out / RECORD_NAME).exists():
         os.rename(building, out)
         return
-    old = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.old-"))
+    old = _folder_beside(out, "old")
     os.rename(out, old)
     try:
         os.rename(building, out)
@@ -269,3 +269,10 @@ def _move_into_place(building: Path, out: Path) -> None:
         os.rename(old, out)
         raise
     shutil.rmtree(old)
+
+
+def _folder_beside(out: Path, purpose: str) -> Path:
+    """A new hidden folder that a rename can turn into `out`; unlike mkdtemp's, readable by whom the umask allows."""
+    folder = out.parent / f".{out.name}.{purpose}-{secrets.token_hex(4)}"
+    folder.mkdir()
+    return folder

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -145,10 +146,10 @@ def rebuild_command(folder: Path, config: RetrievalConfig | None = None) -> str:
     """The command line that makes the index of a configuration in this folder; without one, by default settings."""
     settings = ""
     if config is not None:
-        encoder = f" --encoder {config.encoder}" if config.kind != "bm25" else ""
+        encoder = f" --encoder {shlex.quote(config.encoder)}" if config.kind != "bm25" else ""
         settings = f" --kind {config.kind}{encoder} --passage-words {config.passage_words}"
         settings += f" --overlap-words {config.overlap_words}"
-    return f"seekling index CORPUS --out {folder}{settings} --force"
+    return f"seekling index CORPUS --out {shlex.quote(str(folder))}{settings} --force"
 
 
 def describe_files(folder: Path) -> dict[str, FileRecord]:
