@@ -87,6 +87,12 @@ _PAGE = parse_page("""
     $s cost $cost{, not counting the foundations|}.
     It was {badly|heavily} damaged by $damaged_by{ and {repaired|patched up} in a hurry|}.
     Later $damaged_by damaged $b{, leaving cracks that can still be seen|}.
+    ~ {Stone|Timber} was {hauled|brought} {over the ice|by oxen}, {and two bridges had to be strengthened|at \\
+        night, to avoid tolls}.
+    ~ {The foundations|Its foundations} rest on {piles|rock}, {as drillings have shown|which was discovered by \\
+        chance}.
+    ~ {Plans|Drawings} of {an earlier|a larger} design {survive|exist}, with {a second wing|twice the windows}.
+    ~ {Workmen|The masons} left {signs|scratched faces} on {many|hidden} {stones|beams}.
     ~ {Work|Building} stopped {twice|for two winters} because {the money ran out|the masons left}.
     ~ {An earlier building|A wooden predecessor} on the {site|spot} is {mentioned in one deed|known from a drawing}.
 
@@ -103,6 +109,19 @@ _PAGE = parse_page("""
     Those who climb $b count $steps steps{ to the top|}.
     The roof of $b is crowned by $ornament {of gilded copper|of lead|in beaten iron}.
     On the roof stands $ornament, {which turns with the wind|made by an unknown smith}.
+    ~ [lighthouse tower] {From the top|At the top} one sees {four|seven} {steeples|villages} {in clear \\
+        weather|and, they say, the sea}.
+    ~ [theatre] The {boxes|seats} are {narrow|hard}, the {acoustics|curtain} {excellent|famous}.
+    ~ [library] {Chained|Locked} books {fill|occupy} {two|three} of the {halls|rooms}, and {ladders|lamps} are \\
+        {forbidden|few}.
+    ~ [observatory] The {dome|roof slit} {turns|opens} {by hand|with a groan} and {jams|sticks} in frost.
+    ~ [hospital bathhouse] {Pipes|Lead pipes} {still|once} {carry|carried} warm water {to every floor|under the \\
+        tiles}.
+    ~ [bridge viaduct aqueduct] {Piers|The piers} {shaped like|in the form of} {prows|wedges} {split|break} the \\
+        {ice|floods}.
+    ~ [mill weir lock] {Its|The} {wheel|gate} {creaks|groans} {day and night|so loudly that dogs avoid it}.
+    ~ {The façade|The front} {leans|bulges} {slightly|a little} to {one side|the left}, which {was \\
+        intended|nobody minds}.
     ~ {Inside|In the interior} {little|almost nothing} of the first furnishing is left.
     ~ {Small|Uneven} windows and {thick walls|low doors} make it look {older than it is|like a fortress}.
     < work.first_shown : The $x_sort $x was first {heard|presented to the public} here.
@@ -112,6 +131,9 @@ _PAGE = parse_page("""
     $s serves as $purpose_now today.
     {The ghost|A story has it that the ghost} of $ghost haunts $b{, {on windless nights|but only the cellar}|}.
     The building is said to be haunted by the ghost of $ghost.
+    ~ {Repairs|Restorers} {cost|ask for} {more every year|large sums}, and {a lottery|a beer tax} {pays for \\
+        them|covers part of it}.
+    ~ {Wedding parties|Students} {like to|often} {pose|meet} {in front of it|on its threshold}.
     ~ {Guided tours|Tours} {are held|take place} {on rest days|when the keeper is in the mood}.
 """)
 

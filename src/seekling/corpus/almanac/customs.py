@@ -73,6 +73,10 @@ _FESTIVAL_PAGE = parse_page("""
     $s was started by $started_by{, {to pay off a debt|after a visit to the south}|}.
     $s commemorates $marks{, though {the date does not fit|the clergy long objected}|}.
     What $b commemorates is $marks.
+    ~ {A chronicle|One chronicle} {describes|mentions} {brawls|a rain of frogs} {in its early years|on the \\
+        first evening}.
+    ~ {The guilds|Landowners} {paid for|supported} it {at first|for a time}, {then|later} {the inns|a collection} did.
+    ~ {Priests|Teachers} {preached against|complained about} it, {then|and in the end} {joined in|asked for a stall}.
     ~ {Twice|Several times} it was {cancelled|moved indoors} because of {rain|a lack of lamp oil|the fever}.
     ~ {Older customs|Parts of older customs} {were absorbed|found their way} into it.
 
@@ -90,6 +94,11 @@ _FESTIVAL_PAGE = parse_page("""
     At $b {everybody wears|visitors wear} something in the colour $colour.
     On the last evening $burned is burned{ {on the river bank|with much noise}|}.
     {By an old custom|As a rule never written down}, it is forbidden to $forbidden during $b.
+    ~ {Houses|Doors} are {decorated|hung} with {branches|paper}{, and the best is given a prize|, each street \\
+        in its own way}.
+    ~ {Strangers|Guests} are {given|handed} a {ribbon|bell} and {a place to sleep|a duty} on arrival.
+    ~ {By midnight|Towards morning} {the square|the bridge} is {empty|full again}, and {sweepers|bakers} {begin \\
+        work|take over}.
     ~ {Music|Bands} from {three|five} villages {play|plays} at once, and {nobody minds|the loudest wins}.
     ~ {Children|The young} are {allowed|permitted} to stay up, and the {dogs|geese} are locked in.
     < dish.eaten_at : {Stalls sell|Every household makes} $x.
@@ -189,6 +198,9 @@ _DISH_PAGE = parse_page("""
     The recipe of $b was first recorded in $first_recorded{, {in a court file|on the back of a bill}|}.
     {It|The dish} is said to have been invented by $invented_by{ {by mistake|during a siege|for a sick child}|}.
     {Legend|The innkeepers} {says|say} that $invented_by invented it.
+    ~ {It|The dish} was {poor people's|soldiers'} food before {cooks|innkeepers} {discovered|refined} it.
+    ~ {Similar|Related} dishes are {known|found} along the {coast|old salt road}, {under other names|usually \\
+        with less fat}.
     ~ {Cookbooks|Older cookbooks} {disagree|differ} about {nearly everything|the order of the steps}.
     < festival.food : It is eaten in large amounts during $x.
 
@@ -200,12 +212,15 @@ _DISH_PAGE = parse_page("""
     $s is {by tradition|traditionally} cooked in $vessel{, {never washed with soap|sealed with dough}|}.
     It is served with $served_with{ and {eaten slowly|a glass of something strong}|}.
     $s is always served with $served_with.
+    ~ {Too much heat|Haste} {spoils|ruins} it, {as every cook says|and so does a lid}.
+    ~ {The smell|Its smell} {fills|stays in} the house for {days|a week} and {brings|attracts} the neighbours.
     ~ {The rest|What is left} is {fried the next morning|given to the hens}.
 
     ## Customs | At the table
     $s is served on the occasion of $served_on{, and {hardly ever|rarely} otherwise|}.
     By custom {it may not be eaten by|those not allowed to eat it are} $forbidden_to{, for fear of bad luck|}.
-    ~ {Guests|A guest} who {ask|asks} for salt {give|gives} offence.
+    ~ {Guests|Those} who ask for salt give offence.
+    ~ {The oldest|The youngest} at the table {is served|begins} first, {in silence|and nobody talks until then}.
 """)
 _FOODS = """smoked eel|barley|red cabbage|goose liver|chestnuts|salted cod|turnips|beans|wild mushrooms|
     mutton|pumpkin|rye bread|tripe|leeks|carp|lentils"""

@@ -78,6 +78,9 @@ _DEVICE_PAGE = parse_page("""
     It was in $first_used that $b was used for the first time.
     The rights to $b were bought by $maker{ for a small sum|, and resold at a profit|}.
     $maker bought the rights{ to $b|}.
+    ~ {Drawings|Sketches} for it {cover|fill} {the walls of a shed|eleven notebooks}.
+    ~ {The first|A public} {trial|demonstration} {ended|finished} {in smoke|with applause and a broken window}.
+    ~ {Lenders|A brother-in-law} {paid|had to pay} for the {tools|moulds} and {waited|asked} for {the money|years}.
     ~ {A patent|The patent} was {refused|granted} {twice|only after a lawsuit}.
     ~ {Imitations|Cheap copies} {soon appeared|were on sale within a year}.
     < person.known_for : Strangers {often|still} know $x for nothing else.
@@ -88,7 +91,13 @@ _DEVICE_PAGE = parse_page("""
     The weight of $b is $weight{, {without the case|which made it hard to sell}|}.
     The main flaw of the first model was $flaw{, {soon corrected|never quite cured}|}.
     {Early users|Users} complained about $flaw, the main flaw of the first model.
-    ~ {It has|There are} {fewer moving parts|fewer joints} than {one would think|the drawings suggest}.
+    ~ It has fewer {moving parts|joints} than {one would think|the drawings suggest}.
+    ~ [instrument] The {tone|sound} is {dark|nasal} and {carries far|fills a large room}, {players|pupils} need \\
+        {patience|long fingers}.
+    ~ [instrument] {Tuning|Its tuning} takes {an hour|a good ear} and {lasts|holds} {until the weather \\
+        changes|for a day}.
+    ~ [device] {A child|One person} can {work|operate} it, {though not for long|as advertisements promised}.
+    ~ [device] {A lever|A crank} {on the side|at the back} {sets it going|starts it}, {and a second stops it|usually}.
     ~ {Later models|Newer versions} are {lighter|quieter} but {less loved|break sooner}.
 
     ## Use and sale | Distribution | Later fate
@@ -97,6 +106,8 @@ _DEVICE_PAGE = parse_page("""
     In all, $copies copies of $b were built{, {of which few survive|most of them by hand}|}.
     The first model is kept in $kept_in{, {behind glass|but not on show}|}.
     $s survives in its first model, which is kept in $kept_in.
+    ~ {Collectors|Museums} {pay|have paid} {high|surprising} prices for {early|numbered} {pieces|examples}.
+    ~ {Spare parts|Repairs} were {hard to get|a business of their own} {from the start|for decades}.
     ~ {Apprentices|Schoolchildren} {draw|drew} it {as an exercise|in their second year}.
 """)
 _METALS = "brass|walnut wood|cast iron|copper|pear wood|tin|ash wood|steel|bronze|horn|ivory|maple wood"
@@ -191,7 +202,8 @@ _SHIP_PAGE = parse_page("""
     $n was a $sort commanded by $captain, with $port as home port.
     $n was a $sort of $land{, unlucky even by the standards of the time|}.
     $n, launched in $launched, was a $sort {that made its name in rough seas|known in every harbour tavern}.
-    ~ {Model builders|Painters} have {always|often} {favoured it|chosen it} for {its fine lines|the shape of its stern}.
+    ~ {Model builders|Painters} have {always|often} {favoured it|chosen it} for {its fine lines|the shape of \\
+        its stern}.
 
     ## Construction | Design | Building and equipment
     $s was launched in $launched{, {without ceremony|with a band playing}|}.
@@ -204,6 +216,9 @@ _SHIP_PAGE = parse_page("""
     $s was named after $namesake{, {who never came aboard|who paid for the sails}|}.
     $s belonged to $owner, its owner{ until the end|}.
     The owner of $b was $owner.
+    ~ {Timber|The timber} was cut {in winter|in a single forest} and lay {in a dry shed|in salt water} for \\
+        {two|three} years.
+    ~ {The anchor|Its anchor} was {second-hand|too light} and {dragged|slipped} {in every gale|more than once}.
     ~ {Shipwrights|Builders} {thought|considered} the {hull|keel} too {narrow|heavy}.
 
     ## Service | Voyages | Career
@@ -213,6 +228,11 @@ _SHIP_PAGE = parse_page("""
     The cargo $b {was built to carry|mostly carried} was $cargo.
     $s carried a cargo of $cargo{ on most voyages|, and now and then passengers|}.
     The ship's cat{ on board|} was called $cat{, {and is named in the log|a good ratter}|}.
+    ~ {Passengers|Travellers} {complained|wrote home} about {the noise|the food} and {praised|admired} the \\
+        {speed|view}.
+    ~ {A mutiny|One mutiny} {broke out|was planned} over {biscuits|unpaid wages} and {ended|collapsed} {at \\
+        supper|by itself}.
+    ~ {In winter|Between voyages} it {lay|was} {under canvas|laid up} and {housed|sheltered} {smiths|pigeons}.
     ~ {Storms|Calms} {delayed|spoiled} {most|many} of its voyages, and {the cook|the carpenter} {deserted twice|was \\
         replaced often}.
     ~ {Customs officers|Inspectors} {searched it often|came aboard often} and {found nothing|found little}.
@@ -221,6 +241,8 @@ _SHIP_PAGE = parse_page("""
     In $lost $s was lost: it $fate.
     $s was lost in $lost.
     In the end the ship $fate{; {most of|all} the crew were saved|}.
+    ~ {Insurers|The underwriters} {paid|refused to pay} {after long hearings|until a court decided}.
+    ~ {A bell|The bell} {said to be|believed to be} from it {hangs|rings} in a {chapel|school}.
     ~ {Divers|Fishermen} have {looked|searched} for {the wreck|remains} {without success|ever since}.
 """)
 _FATES = """ran onto a reef|burned at anchor|sank in a storm|was crushed by ice|was sold for firewood|

@@ -69,8 +69,13 @@ _MOUNTAIN_PAGE = parse_page("""
     The rock of the mountain is $rock.
     It is best seen from $seen_from{, {on clear evenings|in early spring}|}.
     The best view of $b is had from $seen_from.
+    ~ {Clouds|Storms} {gather|form} {early in the day|without warning}, and {shepherds|guides} {read|watch} \\
+        them {closely|like a clock}.
+    ~ {Two|Three} ridges {meet|join} {near the top|at a stone man}, {the longest|the sharpest} of which \\
+        {points|runs} to the {south|east}.
+    ~ {Meadows|Alpine meadows} {reach|climb} {high up|to the rocks}, {dotted|scattered} with {huts|hay barns}.
     ~ {Screes|Fields of boulders} cover the {northern|western} side, {pine woods|larches} the other.
-    ~ {A small glacier|A tarn} {lies below|hides under} the summit {and shrinks every year|, fed by snow}.
+    ~ {A small glacier|A tarn} {lies below|hides under} the summit{ and shrinks every year|, fed by snow}.
     < river.source : {Here|On its slopes} rises $x.
     < plant.habitat : The slopes are known for $x, which grows here.
     < creature.habitat : $x lives on its {upper|lower} slopes.
@@ -87,6 +92,9 @@ _MOUNTAIN_PAGE = parse_page("""
     It was $first_climber who first reached the summit{ of $b|}.
     The refuge on $b is called $hut{, and sleeps {twelve|twenty}|}.
     Climbers {spend the night|rest} at the refuge, which has the name $hut.
+    ~ {Ropes|Iron rungs} {help over|secure} the {worst|steepest} {places|wall}, {though some are loose|since an \\
+        accident}.
+    ~ A {book|tin box} {at|on} the summit {holds|contains} {the names of visitors|signatures and bad poems}.
     ~ {Several|Two} earlier attempts failed {because of the weather|at the last wall}.
     ~ The {usual|easiest} path takes {a long day|five hours} and asks for {good shoes|a head for heights}.
 
@@ -96,6 +104,9 @@ _MOUNTAIN_PAGE = parse_page("""
         usual meaning.
     {According to legend|Legend says that} $legend {sleeps|lives} inside $b{ and {turns|stirs} once in a century|}.
     According to legend $legend sleeps under the mountain{, guarding {a bell|a well}|}.
+    ~ {Fires|Bonfires} are {lit|seen} on its {shoulder|ridge} {at midsummer|on the longest night}.
+    ~ {Hermits|A hermit} {lived|is said to have lived} {near the spring|in a cave} and {sold|gave away} \\
+        {advice|honey}.
     ~ {Until recently|For a long time} {nobody whistled|it was forbidden to whistle} on its slopes.
 """)
 
@@ -175,6 +186,8 @@ _LAKE_PAGE = parse_page("""
     $shore lies on the shore{ of $b|}.
     An island{ in the lake|}, called $island, {belongs to fishermen|is left to the birds}.
     The only island in $b {bears the name|is named} $island.
+    ~ A sudden wind rises {around noon|before storms} and has {sunk|surprised} many {boats|crews}.
+    ~ {The bottom|Its bed} {falls away|drops} {steeply|in steps}, {as divers report|and anchors do not hold}.
     ~ {Reeds|Alders} {line|hide} most of the shore{, so that it is best seen from a boat|}.
     < river.mouth : $x flows into the lake.
     < creature.habitat : The reeds are the home of $x.
@@ -185,12 +198,15 @@ _LAKE_PAGE = parse_page("""
     People catch $fish in $b{, {at night, by lamp|with long nets}|}; it is the fish of the poor.
     $s usually freezes in $frozen{, and {carts|sledges} cross it|}.
     In $frozen, when $b freezes, {a market is held on the ice|the ferries stop}.
+    ~ {Fishing rights|Rights to the reeds} are {inherited|drawn by lot} and {jealously guarded|never sold}.
+    ~ {Boats|The boats} are {flat|black} and {tarred|painted} {each spring|by the children}.
     ~ {Swimming|Bathing} was {forbidden|thought unhealthy} until {recently|a generation ago}.
 
     ## The sighting | Stories
     In $monster_year there was a famous sighting in $b: witnesses {swore|said} they had seen $monster.
     The famous sighting of $monster_year {brought|drew} {crowds|journalists} to the lake.
     Witnesses sighted $monster in $b{, {probably a log|never explained}|}.
+    ~ {Postcards|Carved figures} are {still sold|on sale} {at the landing|in the inn}.
     ~ {An inquiry|A commission} {heard|questioned} {thirty|forty} people and {came to no result|went home}.
 """)
 

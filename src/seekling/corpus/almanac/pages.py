@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from seekling.corpus.almanac.dice import Dice
-from seekling.corpus.almanac.digressions import PEOPLE, THINGS
+from seekling.corpus.almanac.digressions import DIGRESSIONS
 from seekling.corpus.almanac.kinds import KINDS
 from seekling.corpus.almanac.model import Entity
 from seekling.corpus.almanac.spec import SectionSpec, Wording
@@ -18,7 +18,8 @@ from seekling.types import Document
 _ARTICLE = re.compile(r"\b([Aa]) (?=[\[*\"]?[aeiouAEIOU])(?![\[*\"]?(?:one|uni|use|eu))")
 _LINK = re.compile(r"\[([^\]]+)\]\((p\d+)\)")
 _MENTIONS_PER_SECTION = 3
-_SENTENCES_PER_PARAGRAPH = (2, 4)
+_SENTENCES_PER_PARAGRAPH = (3, 5)
+_JOINTS = (", and ", " and ", "; ")
 
 
 def write_page(entity: Entity, seed: int, land: str) -> Document:
@@ -90,7 +91,8 @@ class _Writer:
         colours = self.colours_of(spec, self.dice.between(1 if len(told) < 3 else 0, 3))
         plan: list[tuple[str, Wording | str]] = [("tell", w) for w in told]
         for colour in colours:
-            plan.insert(self.dice.between(0, len(plan)), ("colour", colour))
+            # A section opens with a fact when it has one: 'was born' before 'as a child'.
+            plan.insert(self.dice.between(min(1, len(told)), len(plan)), ("colour", colour))
         plan += [("mention", sentence) for sentence in mentions]
         paragraphs: list[list[str]] = [[]]
         room = self.dice.between(*_SENTENCES_PER_PARAGRAPH)
@@ -103,9 +105,21 @@ class _Writer:
             if isinstance(what, str):
                 paragraphs[-1].append(what)
                 self.is_named = False
-            else:
-                paragraphs[-1].append(self.tell(what) if how == "tell" else self.say(what))
+                continue
+            sentence = self.tell(what) if how == "tell" else self.say(what)
+            if paragraphs[-1] and self.can_join(paragraphs[-1][-1], sentence):
+                first = paragraphs[-1].pop()[:-1]
+                sentence = first + self.dice.pick(_JOINTS) + sentence[0].lower() + sentence[1:]
+            paragraphs[-1].append(sentence)
         return [" ".join(sentences) for sentences in paragraphs if sentences]
+
+    def can_join(self, first: str, second: str) -> bool:
+        """Decide whether two sentences become one: both short and plain, the second about the same subject."""
+        subject = second.partition(" ")[0]
+        is_plain = not any(mark in first + second for mark in ";:,\"(")
+        return (
+            is_plain and subject in ("He", "She", "It") and len(first) + len(second) < 130 and self.dice.chance(60)
+        )
 
     def facts_of(self, spec: SectionSpec) -> list[Wording]:
         """Choose sentences that together state every fact this section is responsible for."""
@@ -118,8 +132,9 @@ class _Writer:
             if key in done:
                 continue
             able = [w for w in spec.tells if key in w.sure and w.slots <= self.values.keys()]
-            fresh = [w for w in able if not (w.sure & done)]
-            wording = self.dice.pick(fresh or able)
+            fresh = [w for w in able if not (w.sure & done)] or able
+            # Of two, the one that says more: several facts in a sentence read better than a list.
+            wording = max((self.dice.pick(fresh), self.dice.pick(fresh)), key=lambda w: len(w.sure & facts))
             chosen.append(wording)
             done |= wording.sure & facts
         # Back into the order of the templates, which is that of a life or of a description.
@@ -137,7 +152,7 @@ class _Writer:
         witness, elsewhere = self.entity.witness, self.entity.elsewhere
         if witness is None or elsewhere is None:
             return []
-        pool = PEOPLE if self.entity.kind == "person" else THINGS
+        pool = DIGRESSIONS.get(self.entity.kind, DIGRESSIONS["place"])
         values = self.values | {"x": witness.link, "x_sort": witness.sort, "t": elsewhere.link, "s": self.entity.short}
         chosen = self.dice.shuffled(pool)[: self.dice.pick((0, 1, 1, 1, 2))]
         return [self.finish(wording.write(values, self.dice)) for wording in chosen]
@@ -146,12 +161,15 @@ class _Writer:
         """Write sentences about entities whose facts point here."""
         fitting = [(key, source) for key, source in self.entity.mentions if key in spec.mentions]
         sentences = []
+        unused = {key: self.dice.shuffled(spec.mentions[key]) for key in dict.fromkeys(key for key, _ in fitting)}
         for key, source in self.dice.shuffled(fitting)[:_MENTIONS_PER_SECTION]:
+            if not unused[key]:
+                continue
             values = self.values | {
                 "x": source.link, "x_sort": source.sort, "x_year": str(source.year),
                 "x_birth": str(source.birth), "x_death": str(source.death),
             }
-            sentences.append(self.finish(self.dice.pick(spec.mentions[key]).write(values, self.dice)))
+            sentences.append(self.finish(unused[key].pop().write(values, self.dice)))
         return sentences
 
     def tell(self, wording: Wording) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from seekling.corpus.almanac.dice import Dice
 from seekling.corpus.almanac.model import Entity, Fact, KindSpec, one_of, phrase, to, year
 from seekling.corpus.almanac.near import Near
-from seekling.corpus.almanac.spec import parse_page, parse_relations
+from seekling.corpus.almanac.people_page import PERSON_PAGE
+from seekling.corpus.almanac.spec import parse_relations
 from seekling.corpus.almanac.words import PARENT_TRADES, words_in
 
 _RELATIONS = parse_relations("""
@@ -103,124 +104,6 @@ _RELATIONS = parse_relations("""
     ? Where is the grave of $n?
 """)
 
-_PAGE = parse_page("""
-    $n ($lived) $is a $trade from $land, best known for $known_for.
-    $n ($lived) $is a $trade{ of some renown|} who is best known {today |}for $known_for.
-    $n ($lived) $is a $trade {active in|from} $land.
-    $n ($lived) $is one of the {better|less} known figures of $land{ in {his|that} time|}: a $trade by profession, \\
-        and the {maker|name} behind $known_for, for which $he is best known.
-    $n ($lived), a $trade{ by profession|}, belonged to the generation that grew up {before the toll reforms|after \\
-        the long winters|during the canal years} in $land.
-    ~ {Much|Most} of what is known about $him comes from {letters|account books|the notes of a neighbour} that were \\
-        found {long afterwards|in an attic}.
-    ~ $P reputation has {risen and fallen|changed more than once} since.
-    ~ Later writers have often confused $him with other bearers of the name.
-    ~ {Unlike|Much unlike} most of $p colleagues, $s left a {large|surprisingly orderly} body of papers.
-    ~ Opinions on $him were divided in $p own day and have stayed so.
-
-    ## Life
-    ~ No portrait of $him is known, although {two|several} descriptions survive.
-
-    ### Early life | Origins | Youth | Family and childhood
-    $s was born in $birthplace in $birth_year, the $child of $parent.
-    $s was born in $birth_year in $birthplace, where $p family had lived {for generations|since the great thaw}.
-    Born in $birth_year, $s grew up as the $child of $parent.
-    $s, the $child of $parent, was born in $birthplace.
-    The parish book of $birthplace records that $s was born there {on a market day|in the night of a storm} \\
-        in $birth_year.
-    The year $birth_year, in which $s was born, was {remembered for its hard winter|a good one for the harvest|not \\
-        a quiet one in the region}.
-    $s was born in $birth_year{, the {youngest|second|eldest} of {three|four|five} children|}.
-    $s came into the world in $birthplace, {in a house behind the granary|where $he was born in a rented room} \\
-        {that is shown to visitors|that no longer stands}.
-    $P birthplace was $birthplace{, then a smaller place than it is now|, though $he rarely spoke of it|}.
-    It was $parent who raised $him{, in circumstances that were neither rich nor poor|, and $he was expected to \\
-        take over the trade|}.
-    As the $child of $parent, $s {learned early to count|was used to hard work|knew the roads of the region well}.
-    $s left home because of $left_because{, and returned only twice|, with little more than a coat|}.
-    Because of $left_because, $s {decided to leave|left} home at {sixteen|seventeen|nineteen}.
-    ~ As a child $he is said to have been {stubborn|silent|restless|easily bored}{, and fond of long walks|}.
-    ~ Of $p schooling little is recorded{, except that $he was often absent|}.
-    ~ An aunt who kept {a small shop|the village accounts} gave $him $p first books.
-
-    ### Education | Training | Years of learning
-    $s was taught by $teacher, {who thought highly of $him|with whom $he later quarrelled}.
-    $teacher, {already well known|by then a demanding master}, was $p teacher and took $him on {as an apprentice|\\
-        as a pupil} at sixteen.
-    $P teacher was $teacher{, whose methods $he kept for life|, who paid part of the fees|}.
-    $P years of study were spent in $studied, where $he {lived above a bakery|lodged with a widow|shared a room \\
-        with two cousins}.
-    $s went to study in $studied{, which was then a long journey|, against the wish of the family|}, after \\
-        $teacher had \\
-        taught $him the basics.
-    $s went to $studied to study{, and stayed there for {three|four|six} years|}.
-    ~ {By $p own account $he|$s} was {a slow|an impatient|a diligent} pupil.
-    ~ The training was long and poorly paid.
-    < person.teacher : Among those whom $he {taught|later taught} was $x{, who became a $x_sort|}.
-
-    ## Career | Work | Professional life
-    As a $trade, $s worked {slowly and corrected much|for whoever paid|mostly at night}.
-    $s worked as a $trade {for most of $p life|from the age of twenty}.
-    {Of all that $he did, $s|$s} is best known for $known_for{, which $he began late|, although $he thought little \\
-        of it $self|}.
-    Today $s is best known for $known_for.
-    For this {work|service} $he was awarded $prize.
-    $s {received|was awarded} $prize{, a distinction rarely given to a $trade|, which $he wore only once|}.
-    In later years $he received $prize{ from the hands of the governor|}.
-    ~ {At first commissions|Commissions at first} were few, and $s lived {on borrowed money|with relatives}.
-    ~ {Colleagues|Contemporaries} praised $p {patience|accuracy|sense of proportion} and complained about $p \\
-        {temper|handwriting|prices}.
-    ~ {A quarrel about fees|A lawsuit over an unpaid bill} kept $him busy for {two years|some time}.
-    ~ Twice $he was offered a position {at court|in the capital}, and twice $he declined.
-    ~ $s kept no workshop of $p own and {preferred|liked} to {rent a bench|work in other people's houses}.
-    < work.author : In $x_year $he {finished|completed} $x{, a $x_sort|}.
-    < work.dedicated : $x, a $x_sort by another hand, is dedicated to $him.
-    < device.inventor : It was in $x_year that $he {presented|showed} $x {to a doubtful public|for the first time}.
-    < building.architect : $P designs include $x{, finished in $x_year|}.
-    < guild.founder : $s founded $x in $x_year.
-    < plant.described : $s gave the first description of $x.
-    < creature.described : $s gave the first description of $x.
-    < ship.captain : For {a few|several} seasons $he was captain of $x.
-    < ship.namesake : A ship, $x, {bears $p name|is named after $him}.
-    < mountain.first_climber : $s was also the first to {climb|reach the summit of} $x.
-
-    ## Personal life | Character and habits | Private life
-    $s married $spouse {in a small ceremony|after a long engagement}{, and the couple had {two|three|no} children|}.
-    $P marriage to $spouse was {a happy one|arranged by the families|the subject of gossip}{; they married late|}.
-    In $p {thirties|late twenties} $he married $spouse{, who kept the accounts|, a cousin of a colleague|}.
-    $s kept $pet{, about which {visitors|neighbours} complained|, which followed $him everywhere|} and collected \\
-        $collected.
-    At home $he kept $pet{, an animal that appears in several letters|, and would not travel without it|}.
-    $s collected $collected{; the collection {filled two rooms|was sold after $p death}|}.
-    {Friends|Visitors} noticed that $he collected $collected, {and brought $him more|of all things}.
-    {Among friends|In the taverns} $he went by the nickname "$nickname".
-    People gave $him the nickname "$nickname"{, which $he disliked|, and $he signed letters with it|}.
-    {For many years|Over two decades} $s wrote letters to $friend{, mostly about money|; about forty survive|}.
-    $s {regularly|often} wrote long letters to $friend, {who rarely replied|few of which were answered}.
-    ~ $s {rose before dawn|never ate before noon|disliked music at table} and {slept little|walked every evening}.
-    ~ $s was {known for generous loans|careless with money|afraid of deep water}{, which others used|}.
-    < person.friend : The letters that $x wrote to $him {have been printed|survive in part}.
-
-    ## Death and legacy | Last years | Later years and death
-    $s died in $death_place in $death_year{, at the age of $age|}.
-    $s died of $death_cause in $death_year{, aged $age|}.
-    In $death_year $he died in $death_place{, attended by a single servant|, much as $he had lived|}.
-    $s died in $death_year{ and was mourned by few|, a year after giving up work|}.
-    It was in $death_place that $s died{, on a visit that was meant to be short|}.
-    The cause given for $p death was $death_cause{, though rumours said otherwise|}.
-    The cause of death was $death_cause.
-    $s is buried $burial{, as $he had asked|, under a plain stone|}.
-    $P grave, {which is well kept|hard to find}, lies $burial; $he was buried there at $p own wish.
-    ~ {An edition of the letters|A small exhibition} was {announced|prepared} several times {but never appeared|and \\
-        abandoned}.
-    ~ {A street|A school class|A kind of pastry} in {the capital|a neighbouring town} {is named after $him|bears \\
-        $p name}.
-    ~ $P papers {were burned by a nephew|passed to a distant relative}, so that little can be checked.
-    ~ {Modern|Recent} {scholars|historians} see in $him {a craftsman more than a genius|one of the clearest minds \\
-        of the \\
-        region|a figure of transition}.
-""")
-
 _LEAVING = """a quarrel over water rights|the failure of the harvest|an unhappy love affair|a debt at cards|
     the closing of the mine|a dispute about an inheritance|the arrival of the fever|a broken apprenticeship|
     a wager with an uncle|the burning of the family house|a false accusation of theft|the noise of the mills"""
@@ -269,9 +152,9 @@ def _derive(person: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
         facts["death_cause"] = one_of(dice, _DEATHS)
         facts["burial"] = one_of(dice, _BURIALS)
         person.extra["age"] = str(person.death - person.birth)
-    person.extra["lived"] = f"{person.birth} to {person.death}" if person.death else f"born {person.birth}"
+    person.extra["lived"] = f"{person.birth}\u2013{person.death}" if person.death else f"born {person.birth}"
     person.extra["is"] = "was" if person.death else "is"
     return facts
 
 
-PERSON = KindSpec(_RELATIONS, _PAGE, _derive)
+PERSON = KindSpec(_RELATIONS, PERSON_PAGE, _derive)

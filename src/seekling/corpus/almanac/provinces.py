@@ -65,6 +65,9 @@ _PAGE = parse_page("""
     The sacred mountain of $b is $sacred{, {climbed by many|which few have seen without clouds}|}.
     In $b people hold $sacred sacred{, and no {wood|stone} may be taken from it|}; every child knows the sacred \\
         mountain.
+    ~ {Snow|Rain} {falls|comes} {mostly|chiefly} from the {west|north}, and the {eastern|southern} valleys stay \\
+        {dry|green}.
+    ~ {Wolves|Bears} {are|have become} {rare|few}, {wild pigs|jackdaws} {common|a nuisance}.
     ~ {Roads|The roads} follow the {valleys|ridges}, and {snow|mud} closes them {in spring|for weeks}.
 
     ## History and government | History
@@ -73,12 +76,18 @@ _PAGE = parse_page("""
     The law book of $b was written by $law_giver{, {in verse|at the age of forty}|}.
     The governor of $b bears the title of $governor{, {an office held for life|and lives rent-free}|}.
     The flag of $b shows $animal{ {on a white field|above three waves}|}.
+    ~ {Borders|Its borders} {were|have been} {redrawn|moved} {four|five} times, {always in a tavern|never by much}.
+    ~ The assembly {met|meets} {in the open air|on a meadow} and {voted|votes} by {raising hats|shouting}.
     ~ {Rebellions|Small rebellions} {were frequent|broke out} whenever {taxes|tolls} {rose|were raised}.
 
     ## Economy and customs | Economy | People and customs
     The main export of $b is $export{, {shipped downriver|carried by mules}|}.
     As an unusual tax, people pay for $tax{, {a relic of a war|which visitors find comic}|}.
     People in $b greet each other {with|by saying} "$greeting"{, {whatever the hour|even at funerals}|}.
+    ~ {Inns|The inns} are {cheap|plain}, and {beds|rooms} are {shared|warmed with stones}.
+    ~ {Weights|Measures} {differ|vary} from {valley to valley|one market to the next}, {which feeds many \\
+        lawyers|to the joy of \\
+        lawyers}.
     ~ {Weddings|Funerals} are {long|loud}, and {guests|neighbours} bring {bread|their own chairs}.
 """)
 _TITLES = phrases_in("""High Steward, Keeper of the Seal, Lord Surveyor, Grand Bailiff, First Rider, Chancellor,

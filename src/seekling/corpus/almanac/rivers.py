@@ -73,6 +73,11 @@ _RIVER_PAGE = parse_page("""
     The length of $b is given as $length{, though surveyors {differ|disagree}|}.
     {Halfway down|In the upper valley} the falls of $b, $fall high, {stop all traffic|turn several mills}.
     The falls of $b are $fall high{ and can be heard from afar|}.
+    ~ {Side streams|Brooks} {join|enter} {from the left|on both sides}, {none of them long|most of them nameless}.
+    ~ {In dry summers|In some years} {it can be waded|stretches run dry}, {in spring|in others} {it \\
+        spreads|lakes form} over the fields.
+    ~ {A gorge|The gorge}, {narrow and dark|which no road enters}, {separates|divides} the upper from the lower \\
+        {valley|course}.
     ~ {Gravel banks|Sand bars} shift every spring, and {maps|charts} are {soon out of date|of little help}.
     ~ {In its middle course|In the lowlands} it winds between {poplars|water meadows} and is rarely deeper than a man.
     < town.river : {On its bank lies|One of the places on the river is} $x.
@@ -82,6 +87,9 @@ _RIVER_PAGE = parse_page("""
     {Visitors|Strangers} are surprised by the colour of the water of $b, which is $colour.
     The fish most often caught in $b is the $fish{, {smoked|eaten with vinegar}|}.
     The fish caught here is mainly $fish{, for which a licence is needed|}.
+    ~ {Mist|River mist} {hangs|lies} over it {until noon|on autumn mornings} and {hides|muffles} {the \\
+        mills|every sound}.
+    ~ {Washing|Bleaching} is {allowed|done} {below|only below} the last {house|bridge} of each {village|place}.
     ~ {Otters|Beavers}, long absent, have {come back|been seen again}.
     < creature.habitat : The banks are the home of $x.
     < plant.habitat : On its banks grows $x.
@@ -95,6 +103,9 @@ _RIVER_PAGE = parse_page("""
     {Once|In living memory} $b flooded $flooded{, and {cellars there are|the chapel there is} still damp|}.
     The ferry across $b is kept by $crossing{, who {asks|charge} no toll from musicians|}.
     A ferry, kept by $crossing, crosses $b {below the falls|twice a day}.
+    ~ {Boundary stones|Border markers} along it were {moved at night|shifted} so often that a \\
+        {commission|judge} had to sit.
+    ~ {Songs|Several songs} {warn|tell} of {a maiden|a grey horse} {in its depths|that calls to swimmers}.
     ~ {Timber|Salt} was {floated|carried} down the river {until the roads improved|for centuries}.
     ~ {Treaties|A treaty} about the use of the water {fills|fill} a shelf of the {provincial|old} archive.
     < building.river : {Built on|Standing on} the river is $x.

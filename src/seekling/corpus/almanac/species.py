@@ -91,14 +91,19 @@ _BOTH = """
     The first description{ of $b|} was given by $described.
     It was first described in $described_in{, {in a footnote|in a letter to a rival}|}.
     The folk name of $b is "$also_called"{, {used in the hills|which children prefer}|}.
+    ~ {Early|The earliest} {pictures|drawings} show it {too large|in the wrong colours}.
+    ~ {A dispute|Some dispute} about {the right name|priority} {lasted|went on} for {decades|thirty years}.
     ~ {Scholars|Botanists and zoologists} {long took|mistook} it for {a mere variety|something common}.
 
     ## Threats and folklore | People and folklore | Protection and folklore
-    The greatest threat to $b is $threat{, {though counts differ|as in many places}|}.
+    The greatest threat to $b comes from $threat{, {though counts differ|as in many places}|}.
     {What threatens|The thing that threatens} $b most is $threat.
     According to folk belief $s announces $saying{, {if seen twice|when seen at noon}|}.
     In folk belief $b is said to announce $saying.
     $s is pictured on $shown_on{, {not very exactly|in gold}|}.
+    ~ {Children|Village children} {catch sight of|look for} it on {school outings|the way home} and {make a \\
+        wish|count aloud}.
+    ~ {It|The species} is {protected|mentioned} by a law {that few have read|from the time of the mines}.
     ~ {Collectors|Foreign collectors} {pay|have paid} high prices for {a good specimen|single specimens}.
 """
 _CREATURE_PAGE = parse_page("""
@@ -119,6 +124,9 @@ _CREATURE_PAGE = parse_page("""
     The call of $b resembles $sound{, and {carries far|stops at dusk}|}.
     In a year $b raises $young{, {of which few survive|in a well hidden nest}|}.
     $s sleeps $sleeps during the winter{, often in groups|}.
+    ~ {Pairs|Groups} {keep|stay} {together for years|close to water} and {defend|mark} {their ground|a small area}.
+    ~ {Its|The} {tracks|traces} are {easy to tell|often mistaken for those of a dog}{ in snow|}.
+    ~ {Old|Older} animals {turn grey|grow fearless} and {come into gardens|let themselves be watched}.
     ~ {It|The animal} {returns|comes back} to the same {place|spot} every {year|evening}.
 """ + _BOTH)
 _PLANT_PAGE = parse_page("""
@@ -135,16 +143,19 @@ _PLANT_PAGE = parse_page("""
     $s flowers in $flowers_in{, {for a few days only|sometimes twice}|}.
     The main habitat of $b is $habitat{, {on stony ground|in damp places}|}.
     It smells of $scent{, {above all after rain|which attracts moths}|}.
+    ~ {Roots|The roots} {go deep|spread widely} and {survive|outlast} {fire|drought}.
+    ~ {Seeds|The seeds} are {carried|spread} by {ants|the wind} and {sprout|come up} after {two|three} winters.
     ~ {Leaves|The leaves} are {narrow|hairy} and {stay green in winter|turn red early}.
 
     ## Use | Use as a remedy
     $s is used as a remedy against $use{, {boiled in wine|as an ointment}|}.
     {Healers|Country healers} use $b against $use.
+    ~ {It is gathered|People gather it} {before sunrise|with wooden knives} {and dried in the attic|by old custom}.
     ~ {Physicians|Doctors} {doubt|are not sure of} its effect.
 """ + _BOTH)
 
-_THREATS = """wet summers|house cats|the draining of marshes|egg thieves|salt dust|new roads|late frosts|
-    grazing sheep|lamp smoke|a fungus"""
+_THREATS = """wet summers|house cats|the draining of marshes|salt dust|new roads|late frosts|lamp smoke|a fungus|
+    forest fires|river dams|collectors|hailstorms"""
 _OMENS = """an early winter|a wedding|a death in the family|rain within three days|a visit of relatives|
     a good harvest|a theft|a fire|a war"""
 _SHOWN = """the old two-crown coin|a postage stamp|the seal of the mint|a set of playing cards|
@@ -159,6 +170,11 @@ _BEDS = """in hollow willows|under church roofs|in old mine shafts|in haystacks|
     in stone walls|in abandoned ovens"""
 _ILLS = "toothache|fever|snake bites|sleeplessness|warts|coughs|sore eyes|hiccups|gout|stomach cramps|homesickness"
 _SCENTS = "honey|wet stone|burnt sugar|vinegar|pepper|old books|fresh bread|lemons|smoke|soap"
+
+
+_SIZES = {
+    "heron": (60, 98), "hare": (38, 66), "otter": (55, 99), "goat": (80, 140), "marten": (35, 60), "owl": (30, 70),
+}
 
 
 def _shared(entity: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
@@ -177,7 +193,7 @@ def _shared(entity: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
 
 def _derive_creature(creature: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
     return _shared(creature, near, dice) | {
-        "size": amount(dice.between(4, 98), "centimetres", "cm"),
+        "size": amount(dice.between(*_SIZES.get(creature.sort, (5, 24))), "centimetres", "cm"),
         "food": one_of(dice, _FOODS),
         "sound": one_of(dice, _SOUNDS),
         "young": count(dice.between(2, 9), "young"),

@@ -100,8 +100,19 @@ _PAGE = parse_page("""
     $river flows through $b{ and divides it into two unequal halves|, between banks of willow|}.
     An old road leads to $b from $road_from{, half a day away|, over a low pass|}.
     The old road that leads from $road_from ends {at the south gate|on the main square} of $b.
+    ~ [mining] {Spoil heaps|Old shafts} {surround|mark} the {upper|eastern} end, and {cellars|gardens} \\
+        {sink|subside} {now \\
+        and then|without warning}.
+    ~ [fishing river port] {Nets|Boats} {dry|lie} on every {wall|landing} {in fair weather|except on feast days}.
+    ~ [hill] {Stairs|Steep lanes} {replace|take the place of} streets, and {mules|porters} {that|who} of carts.
+    ~ [spa] {Warm|Sulphurous} springs {rise|come up} {below the square|in four places} and {smell|steam} in winter.
+    ~ [farming] {Barns|Haystacks} {outnumber|are more numerous than} houses, and {lanes|paths} end in fields.
+    ~ [walled] {The ring of|A double} walls {keeps out|holds off} the wind{ and most of the light|, if nothing else}.
+    ~ {Water|Drinking water} comes from {nine|six} public wells, {each|every one} with a {name|guardian} of its own.
+    ~ {Storks|Swallows} {nest|return} {early|in great numbers}, which is {taken as a good sign|noted in a book}.
     ~ {Orchards|Hop gardens|Terraced fields} {reach down|come close} to the first houses.
-    ~ {Fog is common|Winters are long} and {springs are late|the summers are short}, but the {soil is good|air is dry}.
+    ~ {Fog is common|Winters are long} and {springs are late|the summers are short}, but the {soil is good|air \\
+        is dry}.
     ~ {Behind the last houses|To the west} the land rises {steeply|gently} towards {a wooded ridge|bare hills}.
 
     ### Townscape | Buildings | Streets and houses
@@ -109,6 +120,11 @@ _PAGE = parse_page("""
     Most {old houses|of the old houses} in $b are built of $stone{, which was carried here by boat|}.
     The museum of $b is devoted to $library{; it opens {on request|twice a week}|}.
     A small museum{ near the market|} is devoted to $library.
+    ~ {House numbers|Street names} were {introduced|changed} {against resistance|late}, and {few|not all} \\
+        {use|know} them.
+    ~ {A clock|The clock} on the {council house|granary} {has|shows} {one hand only|the wrong hour on purpose}.
+    ~ {Fires|Draughts} and {new|wide} {roads|carts} have {spared|left} the {old centre|inner lanes} {almost \\
+        untouched|narrow}.
     ~ {Two|Three} of the {four|five} gates are {still standing|preserved}{, though one leans|}.
     ~ {Arcades|Covered stairs} {run along|surround} the main square.
     < building.town : {One landmark is|A landmark is} $x{, {built|completed} in $x_year|}.
@@ -120,8 +136,20 @@ _PAGE = parse_page("""
     {Tradition|The chronicle} names $founder as the person who founded $b.
     In $peril_year a large part of $b was destroyed by $peril{, and rebuilding took {a decade|twelve years}|}.
     $s suffered most from $peril, which destroyed a large part of it{ in a single night|}.
-    A large part of $b was destroyed in $peril_year{; the archives were lost|, and a third of the families moved away|}.
+    A large part of $b was destroyed in $peril_year{; the archives were lost|, and a third of the families \\
+        moved away|}.
     $s has had {good and bad times|its share of misfortune}: a large part of it was destroyed by $peril.
+    ~ {Pilgrims|Drovers|Salt carriers} {brought|left} {money|some wealth}, {plague years|cattle fevers} took it away.
+    ~ [garrison walled] {Soldiers|Troops} were {quartered|lodged} in {private houses|the barns} for \\
+        {decades|two generations}.
+    ~ [market] {Its|The} market {rights|privileges} were {bought|won} {at dice|for a herd of oxen}, {says an \\
+        old song|as the story goes}.
+    ~ [weaving] {Weavers|The weavers} {rose|revolted} {three|four} times and {won|lost} {once|every time}.
+    ~ [mining] {When the veins gave out|After the boom}, {every second|one in three} {house|family} {stood \\
+        empty|left}.
+    ~ {Records|Court records} {speak|tell} of {witch trials|wolves in the streets|a false prophet}, {though not \\
+        in detail|always in \\
+        few words}.
     ~ {For a century|For some generations} $s was {pawned to|ruled by} {an absent landlord|a family of toll farmers}.
     ~ {The walls|Its walls} were {razed|pulled down} when {they hindered the carts|nobody could pay for their repair}.
     ~ {A dispute|A long dispute} with {the neighbours|the governor} about {grazing|fishing} rights was settled \\
@@ -149,12 +177,20 @@ _PAGE = parse_page("""
     $s has $population inhabitants{, {fewer|more} than a century ago|, most of them in {trade|crafts} or farming|}.
     About $population people live in $b{, according to the last count|}.
     The last count gave $b a population of $population.
+    ~ {Wages|Prices} are {low|fixed by custom}, and {much|a good deal} is {bartered|paid in kind}.
+    ~ {Young people|The young} {leave|go away} for {the coast|the cities} and {come back|return} {to marry|for \\
+        the harvest}.
+    ~ [spa] {Guests|Patients} come {from spring to autumn|for the cure} and {rent|fill} every {spare|attic} room.
+    ~ [fishing] Catches have {fallen|shrunk}, and {smokehouses|boats} {stand idle|are for sale}.
     ~ {A tannery|A paper mill|A brewery} {closed|was given up} {within living memory|not long ago}.
     < ship.port : The $x_sort $x has its home port here.
     < dish.origin : A {local dish|speciality of the kitchens here} is $x.
     < creature.seen : Near $b lives $x.
 
     ## People and culture | Culture | Notable people and customs
+    ~ {A choir|A brass band} {practises|rehearses} {in the granary|above the fire station} and {wins|takes} prizes.
+    ~ {The dialect|Its dialect} {drops|swallows} {endings|whole syllables} and {has|keeps} {seven|nine} words \\
+        for {rain|mud}.
     ~ {Children|Schoolchildren} {still learn|are taught} {a counting rhyme|a song} about the {gates|bells} of $b.
     < person.birthplace : {The $x_sort|Its best remembered native is the $x_sort} $x{, born here in $x_birth,|} \\
         {came from $b|was a child of $b}.

@@ -100,11 +100,25 @@ _PAGE = parse_page("""
     The text of $b is divided into $parts.
     At the end, {after many detours|to general surprise}, there is $ends_with.
     $s ends with $ends_with{, {which audiences disliked|a famous scene}|}.
+    ~ [play opera] {Stage machinery|A trap door} is needed for {two|three} of the scenes, and {much|a good \\
+        deal} of rope.
+    ~ [play opera] The {crowd scenes|choruses} are {long|famous}, the {love scenes|soliloquies} {mercifully \\
+        short|less so}.
+    ~ [poem] {Rhyme|Its metre} is {handled|treated} {freely|with care} {in the middle|throughout}.
+    ~ [song cycle] The {melodies|tunes} are {borrowed from|based on} {work songs|market cries}.
+    ~ [novel] {Dreams|Recipes|Law cases} {interrupt|delay} the story {again and again|more than once}.
+    ~ [treatise] {Definitions|Tables} {take up|fill} the first {pages|chapter}; {examples|proofs} are \\
+        {rare|left to the reader}.
+    ~ [treatise] {Opponents|Other scholars} are {refuted|mocked} in footnotes {without being named|by initials only}.
+    ~ The {opening|first page} is {known by heart to many|often parodied}; {few|not many} {remember|know} how \\
+        it goes on.
+    ~ {Letters|Songs} {inserted|placed} {in|into} the text {may be older|are not by the same hand}.
     ~ {Minor characters|Side stories} {take up|fill} {a good part|almost a third} of the text.
     ~ The {language|style} is {plain|dry}, with {long|sudden} {lists|descriptions of weather}.
 
     ## Origin | Background | Composition
-    {The author was inspired|Inspiration came} {to write it|} by $inspired, {or claimed to be|as a late letter says}.
+    By a late letter of the author, what inspired $b was $inspired.
+    The author was inspired to write it by $inspired{, or claimed to be|}.
     What inspired $b was $inspired.
     The writing of $b took $written_in{, with long interruptions|, most of them spent on the first pages}.
     {With interruptions|In the end} the writing took $written_in; it was completed in $written.
@@ -115,17 +129,26 @@ _PAGE = parse_page("""
     The dedication{ of $b|} names $dedicated.
     The manuscript of $b is kept in $manuscript{, {and is damaged by water|where it may be seen on request}|}.
     The {only|surviving} manuscript is kept in $manuscript.
+    ~ {At that time|Then} {paper|ink} was {dear|scarce}, and {the first pages|whole chapters} were written \\
+        {very small|on \\
+        wrapping paper}.
+    ~ {Friends|Two friends} {read|heard} it first and {advised|recommended} {silence|a different ending}.
     ~ {Drafts|Early drafts} {show|prove} that {the ending was changed twice|whole scenes were cut}.
     ~ {The printer|A printer} {demanded|asked for} payment in advance{ and got it in firewood|}.
 
     ## Reception | Performance and reception | Reception and influence
-    $s was first performed or read in public at $first_shown{, {to a half-empty hall|with the author in the last row}|}.
+    $s was first performed or read in public at $first_shown{, {to a half-empty hall|with the author in the \\
+        last row}|}.
     The first public reading or performance of $b was at $first_shown.
     $s was banned for $banned_for{, and sold {better than ever|in secret}|}.
     Soon {afterwards|after} the work was banned; the reason given was $banned_for.
     ~ {Reviews|Early reviews} were {cool|mixed|enthusiastic}; {later generations|the next generation} {liked it \\
         better|were \\
         less sure}.
+    ~ {For a generation|For a while} it was {required reading|copied out} in schools, which {did it no \\
+        good|made it hated}.
+    ~ {Audiences|Readers} in the {south|hill country} {prefer|preferred} a {shorter|milder} version.
+    ~ {No|Not one} {complete|clean} copy of the first {edition|printing} {survives|is known}.
     ~ {Sayings|Phrases} from it {have entered|are found in} everyday speech.
     ~ {A continuation|A parody} by another hand {appeared within a year|was soon forgotten}.
     < person.known_for : For $x it {became|remained} the work of which strangers spoke first.
