@@ -56,7 +56,7 @@ async def slow_async(seconds: float) -> str:
 
 def huge() -> str:
     """More than a frame may hold."""
-    return "h" * 50_000_000
+    return "h" * 20_000_000
 
 
 def not_json() -> object:

@@ -36,7 +36,9 @@ def test_a_session_whose_memory_is_full_still_answers(arena: Arena):
 
 
 def test_deep_nesting_that_overflows_the_stack_harms_only_itself(arena: Arena):
-    result = arena.attack("x = []\nfor i in range(500_000):\n    x = [x]\nimport sys\nsys.setrecursionlimit(10**9)\nprint(len(repr(x)))")
+    result = arena.attack(
+        "x = []\nfor i in range(500_000):\n    x = [x]\nimport sys\nsys.setrecursionlimit(10**9)\nprint(len(repr(x)))"
+    )
     assert result.outcome in ("crashed", "error", "memory", "timeout")
 
 

@@ -53,7 +53,9 @@ def test_a_print_flood_in_finally_is_stopped(arena: Arena):
 
 
 def test_a_print_flood_that_catches_everything_is_killed(arena: Arena):
-    result = arena.attack("def flood():\n    while True: print('x' * 1000)\nwhile True:\n    try: flood()\n    except BaseException: pass")
+    result = arena.attack(
+        "def flood():\n    while True: print('x' * 1000)\nwhile True:\n    try: flood()\n    except BaseException: pass"
+    )
     assert (result.outcome, result.truncated) == ("timeout", True)
 
 

@@ -8,7 +8,9 @@ from tests.attack.arena import Arena
 
 
 def test_forking_is_refused(arena: Arena):
-    result = arena.attack("import os\nfor i in range(100):\n    try:\n        os.fork()\n        print('forked')\n    except OSError as e: print(i, e) if not i else 0")
+    result = arena.attack(
+        "import os\nfor i in range(100):\n    try:\n        os.fork()\n        print('forked')\n    except OSError as e: print(i, e) if not i else 0"
+    )
     assert (result.outcome, result.stdout) == ("ok", "0 [Errno 1] Operation not permitted\n")
 
 
@@ -75,7 +77,10 @@ def test_threads_left_behind_use_no_processor_between_programs(arena: Arena):
     from tests.attack.arena import FUNCTIONS
 
     session = arena.sandbox.open(FUNCTIONS)
-    arena.run(session, "import threading, time\nn = 0\ndef spin():\n    global n\n    while True:\n        n += 1\n        time.sleep(0.0001)\nthreading.Thread(target=spin).start()")
+    arena.run(
+        session,
+        "import threading, time\nn = 0\ndef spin():\n    global n\n    while True:\n        n += 1\n        time.sleep(0.0001)\nthreading.Thread(target=spin).start()",
+    )
     import time
 
     first = arena.run(session, "print(n)").stdout

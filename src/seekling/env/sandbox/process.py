@@ -75,6 +75,8 @@ class ZygoteProcess:
 
     def is_alive(self) -> bool:
         """False once the fork server is gone, even if its exit status cannot be had yet."""
+        if self._control.fileno() < 0:  # closed by us
+            return False
         poller = select.poll()
         poller.register(self._control, select.POLLRDHUP)
         return not poller.poll(0)

@@ -1,0 +1,124 @@
+"""Case 59: a machine that lacks a wall is reported, refused or served with what it has; and another user's turn."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.errors import SandboxError
+from tests.attack.arena import FUNCTIONS, LIMITS, SANE_OUTPUT, SANE_PROGRAM
+
+ROOT = Path(__file__).parents[2]
+USER = 1000
+
+
+def test_every_layer_that_stands_is_reported():
+    with ZygoteSandbox(LIMITS) as sandbox:
+        assert sandbox.layers[0] == "seccomp"
+        assert set(sandbox.layers) <= {"seccomp", "landlock", "rlimits", "namespaces"}
+        assert "rlimits" in sandbox.layers
+
+
+@pytest.mark.parametrize("missing", [("landlock",), ("namespaces",), ("landlock", "namespaces")], ids="+".join)
+def test_an_optional_layer_that_is_missing_is_not_reported_and_not_needed(missing: tuple[str, ...]):
+    with ZygoteSandbox(LIMITS, without=missing) as sandbox:
+        assert not set(missing) & set(sandbox.layers)
+        session = sandbox.open(FUNCTIONS)
+        assert session.run(SANE_PROGRAM).stdout == SANE_OUTPUT
+
+
+def test_without_a_system_call_filter_it_refuses_to_start_and_says_what_to_do():
+    with pytest.raises(SandboxError) as caught:
+        ZygoteSandbox(LIMITS, without=("seccomp",))
+    assert "no system call filter" in str(caught.value)
+    assert 'sandbox.backend = "monty"' in str(caught.value)
+    assert "sandbox.allow_unsafe = true" in str(caught.value)
+
+
+def test_who_asks_for_it_gets_an_unsafe_sandbox_with_a_warning(caplog: pytest.LogCaptureFixture):
+    unsafe = LIMITS.model_copy(update={"allow_unsafe": True})
+    with (
+        caplog.at_level(logging.WARNING, logger="seekling.sandbox"),
+        ZygoteSandbox(unsafe, without=("seccomp",)) as sandbox,
+    ):
+        assert "seccomp" not in sandbox.layers
+        session = sandbox.open(FUNCTIONS)
+        assert session.run(SANE_PROGRAM).stdout == SANE_OUTPUT
+    assert "WITHOUT a system call filter" in caplog.text
+
+
+CONTAINER = """
+import struct, sys
+from seekling.env.sandbox.guest import confine
+# What Docker's default profile does to an unprivileged process: these calls are EPERM, all others pass.
+denied = {"unshare": 272, "setns": 308, "mount": 165, "umount2": 166, "pivot_root": 155}
+rules = [(0x20, 0, 0, 0)]
+for number in denied.values():
+    rules += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050001)]
+rules.append((0x06, 0, 0, 0x7FFF0000))
+confine.forbid_new_privileges()
+confine.Filter(b"".join(struct.pack("=HBBI", *rule) for rule in rules)).install()
+from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.config import SandboxConfig
+with ZygoteSandbox(SandboxConfig()) as sandbox:
+    result = sandbox.open({}).run("print(6 * 7)")
+    print(sandbox.layers, result.stdout.strip())
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the call numbers in this test are x86_64's")
+def test_in_a_default_container_the_namespaces_are_left_out():
+    done = subprocess.run([sys.executable, "-c", CONTAINER], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "namespaces" not in done.stdout
+    assert done.stdout.strip().endswith("42")
+
+
+def test_where_there_is_no_filter_at_all_it_refuses_to_start():
+    # A filter that forbids prctl(PR_SET_SECCOMP) and seccomp() stands in for a kernel without them.
+    script = CONTAINER.replace('"unshare": 272', '"seccomp": 317, "prctl": 157').replace(
+        "    result =", "    raise SystemExit('started')\n    result ="
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "SandboxError: " in done.stderr
+    assert "started" not in done.stderr.splitlines()[-1] or "did not start" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root: this whole suite is already an ordinary user's run")
+def test_every_case_holds_for_an_ordinary_user_too():
+    # A basetemp under pytest's own folder would be closed to this user.
+    folder = Path(tempfile.mkdtemp(prefix="seekling-user-"))
+    folder.chmod(0o777)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), sysconfig.get_path("purelib")]),
+    }
+
+    def run(python: str, *words: str) -> subprocess.CompletedProcess[str]:
+        become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+        return subprocess.run(
+            [*become, python, "-B", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+
+    # Root's own interpreter may live where nobody else can read; one of the same version of the system's will do.
+    pythons = [sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"]
+    probe = "import subprocess, sys, pytest; subprocess.run([sys.executable, '-c', ''], check=True)"
+    python = next((p for p in pythons if Path(p).exists() and run(p, "-c", probe).returncode == 0), None)
+    if python is None:
+        pytest.skip(f"uid {USER} can run none of {pythons} with this project's packages")
+    done = run(python, "-m", "pytest", "-p", "no:cacheprovider", "tests/attack", f"--basetemp={folder}/pytest")
+    shutil.rmtree(folder)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert " skipped" not in done.stdout.splitlines()[-1] or "1 skipped" in done.stdout.splitlines()[-1]

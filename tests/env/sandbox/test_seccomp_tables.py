@@ -1,0 +1,144 @@
+"""Case 60: the system call tables and the filter of each architecture, run in a simulator and against kernel headers."""
+
+from __future__ import annotations
+
+import errno
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from seekling.env.sandbox.guest import seccomp
+
+HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
+GENERIC_NAMES = {"newfstatat": "fstatat"}
+"""The generic header names this call after its 32-bit twin."""
+TABLES = (
+    seccomp.ALLOWED,
+    seccomp.NOT_FOUND,
+    seccomp.READ_ONLY,
+    seccomp.NOT_A_TERMINAL,
+    seccomp.NOT_IMPLEMENTED,
+    seccomp.CHECKED,
+)
+MACHINES = list(seccomp.ARCHITECTURES)
+
+
+def run_filter(program: bytes, *, arch: int, number: int, args: tuple[int, ...] = ()) -> int:
+    """A plain interpreter of the part of BPF that filters use; the verdict."""
+    words = struct.pack("=IIQ6Q", number, arch, 0, *(*args, *[0] * (6 - len(args))))
+    instructions = list(struct.iter_unpack("=HBBI", program))
+    accumulator, at = 0, 0
+    while True:
+        code, if_true, if_false, operand = instructions[at]
+        at += 1
+        match code:
+            case 0x20:
+                accumulator = struct.unpack_from("=I", words, operand)[0]
+            case 0x05:
+                at += operand
+            case 0x15:
+                at += if_true if accumulator == operand else if_false
+            case 0x35:
+                at += if_true if accumulator >= operand else if_false
+            case 0x45:
+                at += if_true if accumulator & operand else if_false
+            case 0x06:
+                return int(operand)
+            case _:
+                raise AssertionError(f"unknown instruction {code:#x}")
+
+
+def verdict(machine: str, number: int, *args: int) -> int:
+    return run_filter(seccomp.build_filter(machine), arch=seccomp.ARCHITECTURES[machine], number=number, args=args)
+
+
+def number_of(machine: str, name: str) -> int:
+    number = next(table[name] for table in TABLES if name in table)[MACHINES.index(machine)]
+    assert number is not None
+    return number
+
+
+def denied(code: int) -> int:
+    return seccomp.ERRNO | code
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_numbers_are_those_of_the_kernel_headers(machine: str):
+    if not HEADERS[machine].exists():
+        pytest.skip(f"no kernel header {HEADERS[machine]} here")
+    text = HEADERS[machine].read_text()
+    known: dict[str, int] = {}
+    for name, number in re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)", text):
+        known.setdefault(name, int(number))
+    for table in TABLES:
+        for name, numbers in table.items():
+            alias = GENERIC_NAMES.get(name, name) if machine == "aarch64" else name
+            assert numbers[MACHINES.index(machine)] == known.get(alias), name
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_number_gets_the_verdict_of_its_table_and_all_others_eperm(machine: str):
+    expected: dict[int, int] = {}
+    verdicts = (seccomp.ALLOW, *(denied(e) for e in (errno.ENOENT, errno.EROFS, errno.ENOTTY, errno.ENOSYS)))
+    for table, wanted in zip(TABLES[:-1], verdicts, strict=True):
+        expected.update({n[MACHINES.index(machine)]: wanted for n in table.values()})
+    checked = {numbers[MACHINES.index(machine)] for numbers in seccomp.CHECKED.values()}
+    program = seccomp.build_filter(machine)
+    for number in (*range(700), 10**6, 0x3FFFFFFF):
+        if number not in checked:
+            got = run_filter(program, arch=seccomp.ARCHITECTURES[machine], number=number)
+            assert got == expected.get(number, denied(errno.EPERM)), number
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_number_is_in_two_tables(machine: str):
+    numbers = [n for table in TABLES for row in table.values() if (n := row[MACHINES.index(machine)]) is not None]
+    assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_another_architecture_and_x32_numbers_kill(machine: str):
+    program = seccomp.build_filter(machine)
+    assert run_filter(program, arch=0x40000003, number=0) == seccomp.KILL_PROCESS
+    for number in (0x40000000, 0x40000001, 0xFFFFFFFF):
+        assert verdict(machine, number) == seccomp.KILL_PROCESS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", ["mmap", "mprotect"])
+def test_memory_may_be_mapped_but_not_executable(machine: str, name: str):
+    number = number_of(machine, name)
+    for protection in range(16):
+        wanted = denied(errno.EPERM) if protection & 4 else seccomp.ALLOW
+        assert verdict(machine, number, 0, 4096, protection) == wanted
+        assert verdict(machine, number, 0, 4096, protection | 1 << 40) == wanted
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_only_the_flags_of_a_thread_may_be_cloned(machine: str):
+    number = number_of(machine, "clone")
+    assert verdict(machine, number, 0x3D0F00) == seccomp.ALLOW
+    assert verdict(machine, number, 0x7D0F00) == seccomp.ALLOW
+    for flags in (0, 17, 0x01200011, 0x3D0F00 | 0x10000000, 0x3D0F00 & ~0x10000, 0x4111):
+        assert verdict(machine, number, flags) == denied(errno.EPERM)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_limits_may_be_read_and_not_set(machine: str):
+    number = number_of(machine, "prlimit64")
+    assert verdict(machine, number, 0, 7, 0, 0x7FFF0000) == seccomp.ALLOW
+    for args in ((1, 7, 0), (0, 7, 0x7FFF0000), (0, 7, 1 << 32), (1 << 31, 7, 0)):
+        assert verdict(machine, number, *args) == denied(errno.EPERM)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_descriptor_flags_may_be_read_and_nothing_else(machine: str):
+    number = number_of(machine, "fcntl")
+    for command in range(2000):
+        wanted = seccomp.ALLOW if command in (1, 3) else denied(errno.EPERM)
+        assert verdict(machine, number, 3, command) == wanted
