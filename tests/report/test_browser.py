@@ -118,6 +118,15 @@ def test_an_episode_shows_its_turns_with_the_evidence_marked(browser, report):
     assert "gold page" in browser.text(".observation")
 
 
+def test_the_questions_that_a_stage_won_or_lost_are_one_click_away(browser, report):
+    comparison = json.loads((report.parent / "demo" / "eval" / "compare-sft-rl.json").read_text())
+    for what in ("won", "lost"):
+        browser.open(report)
+        browser.click(f".gain a[href$=':{what}']")
+        browser.wait("document.querySelector('#tally') !== null")
+        assert browser.text("#tally").startswith(f"{comparison['num_wins' if what == 'won' else 'num_losses']} of ")
+
+
 def test_the_same_question_stands_side_by_side_across_stages(browser, report):
     browser.open(report, "#/0/episodes")
     browser.press("c")

@@ -3,11 +3,11 @@
 const VIEWS = { overview: ["Overview", overviewView], episodes: ["Episodes", episodesView], recipe: ["Recipe", recipeView] };
 const place = { run: 0, view: "overview" };
 
-/** Addresses are #/RUN/VIEW or #/RUN/episodes/NUMBER; anything else is the first run's overview. */
+/** Addresses are #/RUN/VIEW, #/RUN/episodes/NUMBER or #/RUN/episodes/STAGE:OUTCOME; anything else is an overview. */
 function readAddress() {
-  const [, run, view, number] = location.hash.split("/");
+  const [, run, view, detail] = location.hash.split("/");
   const known = REPORT.runs[Number(run)] ? Number(run) : 0;
-  return { run: known, view: VIEWS[view] ? view : "overview", number: /^\d+$/.test(number || "") ? Number(number) : null };
+  return { run: known, view: VIEWS[view] ? view : "overview", detail: /^\d+$/.test(detail || "") ? Number(detail) : /^[\w-]+:\w*$/.test(detail || "") ? detail : null };
 }
 
 function remember(run, number) {
@@ -15,7 +15,7 @@ function remember(run, number) {
 }
 
 function show() {
-  const { run, view, number } = readAddress();
+  const { run, view, detail } = readAddress();
   Object.assign(place, { run, view });
   const [name, build] = VIEWS[view];
   document.title = `${REPORT.runs[run].recipe.name || REPORT.runs[run].name} · ${name} · seekling`;
@@ -25,7 +25,7 @@ function show() {
   );
   const main = document.getElementById("main");
   main.className = `view-${view}`;
-  replace(main, part("This view", build, run, number));
+  replace(main, part("This view", build, run, detail));
   if (view === "episodes" && explorer.shown.length) { scrollToSelected(); drawRows(); }
   window.scrollTo(0, 0);
 }

@@ -18,6 +18,8 @@ const OUTCOMES = {
   unscored: { name: "unscored", sign: "·" },
 };
 
+const BEFORE = { "eval-sft": "eval-base", "eval-rl": "eval-sft" };
+
 function block(id) {
   const element = document.getElementById(id);
   return element ? JSON.parse(element.textContent) : null;
@@ -70,6 +72,24 @@ function rowAt(run, number) {
     advantage: column("advantage"),
     searches: column("searches"),
   };
+}
+
+const changes = new Map();
+
+/** Per episode of an evaluation: "won" or "lost" against the evaluation before it, else "". */
+function changesOf(run) {
+  if (changes.has(run)) return changes.get(run);
+  const { columns, stages, count: total } = indexOf(run);
+  const byQuestion = new Map();
+  for (let number = 0; number < total; number += 1) byQuestion.set(`${stages[columns.stage[number]]} ${columns.question[number]}`, columns.outcome[number]);
+  const scored = ["right", "wrong", "none"];
+  const found = columns.outcome.map((now, number) => {
+    const before = byQuestion.get(`${BEFORE[stages[columns.stage[number]]]} ${columns.question[number]}`);
+    if (!scored.includes(before) || !scored.includes(now) || (before === "right") === (now === "right")) return "";
+    return now === "right" ? "won" : "lost";
+  });
+  changes.set(run, found);
+  return found;
 }
 
 function chunkAt(run, at) {

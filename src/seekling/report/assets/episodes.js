@@ -9,12 +9,19 @@ function episodesView(run, wanted) {
     return h("div", { class: "page" }, problems(REPORT.runs[run]), h("p", { class: "empty" }, "This run folder holds no episodes."));
   }
   if (explorer.run !== run) Object.assign(explorer, { run, stage: firstStage(index), outcome: "", kind: "", words: "", at: 0 });
+  if (typeof wanted === "string") applyFilter(wanted);
   if (isNumber(wanted) && wanted < index.count && !matches(run, wanted)) Object.assign(explorer, { stage: "", outcome: "", kind: "", words: "" });
-  const view = h("div", { class: "explorer" }, h("section", { class: "side", "aria-label": "Episodes" }, filters(run, index), listBox()), h("section", { class: "detail", id: "detail", tabindex: -1, "aria-label": "Episode" }));
+  const view = h("div", { class: "explorer" }, h("h1", { class: "unseen" }, "Episodes"), h("section", { class: "side", "aria-label": "Episodes" }, filters(run, index), listBox()), h("section", { class: "detail", id: "detail", tabindex: -1, "aria-label": "Episode" }));
   explorer.view = view;
   refilter(run, isNumber(wanted) ? wanted : null);
   view.classList.toggle("is-reading", isNumber(wanted));
   return view;
+}
+
+/** A filter in the address, such as eval-rl:lost. */
+function applyFilter(text) {
+  const [stage, outcome = ""] = text.split(":");
+  Object.assign(explorer, { stage, outcome, kind: "", words: "", at: 0 });
 }
 
 function firstStage(index) {
@@ -45,7 +52,7 @@ function filters(run, index) {
       "div",
       { class: "filter-row" },
       choice("stage", "Stage", [["", "All stages"], ...index.stages.map((stage) => [stage, stageOf(stage).name])]),
-      choice("outcome", "Outcome", [["", "Any outcome"], ...Object.keys(OUTCOMES).filter((name) => outcomes.includes(name)).map((name) => [name, OUTCOMES[name].name])]),
+      choice("outcome", "Outcome", [["", "Any outcome"], ...Object.keys(OUTCOMES).filter((name) => outcomes.includes(name)).map((name) => [name, OUTCOMES[name].name]), ["won", "newly right"], ["lost", "newly wrong"]]),
       kindNames.length > 0 && choice("kind", "Kind", [["", "Any kind"], ...kindNames.map((kind) => [kind, kind])]),
     ),
     h("p", { class: "tally", id: "tally", "aria-live": "polite" }),
@@ -66,7 +73,8 @@ function change(run, what) {
 function matches(run, number) {
   const { columns, questions, stages } = indexOf(run);
   if (explorer.stage && stages[columns.stage[number]] !== explorer.stage) return false;
-  if (explorer.outcome && columns.outcome[number] !== explorer.outcome) return false;
+  const { outcome } = explorer;
+  if (outcome && (outcome === "won" || outcome === "lost" ? changesOf(run)[number] : columns.outcome[number]) !== outcome) return false;
   return !(explorer.kind && questions[columns.question[number]].kind !== explorer.kind);
 }
 
@@ -272,8 +280,9 @@ function group(run, episode) {
       members.map((member) =>
         h(
           "button",
-          { type: "button", class: member.number === episode.number ? `member is-on sign-${member.outcome}` : `member sign-${member.outcome}`, "aria-pressed": member.number === episode.number ? "true" : "false", "aria-label": `${OUTCOMES[member.outcome].name}, reward ${plain(member.reward)}, advantage ${plain(member.advantage)}`, onclick: () => openEpisode(member.number) },
-          h("b", null, member.reward === null ? "–" : plain(member.reward)), h("small", null, member.advantage === null ? "failed" : signed(member.advantage)),
+          { type: "button", class: member.number === episode.number ? `member is-on sign-${member.outcome}` : `member sign-${member.outcome}`, "aria-pressed": member.number === episode.number ? "true" : "false", onclick: () => openEpisode(member.number) },
+          h("span", { class: "unseen" }, `${OUTCOMES[member.outcome].name}, reward `),
+          h("b", null, member.reward === null ? "–" : plain(member.reward)), h("span", { class: "unseen" }, " advantage "), h("small", null, member.advantage === null ? "failed" : signed(member.advantage)),
         ),
       ),
     ),

@@ -24,7 +24,7 @@ function overviewView(run) {
     problems(data),
     REPORT.runs.length > 1 && part("The table of runs", allRuns),
     part("The table", results, data),
-    part("What each stage changed", gains, data),
+    part("What each stage changed", gains, data, run),
     part("The kinds of question", kinds, data),
     part("The curves", curves, data),
     part("The timings", timings, data),
@@ -104,7 +104,7 @@ function problems(data) {
 function results(data) {
   const rows = Object.entries(data.evaluations);
   if (!rows.length) return null;
-  const columns = ["", "Exact match", "k / n", "95 % interval", "F1", "Searches per question", "Turns", "Gold page found"];
+  const columns = ["Stage", "Exact match", "k / n", "95 % interval", "F1", "Searches per question", "Turns", "Gold page found"];
   return h(
     "section",
     { class: "panel" },
@@ -171,7 +171,7 @@ function conditions(rows) {
   return h("p", { class: "note" }, "Wilson intervals; F1 and EM after SQuAD normalisation; ", lines.join("; "), ".");
 }
 
-function gains(data) {
+function gains(data, run) {
   const order = (one) => ["eval-sft eval-rl", "eval-base eval-sft", "eval-base eval-rl"].indexOf(`${one.first} ${one.second}`);
   const known = data.comparisons.filter((one) => order(one) >= 0);
   if (!known.length) return null;
@@ -181,12 +181,12 @@ function gains(data) {
     "section",
     { class: "panel" },
     h("h2", null, "What each stage changed"),
-    h("div", { class: "gains" }, known.map((one) => gain(one, Math.min(1, reach * 1.05)))),
+    h("div", { class: "gains" }, known.map((one) => gain(one, Math.min(1, reach * 1.05), run))),
     h("p", { class: "note" }, "Exact match, second minus first, question by question: paired bootstrap over the questions that both scored; p is McNemar's, exact and two-sided."),
   );
 }
 
-function gain(one, reach) {
+function gain(one, reach, run) {
   const [first, second] = [stageOf(one.first), stageOf(one.second)];
   const { value, low, high } = one.em_difference;
   const label = `${points(value)} points, 95 % interval ${points(low)} to ${points(high)}`;
@@ -199,9 +199,16 @@ function gain(one, reach) {
     h(
       "p",
       { class: "gain-detail" },
-      [`${one.num_wins} won`, `${one.num_losses} lost`, `${one.num_both} both right`, `${one.num_neither} neither`, `n = ${one.num_questions}`, `p ${pValue(one.mcnemar_p)}`].map((text) => [h("span", null, text), " "]),
+      [flips(one, "won", one.num_wins, run), flips(one, "lost", one.num_losses, run), `${one.num_both} both right`, `${one.num_neither} neither`, `n = ${one.num_questions}`, `p ${pValue(one.mcnemar_p)}`].map((text) => [h("span", null, text), " "]),
     ),
   );
+}
+
+/** How many answers changed, as a link to these episodes where the explorer can filter for them. */
+function flips(one, what, number, run) {
+  const text = `${number} ${what}`;
+  const isLinked = number > 0 && BEFORE[one.second] === one.first && (indexOf(run)?.stages || []).includes(one.second);
+  return isLinked ? h("a", { href: `#/${run}/episodes/${one.second}:${what}` }, text) : text;
 }
 
 function pValue(value) {
@@ -220,7 +227,7 @@ function kinds(data) {
     h(
       "table",
       { class: "kinds" },
-      h("thead", null, h("tr", null, h("th", { scope: "col" }, ""), rows.map(([name]) => h("th", { scope: "col" }, stageOf(`eval-${name}`).name)))),
+      h("thead", null, h("tr", null, h("th", { scope: "col" }, "Kind"), rows.map(([name]) => h("th", { scope: "col" }, stageOf(`eval-${name}`).name)))),
       h("tbody", null, names.map((kind) => h("tr", null, h("th", { scope: "row" }, kind || "(none)"), rows.map(([name, summary]) => kindCell(summary.by_kind[kind], stageOf(`eval-${name}`).tone))))),
     ),
   );

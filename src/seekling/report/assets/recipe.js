@@ -7,6 +7,7 @@ function recipeView(run) {
   const view = h(
     "div",
     { class: "page recipe" },
+    h("h1", { class: "unseen" }, "Recipe"),
     problems(data),
     sections.length + top.length > 0
       ? [
