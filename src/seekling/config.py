@@ -36,7 +36,7 @@ class ModelConfig(Section):
     """Arithmetic of matrix products; weights are kept in float32. auto: bfloat16 where the machine has it."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """0 trains all weights."""
-    lora_alpha: Annotated[float, Field(gt=0)] = 32.0
+    lora_alpha: Positive = 32
 
 
 class DataConfig(Section):

@@ -14,7 +14,7 @@ def command(
     recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/demo.toml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the recipe>.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="Short for env.protocol=...; the run folder gets its name.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Short for env.protocol=...; named in the run folder.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and stop.")] = False,
 ) -> None:
     """Run a recipe: collect expert episodes, SFT, RL, evaluate, report.

@@ -55,8 +55,8 @@ def collect(
     records = list(_kept(env, questions, report, max_episodes, on_question))
     if not records:
         raise DataError(
-            f"the expert answered none of {report.num_questions} questions: {dict(report.dropped)}; check that the "
-            "questions belong to this corpus, and try more passages (retrieval.top_k) or a larger env.observation_tokens"
+            f"the expert answered none of {report.num_questions} questions: {dict(report.dropped)}; check that they "
+            "belong to this corpus, and try more passages (retrieval.top_k) or a larger env.observation_tokens"
         )
     return records, report
 

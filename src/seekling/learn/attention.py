@@ -30,7 +30,9 @@ def block_attention(
 
     Args:
         module: the attention layer, unused.
-        query: (1, H, N, D); key, value: (1, C, N, D).
+        query: (1, H, N, D).
+        key: (1, C, N, D).
+        value: (1, C, N, D).
         attention_mask: ignored, the blocks carry their masks.
         blocks: start and additive (M, M) mask of each block, in the dtype of the query, covering all N tokens.
         scaling: factor on the scores.

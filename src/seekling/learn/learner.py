@@ -77,7 +77,7 @@ class Learner:
         model: PreTrainedModel,
         *,
         lora_rank: int = 0,
-        lora_alpha: float = 32.0,
+        lora_alpha: int = 32,
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
         row_tokens: int = 1024,
@@ -184,7 +184,8 @@ class Learner:
         weights = {name: tensor.detach().clone() for name, tensor in self.export_weights().items()}
         config = copy.deepcopy(self._model.config)
         with torch.device(self.device):
-            reference = type(self._model)(config).to(next(self._model.parameters()).dtype)
+            reference: PreTrainedModel = type(self._model)(config)
+        reference.to(dtype=next(self._model.parameters()).dtype)  # type: ignore[call-arg]
         reference.load_state_dict(weights, strict=False)
         reference.tie_weights()
         reference.set_attn_implementation(BLOCK_ATTENTION)
@@ -232,7 +233,7 @@ class Learner:
         return norm
 
     def export_weights(self) -> Mapping[str, Tensor]:
-        """The policy's weights by the names of the plain transformers model, adapters merged; for `Sampler.load_weights`.
+        """The policy's weights by the names of the plain transformers model, adapters merged.
 
         The tensors are the learner's own (except merged ones): copy them before the next step.
         """
@@ -329,7 +330,8 @@ def _token_weights(num_trained_B: np.ndarray, aggregation: Aggregation) -> np.nd
         return np.ones(len(num_trained_B))
     if aggregation == "token_mean":
         return np.full(len(num_trained_B), 1.0 / num_trained_B.sum())
-    return 1.0 / (np.maximum(num_trained_B, 1) * np.count_nonzero(num_trained_B))
+    weights_B: np.ndarray = 1.0 / (np.maximum(num_trained_B, 1) * np.count_nonzero(num_trained_B))
+    return weights_B
 
 
 def _entries(row: PackedRow, trajectories: Sequence[Trajectory], values: Sequence[np.ndarray]) -> Tensor:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora import LoraLayer
+from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor
 from transformers import PreTrainedModel
 
 
-def add_lora(model: PreTrainedModel, *, rank: int, alpha: float) -> PeftModel:
+def add_lora(model: PreTrainedModel, *, rank: int, alpha: int) -> PeftModel:
     """Put adapters on every linear layer but the head, in place, and freeze everything else."""
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.0)
     adapted = get_peft_model(model, config)
@@ -33,7 +33,7 @@ def merged_weights(model: PreTrainedModel, adapted: PeftModel | None) -> Mapping
     deltas = {
         name: module.get_delta_weight("default")
         for name, module in model.named_modules()
-        if isinstance(module, LoraLayer)
+        if isinstance(module, LoraLinear)
     }
     weights: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():

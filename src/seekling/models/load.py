@@ -37,7 +37,7 @@ def load_policy(path: Path | str, *, dtype: Dtype = "auto") -> tuple[PreTrainedM
         from safetensors import SafetensorError
     except ImportError as error:
         raise MissingExtraError(f"running a model needs {error.name}: pip install 'seekling[train]'") from None
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
         # transformers' annotations do not say that output_loading_info makes the result a pair.
@@ -61,7 +61,7 @@ def load_policy(path: Path | str, *, dtype: Dtype = "auto") -> tuple[PreTrainedM
         )
     _ensure_padding(tokenizer, path)
     model.config.pad_token_id = tokenizer.pad_token_id
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
     return model, tokenizer
 
 

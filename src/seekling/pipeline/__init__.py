@@ -1,1 +1,1 @@
-"""A recipe from beginning to end: world, policy, stages, run folder. The only room besides cli that knows all others."""
+"""A recipe from beginning to end: world, policy, stages, run folder. Besides cli, the room that knows all others."""

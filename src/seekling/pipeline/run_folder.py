@@ -128,7 +128,9 @@ class RunFolder:
             try:
                 records.append(EpisodeRecord.from_json(json.loads(line)))
             except (ValueError, KeyError, TypeError, DataError) as error:
-                raise DataError(f"{path}:{number}: not an episode record ({error}); delete the file to redo it") from None
+                raise DataError(
+                    f"{path}:{number}: not an episode record ({error}); delete the file to redo it"
+                ) from None
         return records
 
     def rewind(self, stage: str, step: int) -> None:

@@ -14,29 +14,30 @@ from pathlib import Path
 from types import FrameType
 
 import safetensors.torch
-import torch
 
 from seekling.config import Recipe
-from seekling.evaluate.files import write_comparisons, write_summary
-from seekling.evaluate.intervals import format_rate
-from seekling.evaluate.summary import EvalSettings, EvalSummary, summarize
+from seekling.evaluate.files import write_comparisons
+from seekling.evaluate.summary import EvalSummary
 from seekling.experts.collect import collect
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
-from seekling.pipeline.policy import Agent, eval_decoding, open_agent, training_decoding
+from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
+from seekling.pipeline.policy import Agent, open_agent, training_decoding
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.record import describe_run
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
-from seekling.reward.functions import make_reward, score_episode
+from seekling.reward.functions import make_reward
 from seekling.rollout.replay import expert_trajectory
-from seekling.types import EpisodeGroup, EpisodeRecord, StopReason
+from seekling.types import EpisodeRecord
 
 SAVE_EVERY_S = 120.0
 """Seconds of training that a crash may cost."""
+BASE_VERSION = -1
+"""Policy version of the untrained model."""
 
 
 def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSummary]:
@@ -98,7 +99,7 @@ class _Run:
                 self._once("eval-rl", lambda: self._evaluate("rl"))
         for name in recipe.eval.stages:
             if self.folder.is_done(f"eval-{name}"):
-                summaries[name] = self._summarize(name)
+                summaries[name] = read_summary_of(self.recipe, self.folder, name)
         return list(summaries.values())
 
     def _once(self, stage: str, work: Callable[[], None]) -> None:
@@ -220,49 +221,14 @@ class _Run:
         export_policy(learner, self.agent, self.model_dir, self.folder.path / "checkpoints" / name)
 
     def _evaluate(self, name: str) -> None:
-        sampler, folder, stage = self.agent.sampler, self.folder, f"eval-{name}"
+        sampler = self.agent.sampler
         if name == "base":
-            sampler.load_weights(dict(load_policy(self.model_dir, dtype=self.recipe.model.dtype)[0].state_dict()), -1)
+            base, _ = load_policy(self.model_dir, dtype=self.recipe.model.dtype)
+            sampler.load_weights(dict(base.named_parameters()), version=BASE_VERSION)
         else:
-            learner = self.learner_for_eval(name)
+            learner = self._learner or self.learner(name)
             sampler.load_weights(learner.export_weights(), version=learner.num_steps)
-        done = {record.question.key for record in folder.read_records(stage)}
-        questions = [question for question in self.world.test if question.key not in done]
-        with self.reporter.track(stage, len(self.world.test), done=len(done)) as advance:
-
-            def on_group(group: EpisodeGroup) -> None:
-                folder.append_records(eval_records(stage, group))
-                advance("")
-
-            self.agent.roller.rollout(questions, eval_decoding(self.recipe), seed=self.recipe.seed, on_group=on_group)
-        by_key = {record.question.key: record for record in folder.read_records(stage)}
-        folder.replace_records(stage, [by_key[question.key] for question in self.world.test])
-        summary = self._summarize(name)
-        write_summary(folder.path, summary)
-        self.reporter.line(f"{name}: EM {format_rate(summary.em)}, {summary.searches_per_question:.2f} searches per question")
-
-    def learner_for_eval(self, name: str) -> Learner:
-        """The learner right after a stage."""
-        if self._learner is None:
-            self.learner(name)
-        assert self._learner is not None
-        return self._learner
-
-    def _summarize(self, name: str) -> EvalSummary:
-        return summarize(self.folder.read_records(f"eval-{name}"), settings=EvalSettings.from_recipe(self.recipe))
-
-
-def eval_records(stage: str, group: EpisodeGroup) -> list[EpisodeRecord]:
-    """Scored records of a question's episodes; infrastructure failures are kept without scores."""
-    return [
-        EpisodeRecord(
-            stage,
-            group.question,
-            episode,
-            scores={} if episode.stop_reason is StopReason.INFRA_FAILURE else score_episode(episode, group.question),
-        )
-        for episode in (*group.episodes, *group.failed)
-    ]
+        evaluate_policy(self.recipe, self.folder, self.agent, self.world.test, name, self.reporter)
 
 
 def export_policy(learner: Learner, agent: Agent, model_dir: Path, out: Path) -> None:

@@ -64,7 +64,8 @@ def _gain(folder: Path, first: str, second: str) -> str:
     em = result.em_difference
     return (
         f"{NAMES[second]} over {NAMES[first]}: EM {100 * em.value:+.1f} points, 95 % interval "
-        f"[{100 * em.low:+.1f}, {100 * em.high:+.1f}], exact McNemar p = {result.mcnemar_p:.2g} (n = {result.num_questions})"
+        f"[{100 * em.low:+.1f}, {100 * em.high:+.1f}], "
+        f"exact McNemar p = {result.mcnemar_p:.2g} (n = {result.num_questions})"
     )
 
 

@@ -173,7 +173,7 @@ def _load(spec: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     from seekling.models import resolve_model
 
     path = resolve_model(spec)
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
         # transformers' annotations do not say that output_loading_info makes the result a pair.
@@ -190,7 +190,7 @@ def _load(spec: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     missing = sorted(key for key in loaded["missing_keys"] if "pooler" not in key)
     if missing:
         raise ModelError(f"{path} lacks {len(missing)} weights of its own architecture, such as {missing[0]}")
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
     if torch.cuda.is_available():
         torch.nn.Module.to(model, "cuda")
     return model, tokenizer

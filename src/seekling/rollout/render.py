@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
@@ -23,7 +23,9 @@ class Renderer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, tools: Sequence[Mapping[str, Json]] = ()) -> None:
         self._tokenizer = tokenizer
-        self._tools = [dict(tool) for tool in tools] or None
+        self._tools: list[dict[object, object] | Callable[..., object]] | None = [
+            dict(tool.items()) for tool in tools
+        ] or None
         self._has_template = tokenizer.chat_template is not None
         self._eos = str(tokenizer.eos_token or "")
 

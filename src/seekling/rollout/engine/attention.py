@@ -2,9 +2,10 @@
 
 One forward pass serves decode rows (one new token each) and prefill segments (several new tokens of one slot) packed
 into a single sequence, so no token is padding in the matrix products. Keys and values are written into preallocated
-slots; nothing is re-prefilled between turns. It does not choose what runs (scheduler.py) and knows no tokens.
+slots; nothing is re-prefilled between turns. It does not choose what runs (local.py) and knows no tokens.
 
-Shape letters: S slots, H query heads, C key/value heads, L cache length, D head dimension, N packed tokens, R decode rows.
+Shape letters: S slots, H query heads, C key/value heads, L cache length, D head dimension, N packed tokens, R decode
+rows.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ def slot_attention(
 
     Args:
         module: the attention layer; `layer_idx` names its cache.
-        query: (1, H, N, D); key, value: (1, C, N, D), rotary embedding applied.
+        query: (1, H, N, D), rotary embedding applied.
+        key: (1, C, N, D), rotary embedding applied.
+        value: (1, C, N, D).
         attention_mask: ignored, the plan knows the lengths.
         plan: what the packed tokens are.
         scaling: factor on the scores.

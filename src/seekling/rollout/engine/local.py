@@ -94,8 +94,7 @@ class LocalSampler:
         config, weight = model.config, self._head.weight
         num_heads = config.num_attention_heads
         num_kv_heads = config.num_key_value_heads or num_heads
-        layer = next(module for module in model.modules() if module.__class__.__name__.endswith("Attention"))
-        head_dim = int(layer.head_dim)
+        head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
         slot_bytes = 2 * config.num_hidden_layers * num_kv_heads * episode_tokens * head_dim * weight.element_size()
         num_slots = min(in_flight, cache_bytes // slot_bytes)
         if num_slots < 1:

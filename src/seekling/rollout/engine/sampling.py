@@ -27,14 +27,16 @@ def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """
     with np.errstate(over="ignore"):
         z = _mix(seeds.astype(np.uint64) + _GOLDEN) + (positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN
-        mixed: np.ndarray = _mix(z)
-    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        mixed: np.ndarray = _mix(z) >> np.uint64(11)
+    numbers: np.ndarray = mixed.astype(np.float64) * 2.0**-53
+    return numbers
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    mixed: np.ndarray = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 def draw(
