@@ -192,6 +192,19 @@ def test_nothing_that_a_model_wrote_is_executed(browser, tmp_path):
     assert shown in ATTACKS
 
 
+def test_several_runs_share_a_page_and_a_picker(browser, report, tmp_path):
+    other = write_run(tmp_path / "other", questions=5, steps=2, seed=3)
+    write_report([other, report.parent / "demo"], tmp_path / "both.html")
+    browser.open(tmp_path / "both.html")
+    assert "different question sets" in browser.text(".note.warn")
+    browser.run("document.querySelector('a[href=\"#/1/overview\"]').click()")
+    browser.wait("document.querySelector('#run-slot select').value === '1'")
+    browser.go("#/1/episodes")
+    assert browser.text("#tally").startswith("40 of ")
+    browser.go("#/0/episodes")
+    browser.wait("document.querySelector('#tally').innerText.startsWith('5 of ')")
+
+
 def test_a_damaged_run_folder_shows_what_is_there_and_says_what_is_missing(browser, tmp_path):
     run = write_run(tmp_path / "demo", questions=6, steps=3)
     metrics = run / "metrics.jsonl"

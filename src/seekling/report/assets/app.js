@@ -23,6 +23,8 @@ function show() {
     document.getElementById("tabs"),
     Object.entries(VIEWS).map(([key, [label]]) => h("a", { href: `#/${run}/${key}`, "aria-current": key === view ? "page" : null }, label)),
   );
+  const picker = document.querySelector("#run-slot select");
+  if (picker) picker.value = String(run);
   const main = document.getElementById("main");
   main.className = `view-${view}`;
   replace(main, part("This view", build, run, detail));
