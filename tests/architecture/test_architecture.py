@@ -23,6 +23,7 @@ ROOM_IMPORTS = {
     "config": {"errors"},
     "corpus": BASE,
     "models": BASE,
+    "doctor": BASE,
     "reward": BASE,
     "report": BASE,
     "retrieval": {*BASE, "corpus", "models"},
@@ -33,14 +34,15 @@ ROOM_IMPORTS = {
     "learn": {*BASE, "rollout", "reward"},
     "evaluate": {*BASE, "corpus", "retrieval", "env", "rollout", "reward"},
 }
+ROOM_IMPORTS["pipeline"] = set(ROOM_IMPORTS)
 ROOM_IMPORTS["cli"] = set(ROOM_IMPORTS)
 """What each room may import besides itself, the standard library and numpy."""
 
 HEAVY = {
-    "torch": {"retrieval/dense.py", "models", "rollout", "learn"},
-    "transformers": {"retrieval/dense.py", "models", "rollout", "learn"},
+    "torch": {"retrieval/dense.py", "models", "doctor", "rollout", "learn", "pipeline"},
+    "transformers": {"retrieval/dense.py", "models", "rollout", "learn", "pipeline"},
     "tokenizers": {"models", "rollout"},
-    "safetensors": {"models", "learn", "retrieval/dense.py"},
+    "safetensors": {"models", "learn", "retrieval/dense.py", "pipeline"},
     "peft": {"learn"},
     "gguf": {"models"},
     "huggingface_hub": {"models"},

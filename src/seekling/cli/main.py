@@ -45,7 +45,7 @@ ENTRIES = (
     Entry("report", "Write run folders as one self-contained HTML page."),
     Entry("compare", "Compare two evaluations question by question."),
     Entry("score", "Score anyone's answers against a question file."),
-    Entry("almanac", "Generate an almanac: pages and questions about a world that does not exist."),
+    Entry("almanac", "Write an almanac of an invented world: corpus.jsonl, train.jsonl and test.jsonl."),
     Entry("index", "Cut a corpus into passages and index them for searching."),
     Entry("search", "Search an index and print the best passages."),
     Entry("score", "Score anyone's answers against a question file."),

@@ -2,9 +2,10 @@
 
 from seekling.doctor.cost import CostModel, StageCost, predict
 from seekling.doctor.machine import Machine, Speed, look_at_machine, measure_speed
-from seekling.doctor.shape import ModelShape, read_model_shape
+from seekling.doctor.shape import SMOLLM2_135M, ModelShape, read_model_shape
 
 __all__ = [
+    "SMOLLM2_135M",
     "CostModel",
     "Machine",
     "ModelShape",

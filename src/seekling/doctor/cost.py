@@ -1,8 +1,7 @@
 """Predicts time and peak memory of a recipe's stages from arithmetic: tokens, weights, and measured speed.
 
 Pure functions: nothing is measured, read or run here. The prediction answers "minutes or days, fits or not" and errs on
-the long side: it lets every episode use all its searches. Retrieval and the writing of files are left out; they are
-small beside the model.
+the long side. Retrieval and the writing of files are left out; they are small beside the model.
 """
 
 from __future__ import annotations
@@ -30,6 +29,10 @@ class CostModel:
     """Fixed cost of one layer in one generation step, however small the batch."""
     prompt_tokens: int = 260
     """Instructions and question."""
+    searches_used: float = 0.6
+    """Part of the allowed searches that a trained policy makes."""
+    shared_by_siblings: float = 0.3
+    """Part of an episode after its prompt that another episode of its group has too, and is computed once."""
     action_tokens: int = 32
     """One search action of a trained policy, its thought included."""
     answer_tokens: int = 16
@@ -103,7 +106,7 @@ def predict(
 
 
 def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> EpisodeSize:
-    """Return the tokens of an episode that uses all its searches, cut at the recipe's limit.
+    """Return the tokens of a typical episode, cut at the recipe's limit.
 
     An untrained policy does not stop at an action: it is given all tokens of every turn, and retrieves nothing.
     """
@@ -114,9 +117,10 @@ def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> Episo
     num_searches = recipe.env.max_turns if recipe.env.forced_answer else recipe.env.max_turns - 1
     if recipe.env.max_searches:
         num_searches = min(num_searches, recipe.env.max_searches)
+    num_used = num_searches * model.searches_used
     passages = recipe.retrieval.top_k * (recipe.retrieval.passage_words * _TOKENS_PER_WORD + 20)
-    observation = num_searches * min(recipe.env.observation_tokens, round(passages))
-    action = num_searches * min(model.action_tokens, recipe.rollout.turn_tokens) + model.answer_tokens
+    observation = num_used * min(recipe.env.observation_tokens, passages)
+    action = num_used * min(model.action_tokens, recipe.rollout.turn_tokens) + model.answer_tokens
     scale = min(1.0, max(0, room) / (action + observation))
     return EpisodeSize(model.prompt_tokens, round(action * scale), round(observation * scale))
 
@@ -153,9 +157,10 @@ class _Costs:
         episodes = num_groups * group
         # One group shares its prompt, in sampling and in training.
         prompts = num_groups * size.prompt_tokens
-        sample_s = self._prefill_s(prompts + episodes * size.observation_tokens, size.total_tokens)
+        own = 1.0 - self._model.shared_by_siblings
+        sample_s = self._prefill_s(prompts + episodes * size.observation_tokens * own, size.total_tokens)
         sample_s += self._decode_s(episodes * size.action_tokens, episodes)
-        tokens = prompts + episodes * (size.total_tokens - size.prompt_tokens)
+        tokens = prompts + episodes * (size.total_tokens - size.prompt_tokens) * own
         learn_s = self._learn_s(tokens, episodes * size.action_tokens, size.total_tokens)
         if recipe.rl.kl_coefficient > 0:
             learn_s += self._prefill_s(tokens, size.total_tokens)
@@ -179,14 +184,14 @@ class _Costs:
         memory = self._model.process_bytes + self._shape.num_parameters * self._value_bytes
         return StageCost(name, seconds, memory + self._cache_bytes(), f"{num_questions} questions")
 
-    def _forward_flops(self, tokens: int, context: int) -> float:
+    def _forward_flops(self, tokens: float, context: int) -> float:
         attention = 2 * self._shape.num_layers * self._shape.hidden * context
         return tokens * (2.0 * self._shape.num_body_parameters + attention)
 
-    def _prefill_s(self, tokens: int, context: int) -> float:
+    def _prefill_s(self, tokens: float, context: int) -> float:
         return self._forward_flops(tokens, context) / (self._flops * self._model.sampling_efficiency)
 
-    def _learn_s(self, tokens: int, trained_tokens: int, context: int) -> float:
+    def _learn_s(self, tokens: float, trained_tokens: int, context: int) -> float:
         # Backward costs two forwards; the logits are computed twice, to keep one chunk of them at a time.
         flops = 3 * self._forward_flops(tokens, context) + 8.0 * trained_tokens * self._shape.num_head_parameters
         return flops / (self._flops * self._model.training_efficiency)

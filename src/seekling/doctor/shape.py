@@ -35,6 +35,17 @@ class ModelShape:
         return self.num_parameters - self.num_head_parameters * (1 if self.is_tied else 2)
 
 
+SMOLLM2_135M = ModelShape(
+    num_parameters=134_515_008,
+    is_tied=True,
+    vocabulary=49_152,
+    hidden=576,
+    num_layers=30,
+    cache_values_per_token=11_520,
+)
+"""The default model's shape, for predictions before it is fetched."""
+
+
 def read_model_shape(path: Path) -> ModelShape:
     """Read a model's size from config.json and the headers of its safetensors files.
 

@@ -2,6 +2,15 @@
 
 from seekling.models.cache import cache_home
 from seekling.models.load import load_policy, pick_dtype
-from seekling.models.resolve import resolve_model
+from seekling.models.resolve import cached_model, hub_answers, resolve_model
+from seekling.models.wheel import package_index_answers
 
-__all__ = ["cache_home", "load_policy", "pick_dtype", "resolve_model"]
+__all__ = [
+    "cache_home",
+    "cached_model",
+    "hub_answers",
+    "load_policy",
+    "package_index_answers",
+    "pick_dtype",
+    "resolve_model",
+]

@@ -65,13 +65,18 @@ def resolve_model(spec: str, *, log: Callable[[str], None] = _to_stderr) -> Path
     raise ModelError(f"cannot understand the model spec {spec!r}; {_SPEC_HELP}")
 
 
-def default_sources() -> dict[str, bool]:
-    """Tell where the default model could come from right now: hub cache, wheel cache, hub."""
-    return {
-        "hub cache": _hub_snapshot(DEFAULT_HUB_ID) is not None,
-        "wheel cache": is_complete(models_folder() / cache_name(WHEEL_MODELS[DEFAULT_WHEEL])),
-        "hub": hub_answers(),
-    }
+def cached_model(spec: str) -> Path | None:
+    """Return the directory a spec resolves to if that needs no network and no work; otherwise None."""
+    if spec == "default":
+        return _hub_snapshot(DEFAULT_HUB_ID) or cached_model(f"wheel:{DEFAULT_WHEEL}")
+    if spec.startswith("wheel:"):
+        model = WHEEL_MODELS.get(spec.removeprefix("wheel:"))
+        entry = models_folder() / cache_name(model) if model else None
+        return entry if entry is not None and is_complete(entry) else None
+    path = Path(spec).expanduser()
+    if spec and path.is_dir():
+        return _checked_directory(path)
+    return _hub_snapshot(spec) if _HUB_ID.fullmatch(spec) else None
 
 
 def hub_answers(timeout_s: float = _HUB_PROBE_S) -> bool:

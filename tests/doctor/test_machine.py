@@ -1,0 +1,77 @@
+"""What /proc, cgroups and model files say, read from texts as such machines write them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from seekling.doctor import SMOLLM2_135M, look_at_machine, measure_speed, read_model_shape
+from seekling.doctor.machine import memory_of, number_or_none, processor_features, processor_name, usable_cores
+from seekling.errors import ModelError
+
+INTEL = (
+    "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) 8481C\nflags\t\t: fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile\n"
+)
+ARM = "processor\t: 0\nBogoMIPS\t: 2100.00\nFeatures\t: fp asimd bf16 i8mm\n"
+
+
+@pytest.mark.parametrize(
+    ("cpu_max", "cores"), [("max 100000", 8.0), ("150000 100000", 1.5), ("", 8.0), ("1600000 100000", 8.0)]
+)
+def test_a_containers_quota_limits_the_cores(cpu_max: str, cores: float):
+    assert usable_cores(8, cpu_max) == cores
+
+
+def test_instruction_sets_that_matter_are_picked_out():
+    assert processor_features(INTEL) == ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile")
+    assert processor_features(ARM) == ("bf16", "asimd")
+    assert processor_features("") == ()
+    assert processor_name(INTEL) == "Intel(R) Xeon(R) 8481C"
+    assert processor_name(ARM) == ""
+
+
+def test_memory_is_read_in_bytes():
+    assert memory_of("MemTotal:       16000 kB\nMemFree: 1 kB\nMemAvailable:    9000 kB\n") == (16_384_000, 9_216_000)
+    assert memory_of("") == (None, None)
+    assert number_or_none("max\n") is None
+    assert number_or_none("1024\n") == 1024
+
+
+def test_this_machine_can_be_looked_at_even_before_its_cache_folder_exists(tmp_path: Path):
+    machine = look_at_machine(tmp_path / "not" / "there")
+    assert machine.num_cores > 0
+    assert machine.cache_free_bytes == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
+    assert not (tmp_path / "not").exists()
+
+
+def test_speed_is_measured_in_operations_per_second():
+    speed = measure_speed(rows=16, inner=64, columns=64, seconds=0.01)
+    assert 1e6 < speed.float32_flops < 1e15
+    assert 1e6 < speed.memory_bytes_per_s < 1e13
+
+
+def test_a_models_size_is_read_without_loading_it(tiny_model_dir: Path):
+    shape = read_model_shape(tiny_model_dir)
+    # Per layer: two norms, q and o 64x64, k and v 32x64, three products of 64x128; then the last norm and the table.
+    layer = 2 * 64 + 2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 128
+    assert shape.num_body_parameters == 2 * layer + 64
+    assert shape.num_parameters == shape.num_body_parameters + shape.vocabulary * 64
+    assert shape.cache_values_per_token == 2 * 2 * 2 * 16
+
+
+@pytest.mark.real
+def test_the_default_models_size_is_known_before_it_is_fetched(real_model_dir: Path):
+    assert read_model_shape(real_model_dir) == SMOLLM2_135M
+
+
+@pytest.mark.parametrize("damage", ["config", "weights", "no weights"])
+def test_damaged_files_are_one_clear_error(tiny_model_dir: Path, tmp_path: Path, damage: str):
+    model = Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+    if damage == "config":
+        (model / "config.json").write_text('{"hidden_size": 64}')
+    elif damage == "weights":
+        (model / "model.safetensors").write_bytes(b"\x40\x00\x00\x00\x00\x00\x00\x00{")
+    else:
+        (model / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"does not describe|not a readable safetensors|no \*\.safetensors"):
+        read_model_shape(model)
