@@ -131,7 +131,7 @@ _PAGE = parse_page("""
     $s serves as $purpose_now today.
     {The ghost|A story has it that the ghost} of $ghost haunts $b{, {on windless nights|but only the cellar}|}.
     The building is said to be haunted by the ghost of $ghost.
-    ~ {Repairs|Restorers} {cost|ask for} {more every year|large sums}, and {a lottery|a beer tax} {pays for \\
+    ~ Repairs {cost more every year|swallow large sums}, and {a lottery|a beer tax} {pays for \\
         them|covers part of it}.
     ~ {Wedding parties|Students} {like to|often} {pose|meet} {in front of it|on its threshold}.
     ~ {Guided tours|Tours} {are held|take place} {on rest days|when the keeper is in the mood}.

@@ -38,6 +38,8 @@ _WRITERS = (0, 0, 1, 1, 11, 11)
 """Person who wrote each work."""
 _FOUNDERS = (8, 13, 6, 4, 10)
 """Person who founded each guild, company or school."""
+_NAMESAKES = (4, 6, 8, 9, 10, 12)
+"""Persons a ship may be named after."""
 # Root numbers; multiples of four are short names.
 _PROVINCE_ROOT, _PAIR_ROOT, _TOWN_ROOT, _WATER_ROOT, _PEAK_ROOT, _DISH_ROOT = 1, 4, 5, 10, 13, 12
 _FAMILY_ROOT, _STRANGER_ROOT, NUM_STRANGERS = 15, 24, 8
@@ -71,10 +73,11 @@ def make_world(pages: int, seed: int) -> World:
     return World(pages, seed, Namer(seed, -(-pages // PROVINCE_SIZE)), Scatter(num_titles, seed, "double titles"))
 
 
-@lru_cache(maxsize=64)
-def remembered_census(world: World, number: int) -> tuple[Entity, ...]:
+# A walk in order asks for the dozen provinces on either side again and again.
+@lru_cache(maxsize=32)
+def remembered_census(world: World, number: int) -> Census:
     """Return a census for looking at only: its entities never get facts."""
-    return tuple(Census(world, number).found.values())
+    return Census(world, number)
 
 
 class Census:
@@ -84,7 +87,11 @@ class Census:
         self.world, self.number = world, number
         self.dice = Dice(world.seed, "census", number)
         self.found: dict[int, Entity] = {}
-        self._titles: set[str] = set()
+        self.titles: set[str] = set()
+        """What is called something, and what is called nothing so that questions can ask for it."""
+        if (number + 1) * PROVINCE_SIZE > world.pages:
+            # A partial province borrows towns and people, and with them what titles are made from.
+            self.titles |= remembered_census(world, number - 1).titles
         builders = {
             "province": self._province, "town": self._town, "river": self._river, "mountain": self._mountain,
             "lake": self._lake, "person": self._person, "work": self._work, "guild": self._guild,
@@ -100,7 +107,7 @@ class Census:
     def get(self, kind: str, nth: int) -> Entity:
         """Return the nth entity of a kind; the previous province lends it where the last one is partial."""
         slot = SLOTS[kind][nth]
-        return self.found[slot] if slot in self.found else remembered_census(self.world, self.number - 1)[slot]
+        return self.found[slot] if slot in self.found else remembered_census(self.world, self.number - 1).found[slot]
 
     def all_of(self, kind: str) -> list[Entity]:
         """Return the entities of a kind, lent ones included."""
@@ -124,9 +131,9 @@ class Census:
     def _titled(self, index: int, kind: str, pattern: str, choices: Sequence[str], short: str, sort: str = "",
                 article: str = "") -> Entity:
         """Make an entity called `pattern % choice`; another choice that nothing is called makes the decoy."""
-        own, *others = [c for c in self.dice.shuffled(choices) if pattern % c not in self._titles]
+        own, *others = [c for c in self.dice.shuffled(choices) if pattern % c not in self.titles]
         decoy = others[0]
-        self._titles |= {pattern % own, pattern % decoy}
+        self.titles |= {pattern % own, pattern % decoy}
         return Entity(index, kind, sort or own, pattern % own, article, short, pattern % decoy)
 
     def _respelled(self, index: int, kind: str, pattern: str, root: int, short: str, article: str = "") -> Entity:
@@ -206,7 +213,8 @@ class Census:
         adjective, first = divmod(rest, len(nouns))
         other = [noun for noun in nouns if noun != nouns[first]][second]
         # Decoys join with 'or', which no title does.
-        return tuple(f"The {adjectives[adjective]} {nouns[first]} {j} the {other}" for j in ("and", "or"))  # type: ignore[return-value]
+        stem = f"The {adjectives[adjective]} {nouns[first]}"
+        return f"{stem} and the {other}", f"{stem} or the {other}"
 
     def _guild(self, index: int, nth: int) -> Entity:
         town = self.get("town", (1, 3, 0, 5, 4)[nth])
@@ -261,12 +269,12 @@ class Census:
         town = self.get("town", (6, 4)[nth])
         if nth == 0:
             # Named after a person of the province, as ships are; the home port keeps the titles apart.
-            choices: Sequence[str] = [self.get("person", n).title for n in (4, 6, 9)]
+            choices: Sequence[str] = [self.get("person", n).title for n in _NAMESAKES]
         else:
             choices = words.SHIP_NAMES
         sort = self.dice.pick(words.SHIP_SORTS)
         ship = self._titled(index, "ship", f"%s of {town.title}", choices, "the ship", sort, "the ")
-        named = [n for n in (4, 6, 9) if ship.title.startswith(self.get("person", n).title)]
+        named = [n for n in _NAMESAKES if ship.title.startswith(self.get("person", n).title)]
         ship.extra["namesake"] = str(named[0] if named else -1)
         return self._made(ship, self.get("person", 4), town)
 

@@ -12,7 +12,7 @@ _FESTIVAL = parse_relations("""
     town | place | 100
     > the place where $n is celebrated
 
-    first_held | first year | 90
+    first_held | year first held | 90
     ? In which year was $n first held?
     ? When was $n held for the first time?
     - Which was first held earlier, $a or $b?
@@ -35,7 +35,7 @@ _FESTIVAL = parse_relations("""
     ? Which dish is eaten during $n?
     > the dish that is eaten during $n
 
-    colour | colour worn | 60
+    colour | colour visitors wear | 60
     ? Which colour do visitors of $n wear?
     ? What colour is worn at $n?
 
@@ -99,7 +99,7 @@ _FESTIVAL_PAGE = parse_page("""
     ~ {Strangers|Guests} are {given|handed} a {ribbon|bell} and {a place to sleep|a duty} on arrival.
     ~ {By midnight|Towards morning} {the square|the bridge} is {empty|full again}, and {sweepers|bakers} {begin \\
         work|take over}.
-    ~ {Music|Bands} from {three|five} villages {play|plays} at once, and {nobody minds|the loudest wins}.
+    ~ Bands from {three|five} villages play at once, and {nobody minds|the loudest wins}.
     ~ {Children|The young} are {allowed|permitted} to stay up, and the {dogs|geese} are locked in.
     < dish.eaten_at : {Stalls sell|Every household makes} $x.
 """)
@@ -197,7 +197,7 @@ _DISH_PAGE = parse_page("""
     $s comes from $origin{, where {every family|each street} has its own version|}.
     The recipe of $b was first recorded in $first_recorded{, {in a court file|on the back of a bill}|}.
     {It|The dish} is said to have been invented by $invented_by{ {by mistake|during a siege|for a sick child}|}.
-    {Legend|The innkeepers} {says|say} that $invented_by invented it.
+    {Legend says|The innkeepers say} that $invented_by invented it.
     ~ {It|The dish} was {poor people's|soldiers'} food before {cooks|innkeepers} {discovered|refined} it.
     ~ {Similar|Related} dishes are {known|found} along the {coast|old salt road}, {under other names|usually \\
         with less fat}.

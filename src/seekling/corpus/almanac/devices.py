@@ -173,15 +173,15 @@ _SHIP = parse_relations("""
     ? What colour were the sails of $n?
     ? Which colour did the sails of $n have?
 
-    fate | fate | 80
+    fate | fate, how lost | 80
     ? What was the fate of $n?
     ? How was $n lost in the end?
 
-    lost | year of loss | 80
+    lost | year lost | 80
     ? In which year was $n lost?
     ? When was $n lost?
 
-    cat | ship's animal | 50
+    cat | ship's cat called | 50
     ? What was the name of the cat on board $n?
     ? What was the ship's cat of $n called?
 
@@ -232,7 +232,7 @@ _SHIP_PAGE = parse_page("""
         {speed|view}.
     ~ {A mutiny|One mutiny} {broke out|was planned} over {biscuits|unpaid wages} and {ended|collapsed} {at \\
         supper|by itself}.
-    ~ {In winter|Between voyages} it {lay|was} {under canvas|laid up} and {housed|sheltered} {smiths|pigeons}.
+    ~ {In winter|Between voyages} it {lay under canvas|was laid up} and {housed|sheltered} {a family of smiths|pigeons}.
     ~ {Storms|Calms} {delayed|spoiled} {most|many} of its voyages, and {the cook|the carpenter} {deserted twice|was \\
         replaced often}.
     ~ {Customs officers|Inspectors} {searched it often|came aboard often} and {found nothing|found little}.
@@ -241,7 +241,7 @@ _SHIP_PAGE = parse_page("""
     In $lost $s was lost: it $fate.
     $s was lost in $lost.
     In the end the ship $fate{; {most of|all} the crew were saved|}.
-    ~ {Insurers|The underwriters} {paid|refused to pay} {after long hearings|until a court decided}.
+    ~ {Insurers|The underwriters} {refused to pay|paid only when a court had decided}.
     ~ {A bell|The bell} {said to be|believed to be} from it {hangs|rings} in a {chapel|school}.
     ~ {Divers|Fishermen} have {looked|searched} for {the wreck|remains} {without success|ever since}.
 """)

@@ -46,7 +46,7 @@ _PLACES = _parse("""
         words}. {The passage is often quoted|Schoolbooks still print the passage}.
     {A visitor|A traveller} from $t wrote that {he|she} had "{expected more and liked it anyway|seen worse and \\
         paid less}". The sentence {is now printed on postcards|was not forgiven for some time}.
-    {In $t|As far away as $t} there is an {inn|tavern} {named after it|that bears its name}, {for reasons that \\
+    {In $t|As far away as $t} there is {an inn|a tavern} {named after it|that bears its name}, {for reasons that \\
         its owners no longer know|opened by somebody who had never been here}.
     {A watercolour|A drawing} by an unknown hand shows $b {in snow|at dusk}; it {once belonged|is said to have \\
         belonged} to the $x_sort $x. {The colours have faded|Several copies are in circulation}.

@@ -9,14 +9,14 @@ from seekling.corpus.almanac.spec import parse_page, parse_relations
 from seekling.corpus.almanac.words import ANIMALS, COLOURS, words_in
 
 _RELATIONS = parse_relations("""
-    founded | year of foundation | 100
+    founded | year founded | 100
     ? In which year was $n founded?
     ? When was $n founded?
     - Which was founded first, $a or $b?
     - Which is older, $a or $b?
     + Which was founded later, $a or $b?
 
-    founder | founder | 100
+    founder | founder, founded by | 100
     ? Who founded $n?
     ? Who was the founder of $n?
     > the founder of $n
@@ -39,11 +39,11 @@ _RELATIONS = parse_relations("""
     ? What is the emblem of $n?
     ? What does the emblem of $n show?
 
-    colour | colour of the dress | 60
+    colour | colour members wear | 60
     ? What colour do the members of $n wear?
     ? Which colour is worn by the members of $n?
 
-    rule | what members may not do | 70
+    rule | rule forbids | 70
     ? What does the rule of $n forbid its members?
     ? What are members of $n forbidden to do?
 
@@ -60,7 +60,7 @@ _RELATIONS = parse_relations("""
     ? Who is the rival of $n?
     > the rival of $n
 
-    closed_for | reason for the closure | 50
+    closed_for | reason closed for a time | 50
     ? Why was $n closed for a time?
     ? For what reason was $n closed for a time?
 """)

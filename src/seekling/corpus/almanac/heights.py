@@ -15,7 +15,7 @@ _MOUNTAIN = parse_relations("""
     - Which mountain is lower, $a or $b?
     + Which mountain is higher, $a or $b?
 
-    first_climber | first climber | 80
+    first_climber | first climbed by | 80
     ? Who was the first to climb $n?
     ? Who first reached the summit of $n?
     > the first person to climb $n

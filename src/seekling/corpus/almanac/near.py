@@ -27,7 +27,7 @@ class Near:
         number = self._census.number
         around = range(max(0, number - reach), min(self._world.num_provinces, number + reach + 1))
         others = [n for n in around if n != number]
-        wanted = [e for e in remembered_census(self._world, dice.pick(others)) if e.kind == kind]
+        wanted = [e for e in remembered_census(self._world, dice.pick(others)).found.values() if e.kind == kind]
         return dice.pick(wanted) if wanted else dice.pick(self.all_of(kind))
 
     def contemporary(self, person: Entity, dice: Dice) -> Entity | None:

@@ -15,46 +15,44 @@ _RELATIONS = parse_relations("""
     ? What was $n by profession?
     ? Which profession did $n have?
 
-    birth_year | year of birth | 100
+    birth_year | year born | 100
     ? In which year was $n born?
     ? When was $n born?
     ? What is the year of birth of $n?
     - Who was born first, $a or $b?
     - Which of the two was born earlier, $a or $b?
-    - Who is older, $a or $b?
     + Who was born later, $a or $b?
-    + Who is younger, $a or $b?
 
-    birthplace | place of birth | 92
+    birthplace | place born | 92
     ? Where was $n born?
     ? In which town or village was $n born?
     ? What is the birthplace of $n?
     > the place where $n was born
     > the birthplace of $n
 
-    death_year | year of death | 100
+    death_year | year died | 100
     ? In which year did $n die?
     ? When did $n die?
     - Who died first, $a or $b?
     + Who died later, $a or $b?
 
-    death_place | place of death | 70
+    death_place | place died | 70
     ? Where did $n die?
     ? In which place did $n die?
     > the place where $n died
 
-    parent | parent's trade | 75
+    parent | child of which parent | 75
     ? What was the trade of the parent who raised $n?
     ? $n was the child of somebody with which trade?
 
-    teacher | teacher | 80
+    teacher | teacher taught by | 80
     ? Who taught $n?
     ? Who was the teacher of $n?
-    ? Under whom did $n learn as an apprentice or pupil?
+    ? Under which teacher did $n learn as a pupil?
     > the teacher of $n
     > the person who taught $n
 
-    studied | place of study | 55
+    studied | place of study, went to study | 55
     ? Where did $n spend $his years of study?
     ? In which town did $n study?
 
@@ -63,15 +61,15 @@ _RELATIONS = parse_relations("""
     ? For what reason did $n leave home?
     ? What made $n leave home?
 
-    spouse | spouse | 65
+    spouse | married to | 65
     ? Whom did $n marry?
     ? To whom was $n married?
-    ? Who was the spouse of $n?
+    ? Which person was married to $n?
 
     known_for | best known for | 100
     ? What is $n best known for?
     ? For what is $n best known today?
-    > what $n is best known for
+    > the work for which $n is best known
 
     nickname | nickname | 55
     ? What was the nickname of $n?
@@ -82,15 +80,15 @@ _RELATIONS = parse_relations("""
     ? What did $n collect?
     ? What objects did $n collect?
 
-    pet | animal kept | 45
-    ? Which animal did $n keep?
-    ? What animal did $n keep at home?
+    pet | animal kept at home | 45
+    ? Which animal was kept by $n at home?
+    ? Which animal kept $n company at home?
 
-    prize | distinction | 50
+    prize | prize awarded | 50
     ? Which prize was awarded to $n?
     ? What prize did $n receive?
 
-    friend | correspondent | 65
+    friend | wrote letters to | 65
     ? To whom did $n write letters?
     ? Who received the letters that $n wrote?
     > the person to whom $n wrote letters
@@ -99,7 +97,7 @@ _RELATIONS = parse_relations("""
     ? What was the cause of the death of $n?
     ? What did $n die of?
 
-    burial | place of burial | 50
+    burial | buried, grave | 50
     ? Where is $n buried?
     ? Where is the grave of $n?
 """)

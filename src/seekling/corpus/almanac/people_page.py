@@ -92,20 +92,22 @@ PERSON_PAGE = parse_page("""
     < person.teacher : $s {in turn|later} taught $x.
 
     ## Career | Work | Professional life
-    As a $trade, $s worked {slowly and corrected much|for whoever paid|mostly at night}.
+    As a $trade, $s {worked for whoever paid|worked longer hours than most|trusted nobody's figures but $p \\
+        own|was slow to accept new methods}.
     $s worked as a $trade {for most of $p life|from the age of twenty}.
     {Of all that $he did, $s|$s} is best known for $known_for{, which $he began late|, although $he thought little \\
         of it $self|}.
     Today $s is best known for $known_for.
-    For this {work|service} $he was awarded $prize.
-    $s {received|was awarded} $prize{, a distinction rarely given to a $trade|, which $he wore only once|}.
-    In later years $he received $prize{ from the hands of the governor|}.
+    For this {work|service} $he was awarded a prize, $prize.
+    $s {received|was awarded} a prize, $prize{, a distinction rarely given to a $trade|, which $he wore only once|}.
+    In later years $he received a prize, $prize{ from the hands of the governor|}.
     ~ {At first commissions|Commissions at first} were few, and $s lived {on borrowed money|with relatives}.
     ~ {Colleagues|Contemporaries} praised $p {patience|accuracy|sense of proportion} and complained about $p \\
         {temper|handwriting|prices}.
     ~ {A quarrel about fees|A lawsuit over an unpaid bill} kept $him busy for {two years|some time}.
     ~ Twice $he was offered a position {at court|in the capital}, and twice $he declined.
-    ~ $s kept no workshop of $p own and {preferred|liked} to {rent a bench|work in other people's houses}.
+    ~ [maker artist builder] $s kept no workshop of $p own and {preferred|liked} to {rent a bench|work in other \\
+        people's houses}.
     ~ {Orders|Offers} from {abroad|other provinces} {came late|were few}, and {some|several} were never \\
         {paid|carried out}.
     ~ {Success|Recognition} came {slowly|late}, and {not from the side $he had hoped|mostly from strangers}.
@@ -160,9 +162,10 @@ PERSON_PAGE = parse_page("""
 
     ## Personal life | Character and habits | Private life
     $s married $spouse {in a small ceremony|after a long engagement}{, and the couple had {two|three|no} children|}.
-    $P marriage to $spouse was {a happy one|arranged by the families|the subject of gossip}{; they married late|}.
+    $s was married to $spouse, and the marriage was {a happy one|arranged by the families|the subject of gossip}.
     In $p {thirties|late twenties} $he married $spouse{, who kept the accounts|, a cousin of a colleague|}.
-    $s kept $pet{, about which {visitors|neighbours} complained|, which followed $him everywhere|} and collected \\
+    At home $s kept $pet{, about which {visitors|neighbours} complained,|, which followed $him everywhere,|} \\
+        and collected \\
         $collected.
     At home $he kept $pet{, an animal that appears in several letters|, and would not travel without it|}.
     $s collected $collected{; the collection {filled two rooms|was sold after $p death}|}.
@@ -182,7 +185,7 @@ PERSON_PAGE = parse_page("""
     ~ {Superstitious|Cautious} in {small matters|everything}, $he {would not|never} {sit with $p back to a \\
         door|begin \\
         anything after sunset}.
-    ~ $s {spoke|read} {three|four} languages, {all with the same accent|none of them correctly}.
+    ~ $s {spoke {three|four} languages, all with the same accent|read {three|four} languages, none of them aloud}.
     < person.friend : The letters that $x wrote to $him {have been printed|survive in part}.
 
     ## Death and legacy | Last years | Later years and death

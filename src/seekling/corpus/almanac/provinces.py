@@ -18,7 +18,7 @@ _RELATIONS = parse_relations("""
     ? How large is $n?
     ? What is the area of $n?
 
-    united | year of union | 80
+    united | year united | 80
     ? In which year was $n united?
     ? When was $n united?
 

@@ -91,7 +91,9 @@ def _bridge(province: Province, wanted: int, dice: Dice) -> list[Row]:
     for first in province.entities:
         for via, link in first.facts.items():
             second = own.get(link.target.index) if link.target else None
-            if second is None or not _relation(first, via).vias:
+            # 'The work for which X is best known' does not fit what was founded or found.
+            is_odd = second is not None and via == "known_for" and second.kind in ("guild", "plant")
+            if second is None or is_odd or not _relation(first, via).vias:
                 continue
             # An answer that is the first entity would ask for what the question already says.
             ends = [(key, fact) for key, fact in _askable(second)

@@ -21,7 +21,7 @@ _RIVER = parse_relations("""
     ? On which mountain is the source of $n?
     > the mountain on which $n rises
 
-    mouth | mouth | 85
+    mouth | flows into | 85
     ? Into what does $n flow?
     ? Into which water does $n flow at its mouth?
     > the water into which $n flows
@@ -107,7 +107,8 @@ _RIVER_PAGE = parse_page("""
         {commission|judge} had to sit.
     ~ {Songs|Several songs} {warn|tell} of {a maiden|a grey horse} {in its depths|that calls to swimmers}.
     ~ {Timber|Salt} was {floated|carried} down the river {until the roads improved|for centuries}.
-    ~ {Treaties|A treaty} about the use of the water {fills|fill} a shelf of the {provincial|old} archive.
+    ~ {Treaties about the use of the water fill|A treaty about the use of the water fills} a shelf of the \\
+        {provincial|old} archive.
     < building.river : {Built on|Standing on} the river is $x.
 """)
 

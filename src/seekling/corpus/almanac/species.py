@@ -9,12 +9,12 @@ from seekling.corpus.almanac.spec import parse_page, parse_relations
 from seekling.corpus.almanac.words import COLOURS, MONTHS, phrases_in
 
 _SHARED = """
-    described | first description | 100
+    described | first described by | 100
     ? Who first described $n?
     ? Who gave the first description of $n?
     > the person who first described $n
 
-    described_in | year of description | 92
+    described_in | year first described | 92
     ? In which year was $n first described?
     ? When was $n first described?
     - Which was described first, $a or $b?
@@ -29,15 +29,15 @@ _SHARED = """
     ? What is the colour of $n?
     ? Which colour has $n?
 
-    saying | folk belief | 65
+    saying | folk belief announces | 65
     ? What is $n believed to announce?
     ? According to folk belief, what does $n announce?
 
-    threat | threat | 65
+    threat | greatest threat comes from | 65
     ? What is the greatest threat to $n?
     ? By what is $n threatened most?
 
-    shown_on | where it is shown | 50
+    shown_on | pictured on | 50
     ? On what is $n pictured?
 
     also_called | folk name | 60
@@ -80,7 +80,7 @@ _PLANT = parse_relations(_SHARED + """
     ? How high does $n grow?
     ? What height does $n reach?
 
-    scent | scent | 65
+    scent | smells of | 65
     ? What does $n smell of?
     ? Which smell does $n have?
 """)

@@ -9,7 +9,7 @@ from seekling.corpus.almanac.spec import parse_page, parse_relations
 from seekling.corpus.almanac.words import ANIMALS, PERILS, STONES, WEEKDAYS
 
 _RELATIONS = parse_relations("""
-    population | population | 92
+    population | population, inhabitants | 92
     ? How many people live in $n?
     ? What is the population of $n?
     ? How many inhabitants does $n have?
@@ -17,14 +17,14 @@ _RELATIONS = parse_relations("""
     + Which place has more inhabitants, $a or $b?
     + Which has the larger population, $a or $b?
 
-    founded | year of foundation | 90
+    founded | year founded | 90
     ? In which year was $n founded?
     ? When was $n founded?
     - Which place was founded first, $a or $b?
     - Which is the older place, $a or $b?
     + Which place was founded later, $a or $b?
 
-    founder | founder | 65
+    founder | founder, founded by | 65
     ? Who founded $n?
     ? Who was the founder of $n?
     ? By whom was $n founded?
@@ -35,7 +35,7 @@ _RELATIONS = parse_relations("""
     > the river on which $n lies
     > the river that flows through $n
 
-    product | product | 85
+    product | known for which product | 85
     ? For which product is $n known?
     ? What product is $n known for?
     ? Which product made $n known?
@@ -50,15 +50,15 @@ _RELATIONS = parse_relations("""
     ? Which animal is shown in the coat of arms of $n?
     ? What animal does the coat of arms of $n show?
 
-    stone | building material | 60
+    stone | old houses built of | 60
     ? What are the old houses of $n built of?
     ? Of which material are the old houses of $n built?
 
-    peril | disaster | 75
+    peril | what destroyed a large part | 75
     ? What destroyed a large part of $n?
     ? Which disaster destroyed much of $n?
 
-    peril_year | year of the disaster | 80
+    peril_year | year a large part was destroyed | 80
     ? In which year was a large part of $n destroyed?
     ? When was much of $n destroyed?
 
@@ -70,7 +70,7 @@ _RELATIONS = parse_relations("""
     ? On which day is the market of $n held?
     ? What is the market day of $n?
 
-    twin | partner place | 60
+    twin | treaty of friendship with | 60
     ? With which town has $n a treaty of friendship?
     ? Which town is bound to $n by a treaty of friendship?
 
@@ -151,7 +151,8 @@ _PAGE = parse_page("""
         in detail|always in \\
         few words}.
     ~ {For a century|For some generations} $s was {pawned to|ruled by} {an absent landlord|a family of toll farmers}.
-    ~ {The walls|Its walls} were {razed|pulled down} when {they hindered the carts|nobody could pay for their repair}.
+    ~ [market hill fishing farming river spa weaving mining] {The walls|Its walls} were {razed|pulled down} \\
+        when {they hindered the carts|nobody could pay for their repair}.
     ~ {A dispute|A long dispute} with {the neighbours|the governor} about {grazing|fishing} rights was settled \\
         {only after \\
         {four|five} generations|by drawing lots}.

@@ -43,7 +43,7 @@ PARTNERS = words_in("Daughters Sons Brothers Partners Company Nephews")
 
 FAIRS = words_in("Lanterns Kites Bells Geese Masks Candles Boats Drums Apples Mirrors")
 NIGHTS = words_in("Ember Drum Lamp Whistle Frost Honey Smoke Ribbon")
-DISHES = words_in("stew loaf pudding dumplings pie broth pancakes pickle")
+DISHES = words_in("stew loaf pudding porridge pie broth soup pickle")
 DEVICES = words_in("lamp loom pump press regulator kiln plough winch stove seeder")
 INSTRUMENTS = words_in("viol horn organ drum zither flute dulcimer bassoon")
 CREATURES = words_in("finch heron newt hare otter vole kingfisher shrew goat moth marten owl")

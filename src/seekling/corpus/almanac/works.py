@@ -39,9 +39,9 @@ _RELATIONS = parse_relations("""
     ? What is $n about?
     ? What is the subject of $n?
 
-    parts | number of parts | 70
-    ? How many parts does $n have?
-    ? Into how many parts is $n divided?
+    parts | divided into how many parts | 70
+    ? How many $unit does $n have?
+    ? Into how many $unit is $n divided?
 
     first_shown | first performance | 65
     ? Where was $n first read or performed in public?
@@ -96,8 +96,8 @@ _PAGE = parse_page("""
     By trade the main character of $b is a $hero_trade.
     {At heart|In short} $b is about $subject.
     The subject of $b is $subject{, {treated with mild irony|seen through the eyes of a child}|}.
-    $s has $parts{, {the last of them very short|each with its own prologue}|}.
-    The text of $b is divided into $parts.
+    $s is divided into $parts{, {the last of them very short|each with its own prologue}|}.
+    The text of $b, which has $parts, {is short|fits into one volume}.
     At the end, {after many detours|to general surprise}, there is $ends_with.
     $s ends with $ends_with{, {which audiences disliked|a famous scene}|}.
     ~ [play opera] {Stage machinery|A trap door} is needed for {two|three} of the scenes, and {much|a good \\
@@ -174,6 +174,7 @@ _ENDS = """a wedding|a shipwreck|a silent supper|a funeral in the rain|a letter 
 def _derive(work: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
     hero = near.stranger(dice)
     unit = {"play": "acts", "opera": "acts", "song cycle": "songs", "poem": "cantos"}.get(work.sort, "books")
+    work.extra["unit"] = unit
     maker = work.maker or dice.pick(near.all_of("person"))
     living = [p for p in near.all_of("person") if p.index != maker.index and p.is_adult_in(work.year)]
     halls = [b for b in near.all_of("building") if b.year <= work.year]
