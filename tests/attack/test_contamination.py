@@ -83,5 +83,5 @@ def test_two_sessions_do_not_see_each_other(arena: Arena):
 
 
 def test_hashes_and_random_numbers_repeat(arena: Arena):
-    program = "import random\nprint(hash('seekling'), list({'a', 'b', 'c', 'd', 'e'}), random.random(), random.sample(range(99), 3))"
+    program = "import random\nprint(hash('seekling'), list({'a', 'b', 'c', 'd'}), random.random())"
     assert arena.attack(program).stdout == arena.attack(program).stdout

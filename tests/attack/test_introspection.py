@@ -74,7 +74,10 @@ print(len(texts) > 100, [t[:50] for t in texts if "CAN" + "ARY" in t])
 
 
 def test_no_module_of_the_trainer_is_loaded(arena: Arena):
-    program = "import sys\nprint([m for m in sys.modules if m.split('.')[0] in ('seekling', 'pytest', 'tests', 'pydantic', 'numpy')])"
+    program = """
+import sys
+print([m for m in sys.modules if m.split('.')[0] in ('seekling', 'pytest', 'tests', 'pydantic', 'numpy')])
+"""
     result = arena.attack(program)
     assert (result.outcome, result.stdout) == ("ok", "[]\n")
 
@@ -102,7 +105,8 @@ def walk(value, depth):
     elif isinstance(value, (list, tuple, set)):
         children = list(value)
     else:
-        children = [getattr(value, name, None) for name in ("__globals__", "__closure__", "__dict__", "cell_contents", "__self__", "__code__", "co_consts")]
+        names = ("__globals__", "__closure__", "__dict__", "cell_contents", "__self__", "__code__", "co_consts")
+        children = [getattr(value, name, None) for name in names]
     for child in children:
         walk(child, depth - 1)
 walk(search_pages, 7)

@@ -213,7 +213,8 @@ HOSTILE = [
     "import os\nos.close(3)",
     "while True:\n    try: search_pages('x')\n    except RuntimeError: pass",
     "import builtins\nbuiltins.print = builtins.len = None\nsearch_pages = None",
-    "import threading\nthreading.stack_size(65536)\nfor i in range(500): threading.Thread(target=lambda: __import__('time').sleep(9)).start()",
+    "import threading, time\nthreading.stack_size(65536)\n"
+    "for i in range(500): threading.Thread(target=lambda: time.sleep(9)).start()",
     "raise ValueError('z' * 3_000_000)",
     "print(open('/etc/passwd').read())",
 ]

@@ -47,7 +47,8 @@ def test_surrogates_in_arguments_and_errors_come_out_harmless(arena: Arena):
 
 def test_a_print_flood_in_finally_is_stopped(arena: Arena):
     result = arena.attack(
-        "def flood():\n    try:\n        while True: print('x' * 1000)\n    finally:\n        while True: print('y' * 1000)\nflood()"
+        "def flood():\n    try:\n        while True: print('x' * 1000)\n"
+        "    finally:\n        while True: print('y' * 1000)\nflood()"
     )
     assert (result.outcome, result.truncated) == ("output_limit", True)
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from tests.attack.arena import Arena
+from tests.attack.arena import FUNCTIONS, Arena
 
 
 def test_forking_is_refused(arena: Arena):
-    result = arena.attack(
-        "import os\nfor i in range(100):\n    try:\n        os.fork()\n        print('forked')\n    except OSError as e: print(i, e) if not i else 0"
-    )
+    program = """
+import os
+for i in range(100):
+    try:
+        os.fork()
+        print("forked")
+    except OSError as e:
+        if i == 0:
+            print(i, e)
+"""
+    result = arena.attack(program)
     assert (result.outcome, result.stdout) == ("ok", "0 [Errno 1] Operation not permitted\n")
 
 
@@ -74,15 +84,18 @@ print('main done')
 
 
 def test_threads_left_behind_use_no_processor_between_programs(arena: Arena):
-    from tests.attack.arena import FUNCTIONS
-
     session = arena.sandbox.open(FUNCTIONS)
-    arena.run(
-        session,
-        "import threading, time\nn = 0\ndef spin():\n    global n\n    while True:\n        n += 1\n        time.sleep(0.0001)\nthreading.Thread(target=spin).start()",
-    )
-    import time
-
+    program = """
+import threading, time
+n = 0
+def spin():
+    global n
+    while True:
+        n += 1
+        time.sleep(0.0001)
+threading.Thread(target=spin).start()
+"""
+    arena.run(session, program)
     first = arena.run(session, "print(n)").stdout
     time.sleep(0.3)
     second = arena.run(session, "print(n)").stdout

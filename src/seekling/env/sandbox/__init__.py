@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from seekling.config import SandboxConfig
 from seekling.env.sandbox.interface import OUTCOMES, HostFunction, Outcome, Result, Sandbox, SandboxSession
+from seekling.env.sandbox.monty import MontySandbox
 from seekling.env.sandbox.pool import ZygoteSandbox
 
 __all__ = ["OUTCOMES", "HostFunction", "Outcome", "Result", "Sandbox", "SandboxSession", "open_sandbox"]
@@ -31,4 +32,6 @@ def open_sandbox(config: SandboxConfig) -> Sandbox:
         SandboxError: this machine cannot run it, or not safely.
         MissingExtraError: the back end's package is not installed.
     """
+    if config.backend == "monty":
+        return MontySandbox(config)
     return ZygoteSandbox(config)

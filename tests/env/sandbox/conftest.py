@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from seekling.config import SandboxConfig
+from seekling.env.sandbox import Sandbox, open_sandbox
+from seekling.errors import MissingExtraError, SandboxError
+
+LIMITS = SandboxConfig(
+    soft_limit_s=0.5, hard_limit_s=1.0, memory_bytes=200 * 1024 * 1024, output_chars=2_000, max_host_calls=20
+)
+
+
+def opened(backend: str) -> Sandbox:
+    try:
+        return open_sandbox(LIMITS.model_copy(update={"backend": backend}))
+    except MissingExtraError as error:
+        pytest.skip(f"an extra is missing: {error}")
+    except SandboxError as error:
+        pytest.skip(f"no sandbox on this machine: {error}")
+
+
+@pytest.fixture(scope="module", params=["zygote", "monty"])
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """Each back end in turn."""
+    with opened(request.param) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Sandbox]:
+    """The default back end."""
+    with opened("zygote") as sandbox:
+        yield sandbox

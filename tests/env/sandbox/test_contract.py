@@ -1,0 +1,188 @@
+"""What every back end promises, whatever it is made of."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from seekling.env.sandbox import Result, Sandbox
+from seekling.errors import InfrastructureError, ToolError
+from tests.env.sandbox.conftest import LIMITS
+
+
+def search_pages(query: str) -> list[dict[str, str]]:
+    if not query:
+        raise ToolError("an empty query finds nothing")
+    return [{"page_id": "p1", "title": f"Page of {query}"}]
+
+
+def read_section(section_id: str) -> str:
+    raise KeyError(section_id)
+
+
+async def view_sections(page_id: str) -> list[str]:
+    return [f"{page_id}:full"]
+
+
+FUNCTIONS = {"search_pages": search_pages, "read_section": read_section, "view_sections": view_sections}
+
+
+def run(sandbox: Sandbox, *programs: str) -> Result:
+    session = sandbox.open(FUNCTIONS)
+    for program in programs:
+        result = session.run(program)
+    session.close()
+    return result
+
+
+def test_a_program_prints_and_calls(sandbox: Sandbox):
+    result = run(sandbox, "for page in search_pages('moon'):\n    print(page['title'], view_sections(page['page_id']))")
+    assert (result.outcome, result.stdout, result.error_text) == ("ok", "Page of moon ['p1:full']\n", "")
+    assert (result.host_calls, result.truncated, result.state_lost) == (2, False, False)
+    assert 0 <= result.wall_s < 0.5
+    assert 0 <= result.cpu_s < 0.5
+
+
+def test_variables_and_functions_live_from_one_program_to_the_next(sandbox: Sandbox):
+    result = run(sandbox, "x = 20\ndef double(n):\n    return 2 * n", "x += 1", "1 / 0", "print(double(x))")
+    assert (result.outcome, result.stdout) == ("ok", "42\n")
+
+
+def test_an_error_is_a_traceback_with_the_programs_own_lines(sandbox: Sandbox):
+    result = run(sandbox, "def f(page):\n    return page['url']\nprint('before')\nf({})")
+    assert (result.outcome, result.stdout, result.state_lost) == ("error", "before\n", False)
+    lines = result.error_text.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert '  File "<program 1>", line 4, in <module>' in lines
+    assert '  File "<program 1>", line 2, in f' in lines
+    assert "    return page['url']" in lines
+    assert lines[-1].startswith("KeyError: ")
+    assert "url" in lines[-1]
+
+
+def test_tracebacks_number_the_programs_of_a_session(sandbox: Sandbox):
+    result = run(sandbox, "def f():\n    return 1 / 0", "print(1)", "\nf()")
+    assert '  File "<program 3>", line 2, in <module>' in result.error_text
+    assert '  File "<program 1>", line 2, in f' in result.error_text
+
+
+def test_a_syntax_error_says_so_and_nothing_runs(sandbox: Sandbox):
+    result = run(sandbox, "print('before')\nfor x in range(3)\n    print(x)")
+    assert (result.outcome, result.stdout) == ("error", "")
+    assert "SyntaxError: " in result.error_text
+    assert 'File "<program 1>", line 2' in result.error_text
+
+
+def test_a_missing_module_is_named(sandbox: Sandbox):
+    assert run(sandbox, "import requests").error_text.endswith("ModuleNotFoundError: No module named 'requests'")
+
+
+@pytest.mark.parametrize(
+    ("call", "caught"),
+    [("search_pages('')", "ValueError"), ("read_section('x')", "KeyError"), ("search_pages()", "TypeError")],
+)
+def test_a_host_error_is_caught_by_its_type(sandbox: Sandbox, call: str, caught: str):
+    result = run(sandbox, f"try:\n    {call}\nexcept {caught}:\n    print('caught')")
+    assert (result.outcome, result.stdout) == ("ok", "caught\n")
+
+
+def test_a_wrong_number_of_arguments_is_named(sandbox: Sandbox):
+    assert "search_pages() missing a required argument: 'query'" in run(sandbox, "search_pages()").error_text
+
+
+def test_an_endless_loop_is_stopped(sandbox: Sandbox):
+    result = run(sandbox, "print('before')\nwhile True:\n    x = 1")
+    assert (result.outcome, result.stdout) == ("timeout", "before\n")
+    assert "stopped after running for 0.5 s" in result.error_text
+    assert result.wall_s < 1.5
+
+
+def test_a_session_goes_on_after_a_timeout(sandbox: Sandbox):
+    result = run(sandbox, "while True:\n    x = 1", "print(search_pages('a')[0]['page_id'])")
+    assert (result.outcome, result.stdout, result.state_lost) == ("ok", "p1\n", False)
+
+
+def test_too_much_memory_is_refused(sandbox: Sandbox):
+    result = run(sandbox, "x = 'x' * 400_000_000\nprint(len(x))")
+    assert (result.outcome, result.stdout) == ("memory", "")
+    assert "MemoryError" in result.error_text
+
+
+def test_too_much_output_is_cut_at_the_cap(sandbox: Sandbox):
+    result = run(sandbox, "for i in range(10_000):\n    print('0123456789')")
+    assert (result.outcome, result.truncated) == ("output_limit", True)
+    assert result.stdout.startswith("0123456789\n0123456789\n")
+    assert len(result.stdout) + len(result.error_text) <= LIMITS.output_chars
+
+
+def test_too_many_calls_are_an_error(sandbox: Sandbox):
+    result = run(sandbox, "for i in range(1000):\n    search_pages('x')")
+    assert result.outcome == "error"
+    assert "more than 20 calls of provided functions" in result.error_text
+
+
+def test_calls_are_counted_per_program(sandbox: Sandbox):
+    many = "for i in range(15):\n    search_pages('x')"
+    result = run(sandbox, many, many, many)
+    assert (result.outcome, result.host_calls) == ("ok", 15)
+
+
+def test_a_redefined_function_is_itself_again_in_the_next_program(sandbox: Sandbox):
+    result = run(sandbox, "def search_pages(query):\n    return 'fake'", "print(search_pages('x')[0]['title'])")
+    assert (result.outcome, result.stdout, result.host_calls) == ("ok", "Page of x\n", 1)
+
+
+def test_text_that_is_not_unicode_comes_out_as_unicode(sandbox: Sandbox):
+    result = run(sandbox, "print('a\\ud800b', search_pages('\\udfff')[0]['title'])")
+    result.stdout.encode("utf-8")
+    assert result.stdout.startswith("a")
+
+
+def test_a_broken_search_server_is_an_infrastructure_failure_even_if_the_program_catches_it(sandbox: Sandbox):
+    def broken(query: str) -> str:
+        raise InfrastructureError("the search server is down")
+
+    session = sandbox.open({"search_pages": broken})
+    with pytest.raises(InfrastructureError, match="the search server is down"):
+        session.run("try:\n    search_pages('x')\nexcept Exception:\n    pass")
+    session.close()
+
+
+def test_sessions_are_apart(sandbox: Sandbox):
+    one, two = sandbox.open(FUNCTIONS), sandbox.open(FUNCTIONS)
+    one.run("x = 1")
+    result = two.run("print(x)")
+    one.close()
+    two.close()
+    assert "NameError" in result.error_text
+
+
+def test_sessions_run_in_threads(sandbox: Sandbox):
+    def work(number: int) -> str:
+        session = sandbox.open(FUNCTIONS)
+        session.run(f"x = {number}")
+        result = session.run("print(x, search_pages(str(x))[0]['title'])")
+        session.close()
+        return result.stdout
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(24))) == [f"{n} Page of {n}\n" for n in range(24)]
+
+
+def test_the_same_program_twice_prints_the_same_random_numbers(sandbox: Sandbox):
+    program = "import random\nprint(random.random(), random.randint(1, 10**9), hash('x'))"
+    assert run(sandbox, program).stdout == run(sandbox, program).stdout
+
+
+def test_a_closed_session_runs_nothing(sandbox: Sandbox):
+    session = sandbox.open(FUNCTIONS)
+    session.close()
+    session.close()
+    with pytest.raises(InfrastructureError, match="closed"):
+        session.run("print(1)")
+
+
+def test_the_layers_are_named(sandbox: Sandbox):
+    assert sandbox.layers
+    assert all(layer in {"seccomp", "landlock", "rlimits", "namespaces", "monty"} for layer in sandbox.layers)

@@ -1,0 +1,110 @@
+"""The text that a model learns from: each ordinary mistake, word for word."""
+
+from __future__ import annotations
+
+import pytest
+
+from seekling.env.sandbox import Sandbox
+from seekling.errors import ToolError
+
+
+def search_pages(query: str) -> list[str]:
+    if not isinstance(query, str):
+        raise ToolError(f"query must be text, not {type(query).__name__}")
+    return [query]
+
+
+def error_of(zygote: Sandbox, program: str) -> str:
+    session = zygote.open({"search_pages": search_pages})
+    result = session.run(program)
+    session.close()
+    assert result.outcome == "error"
+    return result.error_text
+
+
+def test_a_key_error_in_a_helper_shows_both_lines(zygote: Sandbox):
+    assert error_of(zygote, "def show(r):\n    return r['name']\nfor r in [{}]:\n    print(show(r))") == (
+        "Traceback (most recent call last):\n"
+        '  File "<program 1>", line 4, in <module>\n'
+        "    print(show(r))\n"
+        "           ^^^^^^^\n"
+        '  File "<program 1>", line 2, in show\n'
+        "    return r['name']\n"
+        "           ~^^^^^^^^\n"
+        "KeyError: 'name'"
+    )
+
+
+def test_a_tool_error_shows_the_call_and_none_of_our_frames(zygote: Sandbox):
+    text = error_of(zygote, "x = 1\nsearch_pages(x)")
+    assert text == (
+        "Traceback (most recent call last):\n"
+        '  File "<program 1>", line 2, in <module>\n'
+        "    search_pages(x)\n"
+        "ToolError: query must be text, not int"
+    )
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "I will search for the founder of the town.",
+        "Let me look up Harrow Bridge first",
+        "```python",
+        "- first search the page",
+        "The answer is 1742.",
+    ],
+)
+def test_prose_is_called_prose(zygote: Sandbox, prose: str):
+    text = error_of(zygote, f"{prose}\nprint(1)")
+    assert f"    {prose.strip()}" in text
+    assert "SyntaxError: " in text
+    assert text.endswith(
+        "The line above is prose or markup, not Python. The whole block is run as a program: write only code."
+    )
+
+
+def test_a_syntax_error_is_called_one(zygote: Sandbox):
+    assert error_of(zygote, "for r in search_pages('x')\n    print(r)") == (
+        '  File "<program 1>", line 1\n'
+        "    for r in search_pages('x')\n"
+        "                              ^\n"
+        "SyntaxError: expected ':'\n"
+        "Nothing was run: the program must be valid Python from its first line to its last."
+    )
+
+
+def test_wrong_indentation_is_named(zygote: Sandbox):
+    text = error_of(zygote, "for x in [1]:\nprint(x)")
+    assert "IndentationError: expected an indented block after 'for' statement on line 1" in text
+
+
+def test_asking_for_input_is_an_end_of_file(zygote: Sandbox):
+    assert error_of(zygote, "x = input('query? ')").endswith("EOFError: EOF when reading a line")
+
+
+def test_an_error_inside_the_standard_library_has_short_paths(zygote: Sandbox):
+    text = error_of(zygote, "import json\njson.loads('{')")
+    assert '  File "json/decoder.py", line' in text
+    assert "/lib" not in text
+
+
+def test_an_exception_of_the_programs_own_and_its_cause_are_shown(zygote: Sandbox):
+    text = error_of(
+        zygote,
+        "class NotFound(Exception):\n    pass\ntry:\n    search_pages(5)\n"
+        "except ToolError as e:\n    raise NotFound('no') from e",
+    )
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert "ToolError: query must be text, not int" in text
+    assert "The above exception was the direct cause of the following exception:" in text
+    assert text.endswith("NotFound: no")
+    assert "channel" not in text
+    assert "runner" not in text
+
+
+def test_warnings_and_standard_error_come_out_as_output(zygote: Sandbox):
+    session = zygote.open({})
+    result = session.run("import sys\nprint('to stderr', file=sys.stderr)\nsys.stdout.write('to stdout\\n')")
+    session.close()
+    assert result.stdout == "to stderr\nto stdout\n"

@@ -1,0 +1,127 @@
+"""Frames as an attacker may write them, without an attacker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seekling.env.sandbox.wire import (
+    MAX_FRAME_BYTES,
+    Call,
+    Done,
+    Exit,
+    FrameError,
+    FrameReader,
+    Output,
+    clean_text,
+    encode_frame,
+    parse_frame,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "op": st.sampled_from(["out", "call", "done", "exit", "run"]) | JSON,
+        "text": JSON,
+        "name": JSON,
+        "args": JSON,
+        "kwargs": JSON,
+        "outcome": JSON,
+        "error": JSON,
+        "cpu_s": JSON,
+        "status": JSON,
+    },
+)
+
+
+def test_each_kind_of_frame_is_read():
+    assert parse_frame(b'{"op": "out", "text": "a\\u0000b"}') == Output("a\ufffdb")
+    assert parse_frame(b'{"op": "call", "name": "f", "args": [1], "kwargs": {"k": "\\ud800"}}') == Call(
+        "f", [1], {"k": "?"}
+    )
+    assert parse_frame(b'{"op": "done", "outcome": "ok", "error": "", "cpu_s": 1}') == Done("ok", "", 1.0)
+    assert parse_frame(b'{"op": "exit", "status": -9, "cpu_s": 0.5, "rss_bytes": 1}') == Exit(-9, 0.5)
+
+
+@given(FIELDS | JSON)
+def test_any_json_is_a_frame_or_a_frame_error(value: object):
+    try:
+        frame = parse_frame(json.dumps(value).encode())
+    except FrameError:
+        return
+    match frame:
+        case Output(text):
+            text.encode("utf-8")
+        case Call(name, args, kwargs):
+            json.dumps([name, args, kwargs], ensure_ascii=False).encode("utf-8")
+        case Done(outcome, error_text, cpu_s):
+            (outcome + error_text).encode("utf-8")
+            assert 0 <= cpu_s < 1e10
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_frame_or_a_frame_error(body: bytes):
+    with contextlib.suppress(FrameError):
+        parse_frame(body)
+
+
+@pytest.mark.parametrize("depth", [400, 600, 990, 5000, 200_000])
+def test_any_depth_is_a_frame_or_a_frame_error(depth: int):
+    body = b'{"op":"call","name":"f","kwargs":{},"args":' + b"[" * depth + b"]" * depth + b"}"
+    try:
+        assert isinstance(parse_frame(body), Call)
+    except FrameError:
+        assert depth > 300
+
+
+@given(st.text(alphabet=st.characters()))
+def test_clean_text_is_printable_unicode_and_cleaning_twice_changes_nothing(text: str):
+    cleaned = clean_text(text)
+    cleaned.encode("utf-8")
+    assert not set(cleaned) & {chr(c) for c in (*range(9), *range(11, 32), *range(127, 160))}
+    assert clean_text(cleaned) == cleaned
+
+
+@settings(max_examples=20)
+@given(st.lists(st.text(max_size=30), max_size=4), st.integers(1, 50))
+def test_frames_are_read_whatever_the_pieces_they_arrive_in(texts: list[str], piece: int):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        data = b"".join(encode_frame({"op": "out", "text": text}) for text in texts)
+        reader = FrameReader(ours)
+        got = []
+        for at in range(0, len(data), piece):
+            theirs.sendall(data[at : at + piece])
+            try:
+                while True:
+                    got.append(reader.read(time.monotonic() + 0.0001))
+            except TimeoutError:
+                continue
+        theirs.close()
+        while (frame := reader.read(time.monotonic() + 1)) is not None:
+            got.append(frame)
+    assert got == [Output(clean_text(text)) for text in texts]
+
+
+def test_a_long_frame_is_refused_before_it_is_read():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall((MAX_FRAME_BYTES + 1).to_bytes(4, "little"))
+        with pytest.raises(FrameError, match="at most 1,048,576"):
+            FrameReader(ours).read(time.monotonic() + 1)
+
+
+def test_a_reply_that_is_too_long_is_refused():
+    with pytest.raises(ValueError, match="are too many"):
+        encode_frame({"value": "x" * (17 << 20)})
