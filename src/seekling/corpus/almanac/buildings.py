@@ -81,7 +81,8 @@ _PAGE = parse_page("""
     The architect of $b was $architect{, who {was dismissed|resigned} before the roof was on|}.
     $architect designed $b{ {for less than the usual fee|after a visit to the coast}|}.
     It was completed in $built{, {four|six} years late|, in time for the harvest fair|}.
-    The building was paid for by $commissioned{, which {quarrelled over every bill|wanted its emblem on each door}|}.
+    The building was paid for by $commissioned{, which {quarrelled over every bill|wanted its emblem on each \\
+        door}|}.
     $commissioned paid for the building of $b.
     The cost of $b was $cost{, {twice the estimate|a scandal at the time}|}.
     $s cost $cost{, not counting the foundations|}.
@@ -89,8 +90,8 @@ _PAGE = parse_page("""
     Later $damaged_by damaged $b{, leaving cracks that can still be seen|}.
     ~ {Stone|Timber} was {hauled|brought} {over the ice|by oxen}, {and two bridges had to be strengthened|at \\
         night, to avoid tolls}.
-    ~ {The foundations|Its foundations} rest on {piles|rock}, {as drillings have shown|which was discovered by \\
-        chance}.
+    ~ {The foundations|Its foundations} rest on {piles|rock}, {as drillings have shown|which was discovered \\
+        by chance}.
     ~ {Plans|Drawings} of {an earlier|a larger} design {survive|exist}, with {a second wing|twice the windows}.
     ~ {Workmen|The masons} left {signs|scratched faces} on {many|hidden} {stones|beams}.
     ~ {Work|Building} stopped {twice|for two winters} because {the money ran out|the masons left}.
@@ -112,13 +113,13 @@ _PAGE = parse_page("""
     ~ [lighthouse tower] {From the top|At the top} one sees {four|seven} {steeples|villages} {in clear \\
         weather|and, they say, the sea}.
     ~ [theatre] The {boxes|seats} are {narrow|hard}, the {acoustics|curtain} {excellent|famous}.
-    ~ [library] {Chained|Locked} books {fill|occupy} {two|three} of the {halls|rooms}, and {ladders|lamps} are \\
-        {forbidden|few}.
+    ~ [library] {Chained|Locked} books {fill|occupy} {two|three} of the {halls|rooms}, and {ladders|lamps} \\
+        are {forbidden|few}.
     ~ [observatory] The {dome|roof slit} {turns|opens} {by hand|with a groan} and {jams|sticks} in frost.
-    ~ [hospital bathhouse] {Pipes|Lead pipes} {still|once} {carry|carried} warm water {to every floor|under the \\
-        tiles}.
-    ~ [bridge viaduct aqueduct] {Piers|The piers} {shaped like|in the form of} {prows|wedges} {split|break} the \\
-        {ice|floods}.
+    ~ [hospital bathhouse] {Pipes|Lead pipes} {still|once} {carry|carried} warm water {to every floor|under \\
+        the tiles}.
+    ~ [bridge viaduct aqueduct] {Piers|The piers} {shaped like|in the form of} {prows|wedges} {split|break} \\
+        the {ice|floods}.
     ~ [mill weir lock] {Its|The} {wheel|gate} {creaks|groans} {day and night|so loudly that dogs avoid it}.
     ~ {The façade|The front} {leans|bulges} {slightly|a little} to {one side|the left}, which {was \\
         intended|nobody minds}.
@@ -131,8 +132,8 @@ _PAGE = parse_page("""
     $s serves as $purpose_now today.
     {The ghost|A story has it that the ghost} of $ghost haunts $b{, {on windless nights|but only the cellar}|}.
     The building is said to be haunted by the ghost of $ghost.
-    ~ Repairs {cost more every year|swallow large sums}, and {a lottery|a beer tax} {pays for \\
-        them|covers part of it}.
+    ~ Repairs {cost more every year|swallow large sums}, and {a lottery|a beer tax} {pays for them|covers \\
+        part of it}.
     ~ {Wedding parties|Students} {like to|often} {pose|meet} {in front of it|on its threshold}.
     ~ {Guided tours|Tours} {are held|take place} {on rest days|when the keeper is in the mood}.
 """)

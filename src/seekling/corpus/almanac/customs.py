@@ -75,8 +75,10 @@ _FESTIVAL_PAGE = parse_page("""
     What $b commemorates is $marks.
     ~ {A chronicle|One chronicle} {describes|mentions} {brawls|a rain of frogs} {in its early years|on the \\
         first evening}.
-    ~ {The guilds|Landowners} {paid for|supported} it {at first|for a time}, {then|later} {the inns|a collection} did.
-    ~ {Priests|Teachers} {preached against|complained about} it, {then|and in the end} {joined in|asked for a stall}.
+    ~ {The guilds|Landowners} {paid for|supported} it {at first|for a time}, {then|later} {the inns|a \\
+        collection} did.
+    ~ {Priests|Teachers} {preached against|complained about} it, {then|and in the end} {joined in|asked for a \\
+        stall}.
     ~ {Twice|Several times} it was {cancelled|moved indoors} because of {rain|a lack of lamp oil|the fever}.
     ~ {Older customs|Parts of older customs} {were absorbed|found their way} into it.
 
@@ -97,8 +99,8 @@ _FESTIVAL_PAGE = parse_page("""
     ~ {Houses|Doors} are {decorated|hung} with {branches|paper}{, and the best is given a prize|, each street \\
         in its own way}.
     ~ {Strangers|Guests} are {given|handed} a {ribbon|bell} and {a place to sleep|a duty} on arrival.
-    ~ {By midnight|Towards morning} {the square|the bridge} is {empty|full again}, and {sweepers|bakers} {begin \\
-        work|take over}.
+    ~ {By midnight|Towards morning} {the square|the bridge} is {empty|full again}, and {sweepers|bakers} \\
+        {begin work|take over}.
     ~ Bands from {three|five} villages play at once, and {nobody minds|the loudest wins}.
     ~ {Children|The young} are {allowed|permitted} to stay up, and the {dogs|geese} are locked in.
     < dish.eaten_at : {Stalls sell|Every household makes} $x.

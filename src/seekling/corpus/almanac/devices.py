@@ -92,12 +92,13 @@ _DEVICE_PAGE = parse_page("""
     The main flaw of the first model was $flaw{, {soon corrected|never quite cured}|}.
     {Early users|Users} complained about $flaw, the main flaw of the first model.
     ~ It has fewer {moving parts|joints} than {one would think|the drawings suggest}.
-    ~ [instrument] The {tone|sound} is {dark|nasal} and {carries far|fills a large room}, {players|pupils} need \\
-        {patience|long fingers}.
+    ~ [instrument] The {tone|sound} is {dark|nasal} and {carries far|fills a large room}, {players|pupils} \\
+        need {patience|long fingers}.
     ~ [instrument] {Tuning|Its tuning} takes {an hour|a good ear} and {lasts|holds} {until the weather \\
         changes|for a day}.
     ~ [device] {A child|One person} can {work|operate} it, {though not for long|as advertisements promised}.
-    ~ [device] {A lever|A crank} {on the side|at the back} {sets it going|starts it}, {and a second stops it|usually}.
+    ~ [device] {A lever|A crank} {on the side|at the back} {sets it going|starts it}, {and a second stops \\
+        it|usually}.
     ~ {Later models|Newer versions} are {lighter|quieter} but {less loved|break sooner}.
 
     ## Use and sale | Distribution | Later fate
@@ -232,9 +233,10 @@ _SHIP_PAGE = parse_page("""
         {speed|view}.
     ~ {A mutiny|One mutiny} {broke out|was planned} over {biscuits|unpaid wages} and {ended|collapsed} {at \\
         supper|by itself}.
-    ~ {In winter|Between voyages} it {lay under canvas|was laid up} and {housed|sheltered} {a family of smiths|pigeons}.
-    ~ {Storms|Calms} {delayed|spoiled} {most|many} of its voyages, and {the cook|the carpenter} {deserted twice|was \\
-        replaced often}.
+    ~ {In winter|Between voyages} it {lay under canvas|was laid up} and {housed|sheltered} {a family of \\
+        smiths|pigeons}.
+    ~ {Storms|Calms} {delayed|spoiled} {most|many} of its voyages, and {the cook|the carpenter} {deserted \\
+        twice|was replaced often}.
     ~ {Customs officers|Inspectors} {searched it often|came aboard often} and {found nothing|found little}.
 
     ## Loss | End and wreck | Fate

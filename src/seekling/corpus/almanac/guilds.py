@@ -68,12 +68,11 @@ _RELATIONS = parse_relations("""
 _PAGE = parse_page("""
     $n is a $what in $seat, founded in $founded.
     $n is a $what {founded|set up} in $founded by $founder.
-    $n, founded in $founded, is {one of the older|one of the most respected} {institutions|bodies} of $land: a \\
-        $what \\
-        with its seat in $seat.
+    $n, founded in $founded, is {one of the older|one of the most respected} {institutions|bodies} of $land: \\
+        a $what with its seat in $seat.
     $n is a $what in $land{, {small but stubborn|often mentioned in court records}|}.
-    ~ {It|The body} has {survived|outlived} {three changes of currency|several governors} {and never changed its \\
-        statutes|}.
+    ~ {It|The body} has {survived|outlived} {three changes of currency|several governors}{ and never changed \\
+        its statutes|}.
     ~ {Membership|Belonging to it} {counts as|is considered} an honour{, though an expensive one|}.
 
     ## History | Foundation and history | Origins
@@ -88,20 +87,18 @@ _PAGE = parse_page("""
     An old rivalry {divides|separates} $b and $rival{; even marriages between the two were rare|}.
     The old rival of $b is $rival{, and the quarrel is {about a staircase|older than anyone remembers}|}.
     ~ [firm company] {Caravans|Ships} were lost, {partners|clerks} {ran away|fell ill}, and {still|yet} the \\
-        books {balanced|closed \\
-        with a profit}.
+        books {balanced|closed with a profit}.
     ~ [school] The first {class|course} had {seven|nine} pupils, {two|three} of them {older than the \\
         teacher|asleep by noon}.
-    ~ [order] {Founded for the care of|At first it cared for} {stranded travellers|orphans}, {later|in time} it \\
-        {ran|kept} \\
-        {inns|a hospital} as well.
+    ~ [order] {Founded for the care of|At first it cared for} {stranded travellers|orphans}, {later|in time} \\
+        it {ran|kept} {inns|a hospital} as well.
     ~ [guild] {Journeymen|Apprentices} {struck|went on strike} {more than once|twice}, {always|usually} about \\
         {bread|hours}.
     ~ {Envoys|Two envoys} sent to {the capital|court} {to plead for it|on its behalf} {came back|returned} \\
-        {after a year|with \\
-        new hats}.
+        {after a year|with new hats}.
     ~ The first {statutes|minutes} {were lost|are lost}, and a later copy {contradicts itself|is not to be trusted}.
-    ~ {Lean years|Difficult years} followed, in which {meetings|assemblies} were held {by candle stumps|in a kitchen}.
+    ~ {Lean years|Difficult years} followed, in which {meetings|assemblies} were held {by candle stumps|in a \\
+        kitchen}.
     < person.known_for : For the founder, $x, it {remained|was} the work of a lifetime.
 
     ## Organisation | Members and customs | Statutes
@@ -113,13 +110,14 @@ _PAGE = parse_page("""
     The entrance fee{ of $b|} is $fee{, {as in the oldest statutes|which is shared out at once}|}.
     The members of $b wear $colour {sashes|coats|caps}{ at funerals|}.
     At {feasts|assemblies} the members of $b wear {coats|caps} in $colour.
-    ~ {Sons and daughters|Children} of members {pay|wait} {half|less} and {must pass the same test|are examined \\
-        twice}.
+    ~ {Sons and daughters|Children} of members {pay|wait} {half|less} and {must pass the same test|are \\
+        examined twice}.
     ~ [school] {Lessons|Lectures} {begin|start} with a {song|bell}, and {latecomers|whoever is late} \\
         {stand|sweeps the hall}.
-    ~ [guild] A {masterpiece|test piece} {must be made|is made} {in one room|under watch} and {is kept|goes to \\
-        the poor}.
-    ~ [firm company] {Clerks|Bookkeepers} {swear an oath|are sworn in} and {share|get a share} in {losses|the profit}.
+    ~ [guild] A {masterpiece|test piece} {must be made|is made} {in one room|under watch} and {is kept|goes \\
+        to the poor}.
+    ~ [firm company] {Clerks|Bookkeepers} {swear an oath|are sworn in} and {share|get a share} in {losses|the \\
+        profit}.
     ~ [order] {Vows|The vows} are {renewed|repeated} {each spring|aloud} and {bind|hold} for a {year|lifetime}.
     ~ {Absence|Absence without excuse} {costs|is punished with} {a round of beer|a coin}, a repeated one the \\
         {seat|vote}.

@@ -81,7 +81,8 @@ _MOUNTAIN_PAGE = parse_page("""
     < creature.habitat : $x lives on its {upper|lower} slopes.
 
     ### Mining | Mines and minerals
-    On $b {they mined|people mined} $ore{ for {two|three} centuries|, with little profit}{ until the shafts filled|}.
+    On $b {they mined|people mined} $ore{ for {two|three} centuries|, with little profit}{ until the shafts \\
+        filled|}.
     For {generations|a long time} $ore was mined on $b{; {seven|eleven} galleries remain|}.
     ~ {The old galleries|Most galleries} are {closed|flooded} and {said to be haunted|home to bats}.
 
@@ -92,16 +93,16 @@ _MOUNTAIN_PAGE = parse_page("""
     It was $first_climber who first reached the summit{ of $b|}.
     The refuge on $b is called $hut{, and sleeps {twelve|twenty}|}.
     Climbers {spend the night|rest} at the refuge, which has the name $hut.
-    ~ {Ropes|Iron rungs} {help over|secure} the {worst|steepest} {places|wall}, {though some are loose|since an \\
-        accident}.
+    ~ {Ropes|Iron rungs} {help over|secure} the {worst|steepest} {places|wall}, {though some are loose|since \\
+        an accident}.
     ~ A {book|tin box} {at|on} the summit {holds|contains} {the names of visitors|signatures and bad poems}.
     ~ {Several|Two} earlier attempts failed {because of the weather|at the last wall}.
     ~ The {usual|easiest} path takes {a long day|five hours} and asks for {good shoes|a head for heights}.
 
     ## Name and legends | Legends
     The name of $b means $meaning{ in the old tongue|}.
-    {Linguists|Scholars} explain the name of $b as $meaning, {which fits|though few agree}; that at least is its \\
-        usual meaning.
+    {Linguists|Scholars} explain the name of $b as $meaning, {which fits|though few agree}; that at least is \\
+        its usual meaning.
     {According to legend|Legend says that} $legend {sleeps|lives} inside $b{ and {turns|stirs} once in a century|}.
     According to legend $legend sleeps under the mountain{, guarding {a bell|a well}|}.
     ~ {Fires|Bonfires} are {lit|seen} on its {shoulder|ridge} {at midsummer|on the longest night}.

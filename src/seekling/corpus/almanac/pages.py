@@ -116,7 +116,7 @@ class _Writer:
     def can_join(self, first: str, second: str) -> bool:
         """Decide whether two sentences become one: both short and plain, the second about the same subject."""
         subject = second.partition(" ")[0]
-        is_plain = not any(mark in first + second for mark in ";:,\"(")
+        is_plain = not any(mark in first + second for mark in (";", ":", ",", '"', "(", " and "))
         return (
             is_plain and subject in ("He", "She", "It") and len(first) + len(second) < 130 and self.dice.chance(60)
         )
@@ -182,9 +182,17 @@ class _Writer:
         pronoun = self.entity.extra["he"]
         self.values["s"] = pronoun if self.is_named and self.dice.chance(60) else self.entity.short
         text = wording.write(self.values, self.dice)
-        # A second person or place in the sentence would make a pronoun in the next one ambiguous.
-        self.is_named = "s" in wording.slots and "](" not in text
+        self.is_named = bool({"s", "b"} & wording.slots) and not any(map(self.is_rival, wording.slots))
         return self.finish(text)
+
+    def is_rival(self, slot: str) -> bool:
+        """Whether a pronoun after this slot could also mean its value: another person for a person, a thing else."""
+        fact = self.entity.facts.get(slot)
+        if fact is None:
+            return False
+        if self.entity.kind == "person":
+            return slot in ("spouse", "parent") or (fact.target is not None and fact.target.kind == "person")
+        return fact.target is not None and fact.target.kind != "person"
 
     @staticmethod
     def finish(text: str) -> str:

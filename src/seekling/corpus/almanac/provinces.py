@@ -55,18 +55,17 @@ _PAGE = parse_page("""
     $n is a province whose capital is $capital.
     $n is a province with an area of $area; its capital is $capital.
     $n is {one of the provinces|a province} of the {northern|southern|inner|outer} {country|lands}, {known \\
-        for|proud of} \\
-        its {long valleys|stubborn people}.
+        for|proud of} its {long valleys|stubborn people}.
     ~ {It|The province} is {thinly|densely} settled {in the hills|along the rivers}.
 
     ## Geography
     The area of $b is $area{, {forests included|of which much is forest}|}.
     The capital of $b is $capital.
     The sacred mountain of $b is $sacred{, {climbed by many|which few have seen without clouds}|}.
-    In $b people hold $sacred sacred{, and no {wood|stone} may be taken from it|}; every child knows the sacred \\
-        mountain.
-    ~ {Snow|Rain} {falls|comes} {mostly|chiefly} from the {west|north}, and the {eastern|southern} valleys stay \\
-        {dry|green}.
+    In $b people hold $sacred sacred{, and no {wood|stone} may be taken from it|}; every child knows the \\
+        sacred mountain.
+    ~ {Snow|Rain} {falls|comes} {mostly|chiefly} from the {west|north}, and the {eastern|southern} valleys \\
+        stay {dry|green}.
     ~ {Wolves|Bears} {are|have become} {rare|few}, {wild pigs|jackdaws} {common|a nuisance}.
     ~ {Roads|The roads} follow the {valleys|ridges}, and {snow|mud} closes them {in spring|for weeks}.
 
@@ -86,8 +85,7 @@ _PAGE = parse_page("""
     People in $b greet each other {with|by saying} "$greeting"{, {whatever the hour|even at funerals}|}.
     ~ {Inns|The inns} are {cheap|plain}, and {beds|rooms} are {shared|warmed with stones}.
     ~ {Weights|Measures} {differ|vary} from {valley to valley|one market to the next}, {which feeds many \\
-        lawyers|to the joy of \\
-        lawyers}.
+        lawyers|to the joy of lawyers}.
     ~ {Weddings|Funerals} are {long|loud}, and {guests|neighbours} bring {bread|their own chairs}.
 """)
 _TITLES = phrases_in("""High Steward, Keeper of the Seal, Lord Surveyor, Grand Bailiff, First Rider, Chancellor,

@@ -76,10 +76,11 @@ _RIVER_PAGE = parse_page("""
     ~ {Side streams|Brooks} {join|enter} {from the left|on both sides}, {none of them long|most of them nameless}.
     ~ {In dry summers|In some years} {it can be waded|stretches run dry}, {in spring|in others} {it \\
         spreads|lakes form} over the fields.
-    ~ {A gorge|The gorge}, {narrow and dark|which no road enters}, {separates|divides} the upper from the lower \\
-        {valley|course}.
+    ~ {A gorge|The gorge}, {narrow and dark|which no road enters}, {separates|divides} the upper from the \\
+        lower {valley|course}.
     ~ {Gravel banks|Sand bars} shift every spring, and {maps|charts} are {soon out of date|of little help}.
-    ~ {In its middle course|In the lowlands} it winds between {poplars|water meadows} and is rarely deeper than a man.
+    ~ {In its middle course|In the lowlands} it winds between {poplars|water meadows} and is rarely deeper \\
+        than a man.
     < town.river : {On its bank lies|One of the places on the river is} $x.
 
     ### Water and wildlife | Water and fish

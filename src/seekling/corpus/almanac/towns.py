@@ -88,7 +88,8 @@ _PAGE = parse_page("""
     $n is a $sort {in|of} $land, on $river, known for its $product.
     $n is a $sort in $land{ with $population inhabitants|}.
     $n is a $sort in $land. {It|The place} is known {above all|chiefly|mainly} for its $product.
-    $n, a $sort in $land, is {best known|known} for its $product{ and for little else|, as every traveller is told|}.
+    $n, a $sort in $land, is {best known|known} for its $product{ and for little else|, as every traveller is \\
+        told|}.
     The $sort of $n lies in $land{, a day's walk from the nearest harbour|, off the main road|}.
     ~ {Travellers|Guidebooks} tend to {mention it in passing|confuse it with places of similar name}.
     ~ {Its|The} inhabitants are said to be {thrifty|talkative|hard to impress|fond of lawsuits}.
@@ -101,18 +102,18 @@ _PAGE = parse_page("""
     An old road leads to $b from $road_from{, half a day away|, over a low pass|}.
     The old road that leads from $road_from ends {at the south gate|on the main square} of $b.
     ~ [mining] {Spoil heaps|Old shafts} {surround|mark} the {upper|eastern} end, and {cellars|gardens} \\
-        {sink|subside} {now \\
-        and then|without warning}.
+        {sink|subside} {now and then|without warning}.
     ~ [fishing river port] {Nets|Boats} {dry|lie} on every {wall|landing} {in fair weather|except on feast days}.
     ~ [hill] {Stairs|Steep lanes} {replace|take the place of} streets, and {mules|porters} {that|who} of carts.
     ~ [spa] {Warm|Sulphurous} springs {rise|come up} {below the square|in four places} and {smell|steam} in winter.
     ~ [farming] {Barns|Haystacks} {outnumber|are more numerous than} houses, and {lanes|paths} end in fields.
-    ~ [walled] {The ring of|A double} walls {keeps out|holds off} the wind{ and most of the light|, if nothing else}.
+    ~ [walled] {The ring of|A double} walls {keeps out|holds off} the wind{ and most of the light|, if \\
+        nothing else}.
     ~ {Water|Drinking water} comes from {nine|six} public wells, {each|every one} with a {name|guardian} of its own.
     ~ {Storks|Swallows} {nest|return} {early|in great numbers}, which is {taken as a good sign|noted in a book}.
     ~ {Orchards|Hop gardens|Terraced fields} {reach down|come close} to the first houses.
-    ~ {Fog is common|Winters are long} and {springs are late|the summers are short}, but the {soil is good|air \\
-        is dry}.
+    ~ {Fog is common|Winters are long} and {springs are late|the summers are short}, but the {soil is \\
+        good|air is dry}.
     ~ {Behind the last houses|To the west} the land rises {steeply|gently} towards {a wooded ridge|bare hills}.
 
     ### Townscape | Buildings | Streets and houses
@@ -135,11 +136,14 @@ _PAGE = parse_page("""
     {The founder|The founder of $b} is said to have been $founder{, about whom nothing else is known|}.
     {Tradition|The chronicle} names $founder as the person who founded $b.
     In $peril_year a large part of $b was destroyed by $peril{, and rebuilding took {a decade|twelve years}|}.
+    In $peril_year $b was struck by $peril, which destroyed a large part of it.
+    The worst year of $b was $peril_year, when $peril destroyed a large part of it{ and most of the harvest|}.
     $s suffered most from $peril, which destroyed a large part of it{ in a single night|}.
     A large part of $b was destroyed in $peril_year{; the archives were lost|, and a third of the families \\
         moved away|}.
     $s has had {good and bad times|its share of misfortune}: a large part of it was destroyed by $peril.
-    ~ {Pilgrims|Drovers|Salt carriers} {brought|left} {money|some wealth}, {plague years|cattle fevers} took it away.
+    ~ {Pilgrims|Drovers|Salt carriers} {brought|left} {money|some wealth}, {plague years|cattle fevers} took \\
+        it away.
     ~ [garrison walled] {Soldiers|Troops} were {quartered|lodged} in {private houses|the barns} for \\
         {decades|two generations}.
     ~ [market] {Its|The} market {rights|privileges} were {bought|won} {at dice|for a herd of oxen}, {says an \\
@@ -147,15 +151,14 @@ _PAGE = parse_page("""
     ~ [weaving] {Weavers|The weavers} {rose|revolted} {three|four} times and {won|lost} {once|every time}.
     ~ [mining] {When the veins gave out|After the boom}, {every second|one in three} {house|family} {stood \\
         empty|left}.
-    ~ {Records|Court records} {speak|tell} of {witch trials|wolves in the streets|a false prophet}, {though not \\
-        in detail|always in \\
-        few words}.
-    ~ {For a century|For some generations} $s was {pawned to|ruled by} {an absent landlord|a family of toll farmers}.
+    ~ {Records|Court records} {speak|tell} of {witch trials|wolves in the streets|a false prophet}, {though \\
+        not in detail|always in few words}.
+    ~ {For a century|For some generations} $s was {pawned to|ruled by} {an absent landlord|a family of toll \\
+        farmers}.
     ~ [market hill fishing farming river spa weaving mining] {The walls|Its walls} were {razed|pulled down} \\
         when {they hindered the carts|nobody could pay for their repair}.
-    ~ {A dispute|A long dispute} with {the neighbours|the governor} about {grazing|fishing} rights was settled \\
-        {only after \\
-        {four|five} generations|by drawing lots}.
+    ~ {A dispute|A long dispute} with {the neighbours|the governor} about {grazing|fishing} rights was \\
+        settled {only after {four|five} generations|by drawing lots}.
     < river.flooded : The flood of $x{, which is described elsewhere,|} also {reached|damaged} $s.
     < guild.seat : $x{, founded in $x_year,|} has its seat here.
     < province.capital : $s is the capital of $x.
@@ -179,8 +182,8 @@ _PAGE = parse_page("""
     About $population people live in $b{, according to the last count|}.
     The last count gave $b a population of $population.
     ~ {Wages|Prices} are {low|fixed by custom}, and {much|a good deal} is {bartered|paid in kind}.
-    ~ {Young people|The young} {leave|go away} for {the coast|the cities} and {come back|return} {to marry|for \\
-        the harvest}.
+    ~ {Young people|The young} {leave|go away} for {the coast|the cities} and {come back|return} {to \\
+        marry|for the harvest}.
     ~ [spa] {Guests|Patients} come {from spring to autumn|for the cure} and {rent|fill} every {spare|attic} room.
     ~ [fishing] Catches have {fallen|shrunk}, and {smokehouses|boats} {stand idle|are for sale}.
     ~ {A tannery|A paper mill|A brewery} {closed|was given up} {within living memory|not long ago}.
@@ -193,8 +196,8 @@ _PAGE = parse_page("""
     ~ {The dialect|Its dialect} {drops|swallows} {endings|whole syllables} and {has|keeps} {seven|nine} words \\
         for {rain|mud}.
     ~ {Children|Schoolchildren} {still learn|are taught} {a counting rhyme|a song} about the {gates|bells} of $b.
-    < person.birthplace : {The $x_sort|Its best remembered native is the $x_sort} $x{, born here in $x_birth,|} \\
-        {came from $b|was a child of $b}.
+    < person.birthplace : The $x_sort $x{, born here in $x_birth,|} {came from $b|was a child of $b}.
+    < person.birthplace : Its best remembered native is the $x_sort $x{, born here in $x_birth|}.
     < person.birthplace : $x, a $x_sort, was born in $b{ in $x_birth|}.
     < person.death_place : The $x_sort $x died here{ in $x_death|}.
     < work.setting : $x, a $x_sort{ written in $x_year|}, is set in $b.

@@ -77,9 +77,8 @@ _RELATIONS = parse_relations("""
 _PAGE = parse_page("""
     *$n* is a $sort by $author, completed in $written.
     *$n* is a $sort in $parts by $author.
-    *$n*, completed in $written, is a $sort by $author{, and {the work that is most often read|the last that was \\
-        printed \\
-        in a large edition}|}.
+    *$n*, completed in $written, is a $sort by $author{, and {the work that is most often read|the last that \\
+        was printed in a large edition}|}.
     *$n* is a $sort completed in $written.
     *$n* is a $sort from $land{ {that schools still read|that is more quoted than read}|}.
     ~ It is {often|easily} confused with {works|books} of a similar title.
@@ -109,7 +108,8 @@ _PAGE = parse_page("""
     ~ [novel] {Dreams|Recipes|Law cases} {interrupt|delay} the story {again and again|more than once}.
     ~ [treatise] {Definitions|Tables} {take up|fill} the first {pages|chapter}; {examples|proofs} are \\
         {rare|left to the reader}.
-    ~ [treatise] {Opponents|Other scholars} are {refuted|mocked} in footnotes {without being named|by initials only}.
+    ~ [treatise] {Opponents|Other scholars} are {refuted|mocked} in footnotes {without being named|by \\
+        initials only}.
     ~ The {opening|first page} is {known by heart to many|often parodied}; {few|not many} {remember|know} how \\
         it goes on.
     ~ {Letters|Songs} {inserted|placed} {in|into} the text {may be older|are not by the same hand}.
@@ -117,7 +117,7 @@ _PAGE = parse_page("""
     ~ The {language|style} is {plain|dry}, with {long|sudden} {lists|descriptions of weather}.
 
     ## Origin | Background | Composition
-    By a late letter of the author, what inspired $b was $inspired.
+    According to a late letter of the author, what inspired $b was $inspired.
     The author was inspired to write it by $inspired{, or claimed to be|}.
     What inspired $b was $inspired.
     The writing of $b took $written_in{, with long interruptions|, most of them spent on the first pages}.
@@ -130,8 +130,7 @@ _PAGE = parse_page("""
     The manuscript of $b is kept in $manuscript{, {and is damaged by water|where it may be seen on request}|}.
     The {only|surviving} manuscript is kept in $manuscript.
     ~ {At that time|Then} {paper|ink} was {dear|scarce}, and {the first pages|whole chapters} were written \\
-        {very small|on \\
-        wrapping paper}.
+        {very small|on wrapping paper}.
     ~ {Friends|Two friends} {read|heard} it first and {advised|recommended} {silence|a different ending}.
     ~ {Drafts|Early drafts} {show|prove} that {the ending was changed twice|whole scenes were cut}.
     ~ {The printer|A printer} {demanded|asked for} payment in advance{ and got it in firewood|}.
@@ -142,9 +141,8 @@ _PAGE = parse_page("""
     The first public reading or performance of $b was at $first_shown.
     $s was banned for $banned_for{, and sold {better than ever|in secret}|}.
     Soon {afterwards|after} the work was banned; the reason given was $banned_for.
-    ~ {Reviews|Early reviews} were {cool|mixed|enthusiastic}; {later generations|the next generation} {liked it \\
-        better|were \\
-        less sure}.
+    ~ {Reviews|Early reviews} were {cool|mixed|enthusiastic}; {later generations|the next generation} {liked \\
+        it better|were less sure}.
     ~ {For a generation|For a while} it was {required reading|copied out} in schools, which {did it no \\
         good|made it hated}.
     ~ {Audiences|Readers} in the {south|hill country} {prefer|preferred} a {shorter|milder} version.
