@@ -1,0 +1,127 @@
+"""`seekling sandbox`: try the sandbox by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seekling.config import RetrievalConfig, SandboxConfig, load_recipe
+from seekling.errors import ConfigError
+from seekling.types import Json
+
+if TYPE_CHECKING:
+    from seekling.env.sandbox import Result
+
+FUNCTION_NAMES = ("search_pages", "view_sections", "read_section")
+ALMANAC_PAGES = 100
+
+app = typer.Typer(help="Look at and try the sandbox that runs model-written programs.")
+
+
+@app.callback()
+def _group() -> None:
+    """Look at and try the sandbox that runs model-written programs."""
+
+
+@app.command("run")
+def run(
+    file: Annotated[Path, typer.Argument(help="A Python program; - reads it from standard input.", show_default=False)],
+    functions: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Python file whose search_pages, view_sections and read_section the program may call. It is run "
+            "here, outside of the sandbox. Default: those of an almanac of 100 pages.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Take back end and limits from this recipe.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Run one program in a fresh session and print its outcome, output and error.
+
+    The exit code is 0 whatever the program did; it is 1 when the sandbox could not run it.
+    """
+    from seekling.env.sandbox import open_sandbox
+
+    code = _read_program(file)
+    config = load_recipe(recipe).sandbox if recipe is not None else SandboxConfig()
+    # Whatever the user's functions print must not end up in our JSON.
+    with tempfile.TemporaryDirectory(prefix="seekling-") as folder, contextlib.redirect_stdout(sys.stderr):
+        provided = _load_functions(functions) if functions is not None else _almanac_functions(Path(folder))
+        with open_sandbox(config) as sandbox:
+            session = sandbox.open(provided)
+            result = session.run(code)
+            session.close()
+            layers = sandbox.layers
+    if as_json:
+        document: dict[str, Json] = {**asdict(result), "layers": list(layers)}
+        print(json.dumps(document, ensure_ascii=False, indent=2))
+    else:
+        _print(result)
+
+
+def _read_program(file: Path) -> str:
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the program {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the program {file} is not UTF-8 text: {error}") from None
+
+
+def _load_functions(path: Path) -> Mapping[str, Callable[..., object]]:
+    """Run a Python file of the user's and take the functions from it."""
+    if not path.is_file():
+        raise ConfigError(f"--functions {path}: there is no such file; it wants a Python file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"--functions {path}: not a Python file (its name must end in .py)")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = {name: vars(module)[name] for name in FUNCTION_NAMES if callable(vars(module).get(name))}
+    if not found:
+        raise ConfigError(f"--functions {path}: defines none of {', '.join(FUNCTION_NAMES)}")
+    return found
+
+
+def _almanac_functions(folder: Path) -> Mapping[str, Callable[..., object]]:
+    """The library of a small almanac, built on the spot."""
+    from seekling.corpus.almanac import generate
+    from seekling.retrieval.index import build_index
+    from seekling.retrieval.library import open_library
+
+    generate(pages=ALMANAC_PAGES, seed=0, out=folder / "almanac")
+    config = RetrievalConfig()
+    build_index(folder / "almanac" / "corpus.jsonl", folder / "index", config)
+    library = open_library(folder / "index")
+    return {
+        "search_pages": library.search_pages,
+        "view_sections": library.view_sections,
+        "read_section": library.read_section,
+    }
+
+
+def _print(result: Result) -> None:
+    # Plain text, not rich: what a program printed is printed as it is, brackets and all.
+    typer.secho(f"outcome: {result.outcome}", fg=typer.colors.GREEN if result.outcome == "ok" else typer.colors.RED)
+    typer.echo(
+        f"{result.wall_s * 1000:.1f} ms wall, {result.cpu_s * 1000:.1f} ms processor, {result.host_calls} host call(s)"
+        + (", output cut" if result.truncated else "")
+    )
+    if result.stdout:
+        typer.echo("stdout:")
+        typer.echo(result.stdout, nl=not result.stdout.endswith("\n"))
+    if result.error_text:
+        typer.echo("error:")
+        typer.echo(result.error_text)
