@@ -123,6 +123,12 @@ def test_every_fact_has_a_sentence_that_states_it_alone_or_with_facts_that_are_a
             assert any((w.slots & spec.relations.keys()) <= always | {key} for w in tells), f"{kind}.{key}"
 
 
+def test_every_kind_has_a_lead_for_a_page_that_states_only_what_is_always_stated():
+    for kind, spec in KINDS.items():
+        sometimes = {key for key, relation in spec.relations.items() if relation.percent < 100}
+        assert any(not wording.slots & sometimes for wording in spec.page[0].tells), kind
+
+
 def test_test_provinces_are_complete_and_apart_from_train():
     for pages in (100, 149, 1000, 5010):
         world = make_world(pages, 2)

@@ -61,6 +61,7 @@ _RIVER_PAGE = parse_page("""
     $n is a river $length long that rises on $source{ and crosses $land|}.
     $n is {the more restless|one} of the two larger rivers of $land{; it flows into $mouth|}.
     $n, which rises on $source, is a river in $land{, {important for its mills|navigable in spring}|}.
+    $n is a {quiet|broad|swift} river {in|of} $land.
     ~ {Boatmen|Carters} know it as {moody|treacherous|an honest river}.
 
     ## Course | Geography
