@@ -10,8 +10,10 @@ rows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -54,14 +56,21 @@ class SlotCache:
         device: torch.device,
     ) -> None:
         shape = (num_slots, num_kv_heads, slot_tokens, head_dim)
-        # empty, not zeros: pages that no episode reaches are never touched and cost no memory.
-        self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in range(num_layers)]
-        self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+        self.keys = [_zeros(shape, dtype, device) for _ in range(num_layers)]
+        self.values = [_zeros(shape, dtype, device) for _ in range(num_layers)]
 
     def copy_prefix(self, source: int, target: int, start: int, end: int) -> None:
         """Copy positions [start, end) of one slot to another; both then hold the same tokens there."""
         for tensor_SCLD in (*self.keys, *self.values):
             tensor_SCLD[target, :, start:end].copy_(tensor_SCLD[source, :, start:end])
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros, not empty: a masked score is garbage plus -inf, which is NaN where recycled memory happens to hold one."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy asks the system for pages that are zero already, so those that no episode reaches cost no memory.
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ page memory or speculate.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -145,6 +146,7 @@ class LocalSampler:
         self._waiting.append((request, future))
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive())
+            self._driver.add_done_callback(self._driver_ended)
         return await future
 
     def close_session(self, session: int) -> None:
@@ -159,7 +161,9 @@ class LocalSampler:
         Raises:
             InfrastructureError: samples are still running, or the weights are not this model's.
         """
-        if self._rows or self._waiting:
+        running = [row.future for row in self._rows] + [future for _, future in self._waiting]
+        # Cancelled ones belong to a rollout that was given up; the next step would sort them out.
+        if not all(future.cancelled() for future in running):
             raise InfrastructureError("load_weights while samples are running; wait for the rollout to end first")
         own = dict(self._model.named_parameters())
         unknown, missing = set(weights) - set(self._model.state_dict()), set(own) - set(weights)
@@ -183,10 +187,16 @@ class LocalSampler:
                     await asyncio.sleep(0)
                 if not self._step():
                     await asyncio.sleep(0.001)  # every slot's episode is out searching
-        except (RuntimeError, MemoryError) as error:  # torch's failures; the episodes end, the run goes on
+        except (RuntimeError, IndexError, MemoryError) as error:  # torch's failures; the episodes end, the run goes on
             self._fail(InfrastructureError(f"the sampler failed: {error}"))
 
-    def _fail(self, error: InfrastructureError) -> None:
+    def _driver_ended(self, driver: asyncio.Task[None]) -> None:
+        """A bug of ours must reach those who wait for samples; otherwise they would wait for ever."""
+        error = None if driver.cancelled() else driver.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
         for future in [row.future for row in self._rows] + [future for _, future in self._waiting]:
             if not future.done():
                 future.set_exception(error)
@@ -317,6 +327,8 @@ class LocalSampler:
             top_p_R=np.asarray([request.top_p for request in requests]),
             uniform_R=uniforms(np.asarray([request.seed for request in requests], np.uint64), positions),
         )
+        if not all(map(math.isfinite, logprobs)):
+            raise RuntimeError("the model's logits are not finite; its weights or caches are damaged")
         for row, token_id, logprob in zip(rows, token_ids, logprobs, strict=True):
             row.new_ids.append(token_id)
             row.logprobs.append(logprob)
