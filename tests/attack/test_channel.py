@@ -202,11 +202,18 @@ print(titles == [f"Page of {i}" for i in range(40)])
 
 def test_a_call_from_a_thread_after_the_end_is_refused(arena: Arena):
     session = arena.sandbox.open(FUNCTIONS)
-    arena.run(
-        session,
-        "import threading, time\nerrors = []\ndef late():\n    time.sleep(0.05)\n"
-        "    try:\n        print(search_pages('x'))\n    except RuntimeError as e: errors.append(str(e))\nthreading.Thread(target=late).start()",
-    )
+    program = """
+import threading, time
+errors = []
+def late():
+    time.sleep(0.05)
+    try:
+        print(search_pages("x"))
+    except RuntimeError as e:
+        errors.append(str(e))
+threading.Thread(target=late).start()
+"""
+    arena.run(session, program)
     result = arena.run(session, "time.sleep(0.1)\nprint('second')")
     session.close()
     assert result.outcome == "ok"

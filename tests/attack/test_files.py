@@ -90,11 +90,11 @@ for harm in (
 
 def test_the_existence_of_a_file_cannot_be_found_out(arena: Arena):
     program = f"""
-import glob, os
+import os
 answers = []
 for path in ({str(arena.secret_path)!r}, "/surely/not/there", "/etc", "/tmp"):
     answers.append([])
-    for look in (os.stat, os.lstat, os.listdir, os.scandir, os.path.exists, os.readlink, os.chdir, os.statvfs, glob.glob):
+    for look in (os.stat, os.lstat, os.listdir, os.scandir, os.path.exists, os.readlink, os.chdir, os.statvfs):
         try:
             answers[-1].append(look(path))
         except OSError as e:
