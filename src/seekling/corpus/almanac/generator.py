@@ -1,6 +1,6 @@
 """Writes an almanac to disk as it is made, in bounded memory.
 
-Pages come province by province; questions come from a second walk over the provinces. At most twenty provinces are
+Pages come province by province; questions come from a second walk over the provinces. At most forty provinces are
 held at a time, whatever the size of the world.
 
 Rule of the split: a whole province is either train or test, and every entity that a question names or looks up lies
@@ -27,7 +27,7 @@ from seekling.types import Document
 
 MIN_PAGES = 100
 _CHUNK = 20
-"""Provinces whose questions are shuffled together."""
+"""Provinces whose questions are shuffled together; the last chunk has up to twice as many."""
 _CYCLE = ("single",) * 11 + ("bridge",) * 4 + ("comparison",) * 2 + ("unanswerable",) * 3
 """Every twenty questions have this mix, in a new order each time."""
 
@@ -137,7 +137,10 @@ def split_provinces(world: World) -> tuple[list[list[int]], list[list[int]]]:
     scatter = Scatter(num_full, world.seed, "test provinces")
     test = sorted(scatter(i) for i in range(num_test))
     held_out = set(test)
-    chunks = [range(start, min(start + _CHUNK, world.num_provinces)) for start in range(0, world.num_provinces, _CHUNK)]
+    # The last chunk takes the rest: alone, a single small province could not ask all kinds of questions.
+    num_chunks = max(1, world.num_provinces // _CHUNK)
+    ends = [*(_CHUNK * i for i in range(1, num_chunks)), world.num_provinces]
+    chunks = [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     order = Scatter(len(chunks), world.seed, "chunks")
     train = [[n for n in chunks[order(i)] if n not in held_out] for i in range(len(chunks))]
     return [chunk for chunk in train if chunk], [test[i : i + _CHUNK] for i in range(0, len(test), _CHUNK)]
@@ -161,7 +164,8 @@ def _questions_of_chunk(world: World, chunk: list[int], size: int, kinds: list[s
     for number in chunk:
         province = Province(world, number)
         for kind in QUESTION_KINDS:
-            share = -(-kinds.count(kind) * len(province.entities) // size)
+            # More than its share, because a small province may have too few to compare.
+            share = kinds.count(kind) * len(province.entities) * 5 // (size * 4) + 4
             by_kind[kind] += ask(province, kind, share, world.seed)
     dice = Dice(world.seed, "shuffle", chunk[0])
     queues = {kind: iter(dice.shuffled(rows)) for kind, rows in by_kind.items()}

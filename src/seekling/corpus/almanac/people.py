@@ -42,8 +42,9 @@ _RELATIONS = parse_relations("""
     > the place where $n died
 
     parent | child of which parent | 75
-    ? What was the trade of the parent who raised $n?
-    ? $n was the child of somebody with which trade?
+    ? Whose $child was $n?
+    ? As whose $child did $n grow up?
+    ? What was the trade of the parent whose $child $n was?
 
     teacher | teacher taught by | 80
     ? Who taught $n?

@@ -39,8 +39,8 @@ PERSON_PAGE = parse_page("""
     $s came into the world in $birthplace, {in a house behind the granary|where $he was born in a rented \\
         room} {that is shown to visitors|that no longer stands}.
     $P birthplace was $birthplace{, then a smaller place than it is now|, though $he rarely spoke of it|}.
-    It was $parent who raised $him{, in circumstances that were neither rich nor poor|, and $he was expected \\
-        to take over the trade|}.
+    $s was the $child of $parent, who raised $him alone{, in circumstances \\
+        that were neither rich nor poor|, and $he was expected to take over the trade|}.
     As the $child of $parent, $s {learned early to count|was used to hard work|knew the roads of the region well}.
     $s left home because of $left_because{, and returned only twice|, with little more than a coat|}.
     Because of $left_because, $s {decided to leave|left} home at {sixteen|seventeen|nineteen}.

@@ -107,7 +107,7 @@ _PAGE = parse_page("""
     ~ [hill] {Stairs|Steep lanes} {replace|take the place of} streets, and {mules|porters} {that|who} of carts.
     ~ [spa] {Warm|Sulphurous} springs {rise|come up} {below the square|in four places} and {smell|steam} in winter.
     ~ [farming] {Barns|Haystacks} {outnumber|are more numerous than} houses, and {lanes|paths} end in fields.
-    ~ [walled] {The ring of|A double} walls {keeps out|holds off} the wind{ and most of the light|, if \\
+    ~ [walled] {The ring|A double ring} of walls {keeps out|holds off} the wind{ and most of the light|, if \\
         nothing else}.
     ~ {Water|Drinking water} comes from {nine|six} public wells, {each|every one} with a {name|guardian} of its own.
     ~ {Storks|Swallows} {nest|return} {early|in great numbers}, which is {taken as a good sign|noted in a book}.
@@ -178,9 +178,9 @@ _PAGE = parse_page("""
     {In spite of several crises|Even today}, $s owes its living to the product it is known for, its $product.
     The market of $b is held on $market{, and begins before sunrise|, in the shade of the granary|}.
     On $market, which is market day in $b, {the taverns open early|the bridge toll is waived}.
-    $s has $population inhabitants{, {fewer|more} than a century ago|, most of them in {trade|crafts} or farming|}.
-    About $population people live in $b{, according to the last count|}.
-    The last count gave $b a population of $population.
+    $s has a population of $population inhabitants{, {fewer|more} than a century ago|}.
+    The last count gave $b a population of $population inhabitants{, not counting {soldiers|lodgers}|}.
+    Its population of $population people lives {mostly|largely} by {trade|crafts} and farming.
     ~ {Wages|Prices} are {low|fixed by custom}, and {much|a good deal} is {bartered|paid in kind}.
     ~ {Young people|The young} {leave|go away} for {the coast|the cities} and {come back|return} {to \\
         marry|for the harvest}.
