@@ -124,8 +124,7 @@ _PAGE = parse_page("""
     ~ {House numbers|Street names} were {introduced|changed} {against resistance|late}, and {few|not all} \\
         {use|know} them.
     ~ {A clock|The clock} on the {council house|granary} {has|shows} {one hand only|the wrong hour on purpose}.
-    ~ {Fires|Draughts} and {new|wide} {roads|carts} have {spared|left} the {old centre|inner lanes} {almost \\
-        untouched|narrow}.
+    ~ Fires and {new roads|wide carts} have spared the {old centre|inner lanes}, {almost by accident|so far}.
     ~ {Two|Three} of the {four|five} gates are {still standing|preserved}{, though one leans|}.
     ~ {Arcades|Covered stairs} {run along|surround} the main square.
     < building.town : {One landmark is|A landmark is} $x{, {built|completed} in $x_year|}.
@@ -149,8 +148,7 @@ _PAGE = parse_page("""
     ~ [market] {Its|The} market {rights|privileges} were {bought|won} {at dice|for a herd of oxen}, {says an \\
         old song|as the story goes}.
     ~ [weaving] {Weavers|The weavers} {rose|revolted} {three|four} times and {won|lost} {once|every time}.
-    ~ [mining] {When the veins gave out|After the boom}, {every second|one in three} {house|family} {stood \\
-        empty|left}.
+    ~ [mining] {When the veins gave out|After the boom}, {every second house stood empty|one family in three left}.
     ~ {Records|Court records} {speak|tell} of {witch trials|wolves in the streets|a false prophet}, {though \\
         not in detail|always in few words}.
     ~ {For a century|For some generations} $s was {pawned to|ruled by} {an absent landlord|a family of toll \\
