@@ -35,7 +35,7 @@ SEEDS = [
     "class D:\n    def __del__(self): search_pages('x'); print('d')\nx = [D() for _ in range(9)]\ndel x\nprint(1)",
     "import threading\nfor i in range(4): threading.Thread(target=search_pages, args=(str(i),)).start()\nprint(2)",
     "class E(Exception):\n    def __str__(self): return 'z' * 99999\ntry: raise E\nfinally: raise E from E()",
-    "import ctypes\nlibc = ctypes.CDLL(None)\nfor n in (0, 1, 2, 9, 10, 56, 57, 62): libc.syscall(n, -1, 0, 1, 2, 3, 4)",
+    "import ctypes\nlibc = ctypes.CDLL(None)\nfor n in (0, 2, 9, 10, 56, 57, 62): libc.syscall(n, -1, 0, 1, 2, 3, 4)",
     "import resource, os\nos.setpriority(0, 0, -5)\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
     "def f(n):\n    try: return f(n + 1)\n    finally: f(n + 1)\nf(0)",
     "import sys\nsys.settrace(lambda *a: 1 / 0)\nsys.setprofile(print)\nsys.excepthook = sys.stdout = None\nx = 1",

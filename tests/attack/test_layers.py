@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -107,15 +108,27 @@ def test_every_case_holds_for_an_ordinary_user_too():
     }
 
     def run(python: str, *words: str) -> subprocess.CompletedProcess[str]:
-        become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
         return subprocess.run(
-            [*become, python, "-B", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            [python, "-B", *words],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            user=USER,
+            group=USER,
+            extra_groups=[],
         )
 
     # Root's own interpreter may live where nobody else can read; one of the same version of the system's will do.
     pythons = [sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"]
     probe = "import subprocess, sys, pytest; subprocess.run([sys.executable, '-c', ''], check=True)"
-    python = next((p for p in pythons if Path(p).exists() and run(p, "-c", probe).returncode == 0), None)
+    python = None
+    for candidate in pythons:
+        with contextlib.suppress(OSError):
+            if run(candidate, "-c", probe).returncode == 0:
+                python = candidate
+                break
     if python is None:
         pytest.skip(f"uid {USER} can run none of {pythons} with this project's packages")
     done = run(python, "-m", "pytest", "-p", "no:cacheprovider", "tests/attack", f"--basetemp={folder}/pytest")
