@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -126,8 +127,8 @@ class Roller:
             async with gate:
                 return await self._episode(question, decoding, derive_seed(seed, *question.key, number))
 
-        async def group(question: Question) -> EpisodeGroup:
-            results = await asyncio.gather(*(episode(question, number) for number in range(group_size)))
+        async def group(question: Question, first: int) -> EpisodeGroup:
+            results = await asyncio.gather(*(episode(question, first + number) for number in range(group_size)))
             kept = [(e, t) for e, t in results if t is not None]
             made = EpisodeGroup(
                 question,
@@ -138,7 +139,13 @@ class Roller:
             on_group(made)
             return made
 
-        return list(await asyncio.gather(*(group(question) for question in questions)))
+        # A question may stand twice in a step, at the seam of two epochs; its second group has seeds of its own.
+        seen: Counter[tuple[str, str]] = Counter()
+        tasks = []
+        for question in questions:
+            tasks.append(group(question, first=group_size * seen[question.key]))
+            seen[question.key] += 1
+        return list(await asyncio.gather(*tasks))
 
     async def _episode(self, question: Question, decoding: Decoding, seed: int) -> tuple[Episode, Trajectory | None]:
         started = time.perf_counter()

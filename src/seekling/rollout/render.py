@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
@@ -11,6 +12,7 @@ from seekling.types import Json, Message, Role
 
 _SAID = "\u2983assistant-said-this\u2984"
 _OBSERVED = "\u2983environment-said-this\u2984"
+_SPELLED = re.compile("(\u2983[0-9]+\u2984)")
 
 
 class Renderer:
@@ -28,10 +30,19 @@ class Renderer:
         ] or None
         self._has_template = tokenizer.chat_template is not None
         self._eos = str(tokenizer.eos_token or "")
+        self._special = [str(token) for token in tokenizer.all_special_tokens]
 
     def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Token ids of the messages and the start of the assistant's turn."""
-        return self._encode(self._text(messages))
+        """Token ids of the messages and the start of the assistant's turn.
+
+        A control token that a question spells out is text; those of the chat template alone are control tokens.
+        """
+        text = self._text([Message(message.role, self._mark_spelled(message.content)) for message in messages])
+        ids: list[int] = []
+        for part in _SPELLED.split(text):
+            is_mark = _SPELLED.fullmatch(part) is not None
+            ids += self._encode(self._special[int(part[1:-1])], is_foreign=True) if is_mark else self._encode(part)
+        return tuple(ids)
 
     def continuation(self, observation: str) -> tuple[int, ...]:
         """Ids of an observation that stands inside the assistant's own turn."""
@@ -73,11 +84,16 @@ class Renderer:
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Ids of an action that an expert wrote. Never used for what a policy sampled."""
-        return self._encode(text)
+        return self._encode(text, is_foreign=True)
 
     def count_tokens(self, text: str) -> int:
         """Number of tokens of a text, for observation budgets."""
         return len(self._encode(text, is_foreign=True))
+
+    def _mark_spelled(self, content: str) -> str:
+        for number, token in enumerate(self._special):
+            content = content.replace(token, f"\u2983{number}\u2984")
+        return content
 
     def _text(self, messages: Sequence[Message]) -> str:
         if not self._has_template:
