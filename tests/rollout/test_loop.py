@@ -1,0 +1,356 @@
+"""Episodes from scripted turns: exact ids, masks and requests per protocol; failures, groups, seeds.
+
+Numbers of pitfalls are those of the list that tests/env/test_pitfalls.py began: 5, 9, 10 and 12 are here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from seekling.config import EnvConfig
+from seekling.env.environment import SearchEnv
+from seekling.env.protocol import make_protocol
+from seekling.env.tools import library_tools
+from seekling.errors import InfrastructureError
+from seekling.models import load_policy
+from seekling.rollout.loop import Decoding, Roller
+from seekling.rollout.render import Renderer
+from seekling.rollout.replay import expert_trajectory
+from seekling.rollout.sampler import SampleRequest
+from seekling.types import Question, StopReason
+from tests.env.fakes import QUESTION, FakeLibrary, PlainSandbox, make_env
+from tests.rollout.policies import ScriptedSampler, encode, logprobs_of, open_sampler
+
+DECODING = Decoding(turn_tokens=64, episode_tokens=1024)
+FOWEY = "The harbour was built in 1457 by Maud Trethewey."
+SEARCH, ANSWER = "<search> Fowey </search>", "<answer> Alnwick </answer>"
+INFORMATION = f'\n\n<information>Doc 1(Title: "Harbour of Fowey") {FOWEY}</information>\n\n'
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model_dir):
+    return load_policy(tiny_model_dir, dtype="float32")[1]
+
+
+@pytest.fixture(scope="module")
+def renderer(tokenizer):
+    return Renderer(tokenizer)
+
+
+def roll(env, renderer, scripts, questions=(QUESTION,), decoding=DECODING, **settings):
+    sampler = ScriptedSampler(scripts)
+    roller = Roller(env, sampler, renderer, blocking_tools=settings.pop("blocking_tools", False))
+    return roller.rollout(questions, decoding, **settings), sampler
+
+
+def one_episode(env, renderer, turns, **settings):
+    (group,), sampler = roll(env, renderer, [turns], **settings)
+    (episode,), (trajectory,) = group.episodes, group.trajectories
+    return episode, trajectory, sampler
+
+
+def assert_segments(trajectory, segments):
+    """Compare with hand-written (ids, is trained) pieces; trained ones have the script's log-probabilities."""
+    assert trajectory.token_ids_T.tolist() == [token_id for ids, _ in segments for token_id in ids]
+    assert trajectory.train_mask_T.tolist() == [is_trained for ids, is_trained in segments for _ in ids]
+    logprobs = [
+        value for ids, is_trained in segments for value in (logprobs_of(ids) if is_trained else [0.0] * len(ids))
+    ]
+    assert trajectory.logprobs_T.tolist() == logprobs
+
+
+def test_tags_mask_prompt_information_and_complaint_and_train_every_sampled_token(tokenizer, renderer):
+    end = tokenizer.eos_token_id
+    env = make_env(top_k=1, count_tokens=renderer.count_tokens)
+    mumble = (*encode(tokenizer, "I know it."), end)
+    turns = [(encode(tokenizer, SEARCH), "stop"), (mumble, "eos"), (encode(tokenizer, ANSWER), "stop")]
+    episode, trajectory, sampler = one_episode(env, renderer, turns)
+    complaint = (
+        "\nMy last action was not valid: it holds no tag that is both opened and closed. "
+        "I must write one of the tags search, answer and close it. Again:\n"
+    )
+    prompt = encode(
+        tokenizer, f"<|im_start|>user\n{env.protocol.prompt(QUESTION)[0].content}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    segments = [
+        (prompt, False),
+        (turns[0][0], True),
+        (encode(tokenizer, INFORMATION), False),
+        (mumble, True),
+        (encode(tokenizer, complaint), False),
+        (turns[2][0], True),
+    ]
+    assert_segments(trajectory, segments)
+    assert [turn.num_action_tokens for turn in episode.turns] == [len(ids) for ids, _ in turns]
+    assert [turn.num_observation_tokens for turn in episode.turns] == [len(segments[2][0]), len(segments[4][0]), 0]
+    assert (episode.answer, episode.stop_reason, episode.num_searches) == ("Alnwick", StopReason.ANSWERED, 1)
+    # Each request is everything so far, id for id.
+    ids = trajectory.token_ids_T.tolist()
+    starts = [len(prompt), len(ids) - sum(len(s[0]) for s in segments[3:]), len(ids) - len(turns[2][0])]
+    assert [list(request.prompt_ids) for request in sampler.requests] == [ids[:start] for start in starts]
+    assert sampler.requests[0].stop_strings == ("</search>", "</answer>")
+    assert sampler.closed == [1]
+
+
+def test_tools_close_the_turn_with_masked_tokens_and_train_a_sampled_end(tokenizer, renderer):
+    end = tokenizer.eos_token_id
+    env = make_env(protocol="tools", top_k=1, count_tokens=renderer.count_tokens)
+    call = encode(tokenizer, '<tool_call>{"name": "search", "arguments": {"query_list": ["Fowey"]}}</tool_call>')
+    mumble, answer = (*encode(tokenizer, "I know it."), end), (*encode(tokenizer, "Answer: Alnwick"), end)
+    _, trajectory, _ = one_episode(env, renderer, [(call, "stop"), (mumble, "eos"), (answer, "eos")])
+    system, user = env.protocol.prompt(QUESTION)
+    prompt = (
+        f"<|im_start|>system\n{system.content}<|im_end|>\n<|im_start|>user\n{user.content}<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    response = f'<tool_response>\nQuery: Fowey\nDocument 1:\n"Harbour of Fowey"\n{FOWEY}\n</tool_response>'
+    complaint = (
+        "Your last turn was not valid: it holds neither a call nor the answer mark. "
+        "Make one call of a tool, as JSON in its tags, or write the answer after its mark, once."
+    )
+    open_user = encode(tokenizer, "\n<|im_start|>user\n")
+    close_user = encode(tokenizer, "<|im_end|>\n<|im_start|>assistant\n")
+    segments = [
+        (encode(tokenizer, prompt), False),
+        (call, True),
+        ((end, *open_user, *encode(tokenizer, response), *close_user), False),
+        (mumble, True),
+        ((*open_user, *encode(tokenizer, complaint), *close_user), False),
+        (answer, True),
+    ]
+    assert_segments(trajectory, segments)
+
+
+def test_code_masks_what_programs_print(tokenizer, renderer):
+    end = tokenizer.eos_token_id
+    env = make_env(protocol="code", sandbox=PlainSandbox(), count_tokens=renderer.count_tokens)
+    program = encode(tokenizer, "```python\nprint(read_section('alnwick:full'))\n```\n")
+    answer = encode(tokenizer, ANSWER)
+    _, trajectory, sampler = one_episode(env, renderer, [(program, "stop"), (answer, "stop")])
+    system, user = env.protocol.prompt(QUESTION)
+    prompt = (
+        f"<|im_start|>system\n{system.content}<|im_end|>\n<|im_start|>user\n{user.content}<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    output = "Output:\nAlnwick lies on the river Aln and holds a fair in May."
+    segments = [
+        (encode(tokenizer, prompt), False),
+        (program, True),
+        (
+            (
+                *(end, *encode(tokenizer, "\n<|im_start|>user\n")),
+                *encode(tokenizer, output),
+                *encode(tokenizer, "<|im_end|>\n<|im_start|>assistant\n"),
+            ),
+            False,
+        ),
+        (answer, True),
+    ]
+    assert_segments(trajectory, segments)
+    assert sampler.requests[0].stop_strings == ("\n```\n", "</answer>")
+
+
+def test_pitfall_5_sampled_ids_are_kept_where_encoding_their_text_gives_others(tokenizer, renderer):
+    letters = tuple(token_id for letter in SEARCH for token_id in encode(tokenizer, letter))
+    assert encode(tokenizer, tokenizer.decode(letters)) != letters
+    env = make_env(top_k=1, count_tokens=renderer.count_tokens)
+    _, trajectory, sampler = one_episode(env, renderer, [(letters, "stop"), (encode(tokenizer, ANSWER), "stop")])
+    sampled = trajectory.token_ids_T[trajectory.train_mask_T].tolist()
+    assert sampled == [*letters, *encode(tokenizer, ANSWER)]
+    second = sampler.requests[1].prompt_ids
+    first = sampler.requests[0].prompt_ids
+    assert second == (*first, *letters, *encode(tokenizer, INFORMATION))
+
+
+def test_pitfall_5_bytes_that_are_no_text_are_kept_too(tokenizer, renderer):
+    half = encode(tokenizer, "é")[:1]
+    assert tokenizer.decode(half) == "\ufffd"
+    turn = (*half, *encode(tokenizer, ANSWER))
+    _, trajectory, _ = one_episode(make_env(), renderer, [(turn, "stop")])
+    assert tuple(trajectory.token_ids_T[trajectory.train_mask_T]) == turn
+
+
+class UnreliableLibrary(FakeLibrary):
+    """Down for some queries."""
+
+    def search(self, query, top_k):
+        if "down" in query:
+            raise InfrastructureError("the search server did not answer")
+        return super().search(query, top_k)
+
+
+@pytest.mark.parametrize("blocking_tools", [False, True])
+def test_pitfall_9_a_search_that_fails_ends_the_episode_outside_its_group(tokenizer, renderer, blocking_tools):
+    env = make_env(library=UnreliableLibrary(), top_k=1, count_tokens=renderer.count_tokens)
+    good = [(encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")]
+    bad = [(encode(tokenizer, "<search> down </search>"), "stop"), (encode(tokenizer, ANSWER), "stop")]
+    (group,), sampler = roll(env, renderer, [good, bad, good, bad], group_size=4, blocking_tools=blocking_tools)
+    assert [e.stop_reason for e in group.episodes] == [StopReason.ANSWERED] * 2
+    assert len(group.trajectories) == 2
+    assert [e.stop_reason for e in group.failed] == [StopReason.INFRA_FAILURE] * 2
+    assert {e.failure for e in group.failed} == {"InfrastructureError: the search server did not answer"}
+    for failed in group.failed:
+        assert [turn.observation for turn in failed.turns] == [""]
+        assert failed.answer is None
+    # The policy was never asked to go on after an empty passage.
+    assert len(sampler.requests) == 2 * 2 + 2 * 1
+    assert sorted(sampler.closed) == [1, 2, 3, 4]
+
+
+class BrokenSampler(ScriptedSampler):
+    """Fails in the second turn of the first episode."""
+
+    async def sample(self, request: SampleRequest):
+        sample = await super().sample(request)
+        if request.session == 1 and self._turns[1] == 2:
+            raise InfrastructureError("the engine is gone")
+        return sample
+
+
+def test_pitfall_9_a_sampler_that_fails_ends_the_episode_with_what_there_was(tokenizer, renderer):
+    sampler = BrokenSampler([[(encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")]])
+    (group,) = Roller(make_env(), sampler, renderer).rollout([QUESTION], DECODING, group_size=3)
+    assert len(group.episodes) == len(group.trajectories) == 2
+    (failed,) = group.failed
+    assert (failed.stop_reason, failed.failure) == (StopReason.INFRA_FAILURE, "the engine is gone")
+    assert [turn.action for turn in failed.turns] == [SEARCH]
+
+
+def test_pitfall_10_the_same_id_in_two_data_sets_is_two_groups_with_seeds_of_their_own(tokenizer, renderer):
+    questions = [replace(QUESTION, source="nq"), replace(QUESTION, source="hotpotqa")]
+    scripts = [[(encode(tokenizer, f"<answer> {name} </answer>"), "stop")] for name in "abcd"]
+    groups, _ = roll(make_env(), renderer, scripts, questions, group_size=2, seed=5)
+    assert [group.question for group in groups] == questions
+    assert [[e.answer for e in group.episodes] for group in groups] == [["a", "b"], ["c", "d"]]
+    assert [{(e.source, e.question_id) for e in group.episodes} for group in groups] == [
+        {("nq", "7")},
+        {("hotpotqa", "7")},
+    ]
+    seeds = [e.seed for group in groups for e in group.episodes]
+    assert len(set(seeds)) == 4
+
+
+def test_pitfall_12_padding_is_not_the_end_token_so_ends_are_trained(tokenizer, renderer):
+    end = tokenizer.eos_token_id
+    assert tokenizer.pad_token_id != end
+    turn = (*encode(tokenizer, "Answer: Alnwick"), end)
+    _, trajectory, _ = one_episode(make_env(protocol="tools"), renderer, [(turn, "eos")])
+    assert trajectory.token_ids_T[-1] == end
+    assert trajectory.train_mask_T[-1]
+    assert trajectory.train_mask_T.sum() == len(turn)
+
+
+def test_the_same_question_twice_in_one_rollout_is_sampled_twice(tokenizer, renderer):
+    groups, sampler = roll(
+        make_env(), renderer, [[(encode(tokenizer, ANSWER), "stop")]], [QUESTION, QUESTION], group_size=2
+    )
+    assert len({e.seed for group in groups for e in group.episodes}) == 4
+    assert len({request.seed for request in sampler.requests}) == 4
+
+
+def test_a_turn_that_the_budget_cut_is_not_read_even_if_it_looks_complete(tokenizer, renderer):
+    episode, trajectory, sampler = one_episode(make_env(), renderer, [(encode(tokenizer, ANSWER), "length")])
+    assert (episode.stop_reason, episode.answer) == (StopReason.MAX_TOKENS, None)
+    assert trajectory.train_mask_T.sum() == len(encode(tokenizer, ANSWER))
+    assert sampler.requests[0].max_new_tokens == 64
+
+
+def test_the_budget_of_an_episode_bounds_each_request(tokenizer, renderer):
+    env = make_env(top_k=1, count_tokens=renderer.count_tokens)
+    prompt = renderer.prompt(env.protocol.prompt(QUESTION))
+    search, information = encode(tokenizer, SEARCH), encode(tokenizer, INFORMATION)
+    budget = len(prompt) + len(search) + len(information) + 9
+    _, _, sampler = one_episode(
+        env, renderer, [(search, "stop"), (encode(tokenizer, ANSWER), "stop")], decoding=Decoding(64, budget)
+    )
+    assert [request.max_new_tokens for request in sampler.requests] == [min(64, budget - len(prompt)), 9]
+
+
+def test_a_prompt_longer_than_the_episode_ends_as_out_of_tokens(tiny_model_dir, renderer):
+    roller = Roller(make_env(), open_sampler(tiny_model_dir, episode_tokens=64), renderer)
+    ((group),) = roller.rollout([QUESTION], Decoding(64, 64))
+    (episode,), (trajectory,) = group.episodes, group.trajectories
+    assert episode.stop_reason is StopReason.MAX_TOKENS
+    assert not trajectory.train_mask_T.any()
+
+
+def test_decoding_settings_reach_the_sampler_and_the_record(tokenizer, renderer):
+    decoding = Decoding(turn_tokens=9, episode_tokens=1024, temperature=0.7, top_p=0.9)
+    turns = [(encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")]
+    episode, trajectory, sampler = one_episode(make_env(), renderer, turns, decoding=decoding, seed=3)
+    assert {(r.temperature, r.top_p, r.max_new_tokens) for r in sampler.requests} == {(0.7, 0.9, 9)}
+    assert len({r.seed for r in sampler.requests}) == 2
+    assert (episode.temperature, episode.policy_version, trajectory.policy_version) == (0.7, 0, 0)
+
+
+def test_groups_are_reported_as_they_end_and_returned_in_order(tokenizer, renderer):
+    search, answer = (encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")
+    questions = [replace(QUESTION, id=name) for name in ("slow", "quick")]
+    ended = []
+    groups, _ = roll(
+        make_env(), renderer, [[search, search, answer], [answer]], questions, on_group=lambda g: ended.append(g)
+    )
+    assert [group.question.id for group in ended] == ["quick", "slow"]
+    assert [group.question.id for group in groups] == ["slow", "quick"]
+
+
+def rolled_ids(folder, renderer, *, seed, in_flight, blocking_tools=False):
+    env = make_env(top_k=1, count_tokens=renderer.count_tokens, max_turns=3)
+    sampler = open_sampler(folder, in_flight=in_flight, episode_tokens=1024)
+    roller = Roller(env, sampler, renderer, in_flight=in_flight, blocking_tools=blocking_tools)
+    questions = [replace(QUESTION, id=str(n), question=f"Who built harbour {n}") for n in range(3)]
+    groups = roller.rollout(questions, Decoding(12, 1024), group_size=2, seed=seed)
+    return [t.token_ids_T.tolist() for group in groups for t in group.trajectories]
+
+
+def test_a_seed_gives_the_same_episodes_however_many_run_at_once(tiny_model_dir, renderer):
+    first = rolled_ids(tiny_model_dir, renderer, seed=1, in_flight=8)
+    assert rolled_ids(tiny_model_dir, renderer, seed=1, in_flight=2) == first
+    assert rolled_ids(tiny_model_dir, renderer, seed=1, in_flight=8, blocking_tools=True) == first
+    assert rolled_ids(tiny_model_dir, renderer, seed=2, in_flight=8) != first
+
+
+def native_env(renderer):
+    config = EnvConfig(protocol="tools")
+    tools = library_tools(FakeLibrary(), 1)
+    protocol = make_protocol(config, tools, native_tools=True)
+    return SearchEnv(protocol, tools, config, count_tokens=renderer.count_tokens)
+
+
+@pytest.mark.parametrize("protocol", ["tags", "code", "tools", "native tools"])
+def test_an_experts_trajectory_is_what_a_rollout_of_the_same_tokens_records(tokenizer, renderer, protocol):
+    if protocol == "native tools":
+        env = native_env(renderer)
+    else:
+        env = make_env(protocol=protocol, top_k=1, count_tokens=renderer.count_tokens)
+    grammar = env.protocol
+    actions = [
+        grammar.act(grammar.search_action("Fowey"), think="I need the builder."),
+        "I cannot find it.",  # invalid, and not ended by a stop string
+        grammar.act(grammar.answer_action("Alnwick"), think="I found it."),
+    ]
+    turns = []
+    for action in actions:
+        is_stopped = action.endswith(grammar.stop_strings)
+        ids = encode(tokenizer, action) + (() if is_stopped else (tokenizer.eos_token_id,))
+        turns.append((ids, "stop" if is_stopped else "eos"))
+    episode, sampled, _ = one_episode(env, renderer, turns)
+    assert episode.stop_reason is StopReason.ANSWERED
+    written = expert_trajectory(episode, grammar, renderer)
+    assert written.token_ids_T.tolist() == sampled.token_ids_T.tolist()
+    assert written.train_mask_T.tolist() == sampled.train_mask_T.tolist()
+    assert not written.logprobs_T.any()
+    assert (written.token_ids_T.dtype, written.logprobs_T.dtype) == (np.int64, np.float32)
+
+
+def test_questions_without_episodes_give_no_groups(renderer):
+    groups, _ = roll(make_env(), renderer, [], questions=())
+    assert groups == []
+
+
+def test_a_mistake_of_ours_is_not_swallowed_as_a_failed_episode(renderer):
+    with pytest.raises(IndexError):
+        roll(make_env(), renderer, [[]], questions=[Question("1", "Who?", ("x",))])
