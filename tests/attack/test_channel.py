@@ -58,6 +58,8 @@ def test_a_json_bomb_is_refused(arena: Arena, body: str):
         {"op": "done", "outcome": "crashed", "error": "", "cpu_s": 0},
         {"op": "done", "outcome": "ok", "error": "", "cpu_s": 0, "more": 1},
         {"op": "exit", "status": "x", "cpu_s": 0, "rss_bytes": 0},
+        {"op": "ready"},
+        {"op": "ready", "more": 1},
         [1, 2, 3],
         "text",
         None,

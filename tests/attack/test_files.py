@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from tests.attack.arena import Arena
+from tests.attack.arena import Arena, fork_server_pid
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "{secret}", "/etc/hostname", "/dev/zero", "/proc/self/status"])
@@ -13,6 +16,15 @@ def test_a_file_to_read_does_not_exist(arena: Arena, path: str):
     result = arena.attack(f"print(open({path!r}).read()[:200])")
     assert (result.outcome, result.stdout) == ("error", "")
     assert result.error_text.endswith(f"FileNotFoundError: [Errno 2] No such file or directory: {path!r}")
+
+
+def test_the_fork_server_has_no_environment_of_the_trainers(arena: Arena):
+    if os.geteuid() != 0:
+        pytest.skip("only root may look into that process")
+    for pid in {arena.sandbox.fork_server_pid, fork_server_pid(arena.sandbox)}:
+        assert Path(f"/proc/{pid}/environ").read_bytes() == b"PYTHONHASHSEED=0\0"
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+        assert os.getsid(pid) != os.getsid(0)
 
 
 def test_proc_shows_no_process(arena: Arena):

@@ -179,10 +179,32 @@ def test_closing_a_session_ends_the_program_that_runs_in_it(sandbox: ZygoteSandb
     time.sleep(0.1)
     session.close()
     thread.join(timeout=2)
-    assert not thread.is_alive()
+    assert len(failures) == 1
     wait_until(lambda: not children_of(fork_server_pid(sandbox)), "the program went on")
     with pytest.raises(InfrastructureError, match="closed"):
         session.run("1")
+
+
+def test_a_process_that_cannot_be_confined_is_an_infrastructure_failure(sandbox: ZygoteSandbox):
+    # No program can bring this about: it would have to end its process before it is sent to it.
+    session = sandbox.open(FUNCTIONS)
+    os.kill(fork_server_pid(sandbox), signal.SIGSTOP)
+    orphan = sandbox.open(FUNCTIONS)
+    timer = threading.Timer(0.2, os.kill, (sandbox.fork_server_pid, signal.SIGKILL))
+    timer.start()
+    with pytest.raises(InfrastructureError):
+        orphan.run("print(1)")
+    timer.join()
+    for opened in (session, orphan):
+        opened.close()
+
+
+def test_a_program_of_a_million_characters_is_not_run(sandbox: ZygoteSandbox):
+    session = sandbox.open(FUNCTIONS)
+    result = session.run("x = 1\n" * 200_000)
+    assert (result.outcome, result.state_lost) == ("error", False)
+    assert result.error_text == "The program of 1,200,000 characters was not run; at most 1,000,000 are allowed."
+    session.close()
 
 
 def test_a_closed_sandbox_leaves_nothing_and_opens_nothing():

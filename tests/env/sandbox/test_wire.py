@@ -19,6 +19,7 @@ from seekling.env.sandbox.wire import (
     FrameError,
     FrameReader,
     Output,
+    Ready,
     clean_text,
     encode_frame,
     parse_frame,
@@ -52,6 +53,7 @@ def test_each_kind_of_frame_is_read():
     )
     assert parse_frame(b'{"op": "done", "outcome": "ok", "error": "", "cpu_s": 1}') == Done("ok", "", 1.0)
     assert parse_frame(b'{"op": "exit", "status": -9, "cpu_s": 0.5, "rss_bytes": 1}') == Exit(-9, 0.5)
+    assert parse_frame(b'{"op": "ready"}') == Ready()
 
 
 @given(FIELDS | JSON)

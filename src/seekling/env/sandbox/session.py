@@ -6,6 +6,7 @@ limit exists to give the model a traceback.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -19,13 +20,26 @@ from seekling.config import SandboxConfig
 from seekling.env.sandbox.hosting import HostCallError, call_host_function
 from seekling.env.sandbox.interface import HostFunction, Outcome, Result
 from seekling.env.sandbox.process import ZygoteProcess, receive_process_handle, send_signal, wait_for_end
-from seekling.env.sandbox.wire import Call, Done, Exit, Frame, FrameError, FrameReader, Output, clean_text, encode_frame
+from seekling.env.sandbox.wire import (
+    Call,
+    Done,
+    Exit,
+    Frame,
+    FrameError,
+    FrameReader,
+    Output,
+    Ready,
+    clean_text,
+    encode_frame,
+)
 from seekling.errors import InfrastructureError
 
 _OUTCOMES_OF_A_LIVING_CHILD = ("ok", "error", "timeout", "memory", "output_limit")
 _SPARE_CALLS = 100
 """Calls beyond the cap that are answered with an error before the program is killed."""
 _SPARE_CHARS = 65536
+_START_TIMEOUT_S = 30.0
+_MAX_CODE_CHARS = 1_000_000
 _END_TIMEOUT_S = 1.0
 _EXIT_OUT_OF_MEMORY = 86
 _LOST = "Its variables are lost."
@@ -36,8 +50,8 @@ class _Turn:
     """The books of one program: its clock, its output, its calls."""
 
     output_chars: int
-    deadline_s: float
-    started_s: float = field(default_factory=time.monotonic)
+    started_s: float = 0.0
+    deadline_s: float = 0.0
     hosting_s: float = 0.0
     host_calls: int = 0
     num_chars: int = 0
@@ -72,6 +86,8 @@ class ZygoteSession:
         self._on_zygote_death = on_zygote_death
         self._lock = threading.Lock()
         self._is_closed = False
+        self._is_ready = False
+        """True once the child has said that its walls stand."""
         self._pidfd: int | None = None
         self._cpu_so_far_s = 0.0
         self._socket: socket.socket | None = zygote.new_session()
@@ -82,9 +98,12 @@ class ZygoteSession:
         with self._lock:
             if self._is_closed:
                 raise InfrastructureError("this sandbox session is closed")
+            if len(code) > _MAX_CODE_CHARS:
+                text = f"The program of {len(code):,} characters was not run; at most {_MAX_CODE_CHARS:,} are allowed."
+                return Result("", text, "error", 0.0, 0.0, 0, truncated=False, state_lost=False)
             request = encode_frame({"op": "run", "code": code, "functions": list(self._functions)})
             sock = self._wake_child()
-            turn = _Turn(self._config.output_chars, time.monotonic() + self._config.hard_limit_s)
+            turn = _Turn(self._config.output_chars)
             result: Result | None = None
             try:
                 result = self._serve(turn, sock, request)
@@ -109,6 +128,7 @@ class ZygoteSession:
         if self._socket is None:
             self._socket = self._zygote.new_session()
             self._reader = FrameReader(self._socket)
+            self._is_ready = False
         if self._pidfd is None:
             self._pidfd = receive_process_handle(self._socket)
             if self._pidfd is None:
@@ -138,7 +158,8 @@ class ZygoteSession:
 
     def _serve(self, turn: _Turn, sock: socket.socket, request: bytes) -> Result:
         config = self._config
-        reply: bytes | None = request
+        self._start(turn, sock, request)
+        reply: bytes | None = None
         while True:
             try:
                 if reply is not None:
@@ -155,7 +176,11 @@ class ZygoteSession:
                 )
             except OSError:  # we wrote to a process that had just ended; its last words may still be there
                 reply, frame = None, self._read_last_words(turn)
+            if self._is_closed:
+                raise InfrastructureError("this sandbox session was closed while a program ran in it")
             match frame:
+                case Ready():
+                    return self._kill(turn, "protocol", f"Killed: the program broke the sandbox's own channel. {_LOST}")
                 case Output(text):
                     turn.take(text)
                     if turn.num_chars > turn.output_chars + _SPARE_CHARS:
@@ -171,11 +196,24 @@ class ZygoteSession:
                 case Exit(status):
                     return self._report_exit(turn, status, frame.cpu_s)
                 case None:
-                    if self._is_closed:
-                        raise InfrastructureError("this sandbox session was closed while a program ran in it")
                     if not self._zygote.is_alive():
                         raise self._infrastructure_error("")
                     return self._kill(turn, "crashed", f"The program ended its own interpreter. {_LOST}")
+
+    def _start(self, turn: _Turn, sock: socket.socket, request: bytes) -> None:
+        """Send the program, make sure that a new child is confined, and start the program's clock."""
+        sock.settimeout(_START_TIMEOUT_S)
+        with contextlib.suppress(OSError):  # the child is gone; how it ended is still to be read
+            sock.sendall(request)
+        if not self._is_ready:
+            frame: Frame | None = None
+            with contextlib.suppress(OSError, FrameError):
+                frame = self._reader.read(time.monotonic() + _START_TIMEOUT_S)
+            if not isinstance(frame, Ready):  # nothing has run yet, so this is not the program's doing
+                raise self._infrastructure_error("the process of a session could not be confined")
+            self._is_ready = True
+        turn.started_s = time.monotonic()
+        turn.deadline_s = turn.started_s + self._config.hard_limit_s
 
     def _read_last_words(self, turn: _Turn) -> Frame | None:
         try:

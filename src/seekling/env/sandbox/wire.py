@@ -62,7 +62,12 @@ class Exit:
     cpu_s: float
 
 
-Frame = Output | Call | Done | Exit
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The process of a session is confined. It comes before the first program can, so no program can forge it."""
+
+
+Frame = Output | Call | Done | Exit | Ready
 
 
 class FrameReader:
@@ -149,6 +154,9 @@ def _validate(raw: Json) -> Frame:
             if type(status) is not int or abs(status) > 1 << 16:
                 raise FrameError("status is not a small integer")
             return Exit(status, _seconds(raw))
+        case "ready":
+            _only(raw, "op")
+            return Ready()
     raise FrameError("an unknown op")
 
 

@@ -79,6 +79,11 @@ class Channel:
         self._num_pending = 0
         self._flushed_at = 0.0
 
+    def announce(self) -> None:
+        """Say that the walls stood before the first program could run; the host reads this before anything else."""
+        frame = _encode({"op": "ready"}).encode()
+        self._send(len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
+
     def start_turn(self) -> None:
         """Empty the buffers and let the program talk."""
         self._pending.clear()

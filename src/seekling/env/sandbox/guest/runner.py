@@ -75,11 +75,13 @@ class Runner:
 
     def serve(self) -> None:
         """Run programs until the host hangs up."""
+        request = self._channel.receive_request()
+        self._channel.announce()  # not earlier: first of all comes the fork server's message on this socket
         while True:
-            request = self._channel.receive_request()
             outcome, error_text, cpu_s = self._run(request)
             self._reserve = None
             self._channel.finish_turn(outcome, error_text, cpu_s)
+            request = self._channel.receive_request()
 
     def _run(self, request: Request) -> tuple[str, str, float]:
         started_cpu_s = _cpu_s()

@@ -82,7 +82,6 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "ppoll": (271, 73),
     "set_robust_list": (273, 99),
     "getrandom": (318, 278),
-    "membarrier": (324, 283),
     "rseq": (334, 293),
 }
 NOT_FOUND: dict[str, tuple[int | None, int | None]] = {
