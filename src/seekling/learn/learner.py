@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import pickle
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,7 +138,9 @@ class Learner:
         weights_B = _token_weights(num_trained_B, aggregation)
         totals = np.zeros(3)
         for row in rows:
-            reference = None if reference_logprobs is None else _entries(row, batch.trajectories, reference_logprobs)
+            reference = None
+            if reference_logprobs is not None:
+                reference = _entries(row, batch.trajectories, reference_logprobs).to(self.device)
             totals += self._learn_row(row, batch, loss, weights_B, reference)
         num_trained = int(num_trained_B.sum())
         return LearnStats(
@@ -268,8 +271,8 @@ class Learner:
         """
         try:
             state = torch.load(path, map_location=self.device, weights_only=True)
-            masters = state["masters"]
-        except (OSError, RuntimeError, KeyError, EOFError, ValueError) as error:
+            masters, optimizer, num_steps = state["masters"], state["optimizer"], int(state["num_steps"])
+        except (OSError, RuntimeError, KeyError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:
             raise DataError(f"{path} is not a readable training state ({error}); delete it to start over") from None
         if {n: m.shape for n, m in masters.items()} != {n: m.shape for n, m in self._masters.items()}:
             raise DataError(f"{path} is the training state of another model or adapter; delete it to start over")
@@ -277,8 +280,8 @@ class Learner:
             for name, master in self._masters.items():
                 master.copy_(masters[name])
         if with_optimizer:
-            self._optimizer.load_state_dict(state["optimizer"])
-            self.num_steps = int(state["num_steps"])
+            self._optimizer.load_state_dict(optimizer)
+            self.num_steps = num_steps
         self._publish_masters()
 
     def start_stage(self, *, row_tokens: int, max_grad_norm: float) -> None:

@@ -5,6 +5,7 @@ Source: LoRA (arXiv:2106.09685).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import torch
@@ -17,7 +18,10 @@ from transformers import PreTrainedModel
 def add_lora(model: PreTrainedModel, *, rank: int, alpha: int) -> PeftModel:
     """Put adapters on every linear layer but the head, in place, and freeze everything else."""
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.0)
-    adapted = get_peft_model(model, config)
+    with warnings.catch_warnings():
+        # PEFT asks transformers for a property under its old name.
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+        adapted = get_peft_model(model, config)
     assert isinstance(adapted, PeftModel)
     return adapted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -144,12 +145,20 @@ def score_groups(
 
 
 def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRecord]) -> Metrics:
-    """What the episodes of a step were like; means over those that did not fail."""
+    """What the episodes of a step were like; means over those that did not fail.
+
+    Args:
+        groups: of the step.
+        records: of `score_groups`, in its order.
+    """
     kept = [record for record in records if record.reward is not None]
-    spread = [{r.reward.total for r in kept if r.question.key == g.question.key and r.reward} for g in groups]
+    # By position, not by question: at the seam of two epochs a step may hold a question twice.
+    rest = iter(records)
+    mine = [list(itertools.islice(rest, len(group.episodes) + len(group.failed))) for group in groups]
+    totals = [[record.reward.total for record in each if record.reward is not None] for each in mine]
     metrics: Metrics = {
         "num_groups": len(groups),
-        "num_zero_variance_groups": sum(len(totals) == 1 for totals in spread),
+        "num_zero_variance_groups": sum(len(each) >= 2 and len(set(each)) == 1 for each in totals),
         "num_dropped_groups": sum(len(group.episodes) < 2 for group in groups),
         "num_failed_episodes": sum(len(group.failed) for group in groups),
         "num_truncated_episodes": sum(r.episode.stop_reason is StopReason.MAX_TOKENS for r in kept),

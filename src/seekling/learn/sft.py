@@ -42,7 +42,7 @@ def train_sft(
     Raises:
         NothingToLearnError: no trajectory has a trained token.
     """
-    if not any(t.train_mask_T.any() for t in trajectories):
+    if not any(t.train_mask_T[1:].any() for t in trajectories):
         raise NothingToLearnError(
             f"SFT has {len(trajectories)} trajectories and not one trained token; check the expert episodes"
         )
