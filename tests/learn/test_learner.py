@@ -1,0 +1,435 @@
+"""The learner's verbs against plain passes over single sequences, PEFT's own merge, and itself after a restart."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from seekling.errors import DataError, NothingToLearnError
+from seekling.learn.learner import VOCABULARY_CHUNK, Batch, Learner
+from seekling.learn.lora import add_lora, merged_weights
+from seekling.learn.loss import clipped_policy_loss, cross_entropy
+from seekling.models import load_policy
+from seekling.rollout.sampler import SampleRequest
+from tests.learn.models import (
+    VOCABULARY,
+    assert_close_gradients,
+    gradients,
+    group,
+    plain_logprobs,
+    small_model,
+    trajectory,
+)
+from tests.rollout.policies import open_sampler, sample_all
+
+ROWS = [25, 64, 4096]
+UNTRAINED = trajectory([3, 4, 5], [0, 0, 0])
+
+
+def batch_of(*seeds, extra=()):
+    trajectories = [each for seed in seeds for each in group(seed)] + list(extra)
+    return Batch(trajectories, np.linspace(-1.5, 2.0, len(trajectories)))
+
+
+@pytest.mark.parametrize("row_tokens", ROWS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_packed_logprobs_are_those_of_single_sequences(row_tokens, tied):
+    batch = [*group(0), UNTRAINED, *group(1)]
+    scored = Learner(small_model(tied=tied), row_tokens=row_tokens).logprobs(batch)
+    plain = small_model(tied=tied)
+    for each, values in zip(batch, scored, strict=True):
+        assert values.shape == each.token_ids_T.shape
+        assert not values[~each.train_mask_T].any()
+        np.testing.assert_allclose(values[each.train_mask_T], plain_logprobs(plain, each).detach(), atol=1e-5)
+
+
+def test_a_vocabulary_of_many_chunks_is_scored_as_one():
+    trained = VOCABULARY_CHUNK + 40
+    long = trajectory((np.arange(trained + 1) % VOCABULARY).tolist(), [0] + [1] * trained)
+    batch = [long, *group(3)]
+    scored = Learner(small_model(), row_tokens=4096).logprobs(batch)
+    for each, values in zip(batch, scored, strict=True):
+        expected = plain_logprobs(small_model(), each).detach()
+        np.testing.assert_allclose(values[each.train_mask_T], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("row_tokens", ROWS)
+def test_gradients_of_a_packed_batch_are_those_of_single_sequences(row_tokens):
+    batch = batch_of(0, 1, extra=[UNTRAINED])
+    model = small_model()
+    stats = Learner(model, row_tokens=row_tokens).forward_backward(batch, clipped_policy_loss)
+    plain, total = small_model(), torch.zeros(())
+    num_trained = sum(int(t.train_mask_T.sum()) for t in batch.trajectories)
+    for each, advantage in zip(batch.trajectories, batch.advantages_B, strict=True):
+        if each.train_mask_T.any():
+            ratio = torch.exp(plain_logprobs(plain, each) - torch.from_numpy(each.logprobs_T[each.train_mask_T]))
+            total = total - torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage).sum() / num_trained
+    total.backward()
+    assert stats.loss == pytest.approx(total.item(), rel=1e-5)
+    assert stats.num_trained_tokens == num_trained
+    assert_close_gradients(gradients(model), gradients(plain), relative=1e-4)
+
+
+def test_gradients_add_up_until_the_step():
+    model, once = small_model(), small_model()
+    learner = Learner(model)
+    for seed in (0, 1):
+        learner.forward_backward(batch_of(seed), cross_entropy, aggregation="sum")
+    Learner(once).forward_backward(batch_of(0, 1), cross_entropy, aggregation="sum")
+    assert_close_gradients(gradients(model), gradients(once), relative=1e-4)
+
+
+def test_a_shared_prompt_goes_through_the_model_once():
+    prompt = [7] * 30
+    batch = [trajectory([*prompt, 10 + n, 5], [0] * 30 + [1, 1]) for n in range(8)]
+    stats = Learner(small_model()).forward_backward(Batch(batch, np.ones(8)), cross_entropy)
+    assert (stats.num_plain_tokens, stats.num_packed_tokens, stats.num_trained_tokens) == (256, 30 + 16, 16)
+
+
+def test_aggregations_divide_by_what_their_names_say():
+    uneven = [trajectory([5, 6, 7, 8, 9], [0, 1, 1, 1, 1]), trajectory([6, 7, 8], [0, 0, 1]), UNTRAINED]
+    batch = Batch(uneven, np.ones(3))
+    model = small_model()
+    sums = [-plain_logprobs(model, each).sum().item() for each in uneven[:2]]
+    losses = {
+        mode: Learner(small_model()).forward_backward(batch, cross_entropy, aggregation=mode).loss
+        for mode in ("sum", "token_mean", "sequence_mean")
+    }
+    assert losses["sum"] == pytest.approx(sum(sums), rel=1e-5)
+    assert losses["token_mean"] == pytest.approx(sum(sums) / 5, rel=1e-5)
+    # The trajectory without a trained token is no sequence of the mean.
+    assert losses["sequence_mean"] == pytest.approx((sums[0] / 4 + sums[1] / 1) / 2, rel=1e-5)
+
+
+def test_statistics_are_means_over_trained_tokens():
+    batch = batch_of(2)
+    stats = Learner(small_model(), row_tokens=40).forward_backward(batch, cross_entropy)
+    entropies, kls = [], []
+    plain = small_model()
+    for each in batch.trajectories:
+        logits = plain(input_ids=torch.from_numpy(each.token_ids_T)[None]).logits[0].detach()
+        trained = np.flatnonzero(each.train_mask_T)
+        logprobs = torch.log_softmax(logits, -1)[trained - 1]
+        entropies += (-(logprobs.exp() * logprobs).sum(-1)).tolist()
+        gap = plain_logprobs(plain, each).detach().numpy() - each.logprobs_T[trained]
+        kls += (np.exp(-gap) + gap - 1).tolist()
+    assert stats.entropy == pytest.approx(np.mean(entropies), rel=1e-5)
+    assert stats.kl_behaviour == pytest.approx(np.mean(kls), rel=1e-4)
+
+
+def test_a_first_token_that_is_marked_as_trained_has_nothing_to_predict_it():
+    batch = Batch([trajectory([5, 6, 7], [1, 0, 1])], np.ones(1))
+    assert Learner(small_model()).forward_backward(batch, cross_entropy).num_trained_tokens == 1
+
+
+def test_a_batch_without_a_trained_token_is_refused():
+    with pytest.raises(NothingToLearnError, match="none of the 2 trajectories has a trained token"):
+        Learner(small_model()).forward_backward(Batch([UNTRAINED] * 2, np.ones(2)), cross_entropy)
+
+
+def test_sampler_and_learner_agree_on_logprobs(tiny_model_dir):
+    prompts = [(1, 300, 301, 17, 20 + n) for n in range(4)] * 2
+    requests = [SampleRequest(n, prompt, 12, seed=n) for n, prompt in enumerate(prompts)]
+    samples = sample_all(open_sampler(tiny_model_dir), requests)
+    batch = [
+        trajectory([*r.prompt_ids, *s.token_ids], [0] * 5 + [1] * len(s.token_ids), [*[0.0] * 5, *s.logprobs])
+        for r, s in zip(requests, samples, strict=True)
+    ]
+    learner = Learner(load_policy(tiny_model_dir, dtype="float32")[0])
+    for each, scored in zip(batch, learner.logprobs(batch), strict=True):
+        np.testing.assert_allclose(scored, each.logprobs_T, atol=1e-5)
+    stats = learner.forward_backward(Batch(batch, np.ones(8)), clipped_policy_loss)
+    assert stats.kl_behaviour == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_step_is_adamws_with_clipped_gradients():
+    model, plain = small_model(), small_model()
+    learner = Learner(model, max_grad_norm=0.5, weight_decay=0.1)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.1)
+    for seed in range(3):
+        batch = batch_of(seed)
+        learner.forward_backward(batch, cross_entropy, aggregation="sum")
+        norm = learner.optim_step(0.01)
+        loss = sum(-plain_logprobs(plain, each).sum() for each in batch.trajectories)
+        optimizer.zero_grad()
+        loss.backward()
+        expected = float(torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5))
+        optimizer.step()
+        assert norm == pytest.approx(expected, rel=1e-4)
+        assert norm > 0.5
+    assert learner.num_steps == 3
+    for (name, one), other in zip(model.named_parameters(), plain.parameters(), strict=True):
+        np.testing.assert_allclose(one.detach(), other.detach(), atol=2e-4, err_msg=name)
+
+
+def test_a_step_without_gradients_is_refused():
+    learner = Learner(small_model())
+    with pytest.raises(NothingToLearnError, match="call forward_backward first"):
+        learner.optim_step(0.1)
+    learner.forward_backward(batch_of(0), cross_entropy)
+    learner.optim_step(0.0)
+    with pytest.raises(NothingToLearnError, match="call forward_backward first"):
+        learner.optim_step(0.1)
+    assert learner.num_steps == 1
+
+
+def test_gradients_that_are_not_finite_change_nothing_and_are_forgotten():
+    model, untouched = small_model(), small_model()
+    learner = Learner(model)
+    learner.forward_backward(Batch(group(0), np.full(4, math.inf)), clipped_policy_loss)
+    with pytest.raises(NothingToLearnError, match=r'gradient norm is (nan|inf) at step 0; .* model\.dtype = "float32"'):
+        learner.optim_step(0.1)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), untouched.parameters(), strict=True))
+    learner.forward_backward(batch_of(0), cross_entropy)
+    assert math.isfinite(learner.optim_step(0.001))
+
+
+def test_bfloat16_stays_near_float32_and_keeps_its_weights_in_float32():
+    rough, exact = Learner(small_model(dtype=torch.bfloat16)), Learner(small_model())
+    batch = batch_of(0, 1)
+    for one, other in zip(rough.logprobs(batch.trajectories), exact.logprobs(batch.trajectories), strict=True):
+        # 8 bits of mantissa through two layers; logits of this model are of size 3.
+        assert np.abs(one - other).max() < 0.15
+    for learner in (rough, exact):
+        learner.forward_backward(batch, cross_entropy)
+    assert rough.optim_step(1e-5) == pytest.approx(exact.optim_step(1e-5), rel=0.03)
+    # A step of 1e-5 is lost in a bfloat16 weight of 1, two hundred and fifty that add up are not.
+    assert rough.export_weights()["model.norm.weight"].dtype == torch.bfloat16
+    assert torch.equal(rough.export_weights()["model.norm.weight"], torch.ones(32, dtype=torch.bfloat16))
+    for _ in range(250):
+        rough.forward_backward(Batch(batch.trajectories[:1], np.ones(1)), cross_entropy)
+        rough.optim_step(1e-5)
+    assert (rough.export_weights()["model.norm.weight"] != 1).any()
+
+
+def test_bfloat16_attention_by_plain_products_is_that_of_the_fused_kernel():
+    from seekling.learn.attention import block_attention
+
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(1, 4, 9, 8, generator=generator)
+    key, value = torch.randn(1, 2, 9, 8, generator=generator), torch.randn(1, 2, 9, 8, generator=generator)
+    blocks = [(0, torch.full((5, 5), -torch.inf).triu(1)), (5, torch.full((4, 4), -torch.inf).triu(1))]
+    exact, _ = block_attention(torch.nn.Identity(), query, key, value, None, blocks=blocks, scaling=0.35)
+    tensors = [each.bfloat16() for each in (query, key, value)]
+    rough_blocks = [(start, bias.bfloat16()) for start, bias in blocks]
+    rough, _ = block_attention(torch.nn.Identity(), *tensors, None, blocks=rough_blocks, scaling=0.35)
+    assert rough.shape == exact.shape == (1, 9, 4, 8)
+    np.testing.assert_allclose(rough.float(), exact, atol=0.04)
+    # Nothing of the first block reaches the second.
+    other = value.clone()
+    other[:, :, :5] = 100.0
+    changed, _ = block_attention(torch.nn.Identity(), query, key, other, None, blocks=blocks, scaling=0.35)
+    assert torch.equal(changed[:, 5:], exact[:, 5:])
+
+
+# LoRA
+
+
+def with_random_adapters(seed=0):
+    model = small_model()
+    adapted = add_lora(model, rank=3, alpha=6)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model, adapted
+
+
+def test_merged_adapters_equal_pefts_own_merge_and_leave_the_base_alone():
+    model, adapted = with_random_adapters()
+    base = {name: p.detach().clone() for name, p in model.named_parameters() if "lora_" not in name}
+    merged = merged_weights(model, adapted)
+    theirs = dict(copy.deepcopy(adapted).merge_and_unload().named_parameters())
+    assert merged.keys() == theirs.keys() == dict(small_model().named_parameters()).keys()
+    for name, tensor in theirs.items():
+        np.testing.assert_allclose(merged[name], tensor.detach(), atol=1e-5, err_msg=name)
+    linear = [name for name in merged if "_proj" in name]
+    assert len(linear) == 14
+    assert all(not torch.equal(merged[name], dict(small_model().named_parameters())[name]) for name in linear)
+    for name, tensor in base.items():
+        assert torch.equal(dict(model.named_parameters())[name], tensor)
+    assert all(torch.equal(tensor, merged_weights(model, adapted)[name]) for name, tensor in merged.items())
+
+
+def test_only_adapters_train():
+    model = small_model()
+    learner = Learner(model, lora_rank=4)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for seed in range(3):
+        learner.forward_backward(batch_of(seed), cross_entropy)
+        learner.optim_step(0.01)
+    after = dict(model.named_parameters())
+    changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    assert changed == {name for name in before if "lora_" in name}
+    assert len(changed) == 2 * 14
+
+
+def test_a_policy_with_adapters_scores_as_its_merged_weights_do():
+    learner = Learner(small_model(), lora_rank=4)
+    start = learner.logprobs(group(0))
+    for _ in range(4):
+        learner.forward_backward(batch_of(0), cross_entropy)
+        learner.optim_step(0.02)
+    plain = small_model()
+    plain.load_state_dict(dict(learner.export_weights()), strict=False)
+    plain.tie_weights()
+    for each, scored, first in zip(group(0), learner.logprobs(group(0)), start, strict=True):
+        expected = plain_logprobs(plain, each).detach().numpy()
+        np.testing.assert_allclose(scored[each.train_mask_T], expected, atol=1e-5)
+        assert np.abs(scored - first).max() > 0.05
+
+
+# Saving and loading
+
+
+def steps(learner, numbers):
+    for number in numbers:
+        learner.forward_backward(batch_of(number), clipped_policy_loss)
+        learner.optim_step(0.003 * (1 + number % 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_run_that_was_saved_and_loaded_goes_on_bit_for_bit(tmp_path, dtype, lora_rank):
+    def learner():
+        with torch.random.fork_rng():
+            torch.manual_seed(3)  # PEFT draws the adapters
+            return Learner(small_model(dtype=dtype), lora_rank=lora_rank, weight_decay=0.01, row_tokens=50)
+
+    straight, first, second = learner(), learner(), learner()
+    steps(straight, range(7))
+    steps(first, range(3))
+    first.save(tmp_path / "state.pt")
+    steps(second, [9])  # whatever it was before is gone
+    second.load(tmp_path / "state.pt")
+    assert second.num_steps == 3
+    steps(second, range(3, 7))
+    assert second.num_steps == straight.num_steps == 7
+    expected = straight.export_weights()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in second.export_weights().items())
+    assert [p.name for p in tmp_path.iterdir()] == ["state.pt"]
+
+
+def test_weights_can_be_loaded_without_the_optimizers_past(tmp_path):
+    first, second, fresh = Learner(small_model()), Learner(small_model(1)), Learner(small_model())
+    steps(first, range(3))
+    first.save(tmp_path / "state.pt")
+    second.load(tmp_path / "state.pt", with_optimizer=False)
+    assert second.num_steps == 0
+    weights = first.export_weights()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in second.export_weights().items())
+    first.start_stage(row_tokens=1024, max_grad_norm=1.0)
+    assert first.num_steps == 0
+    for each in (first, second):
+        steps(each, [5])
+    weights = first.export_weights()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in second.export_weights().items())
+    assert not all(torch.equal(tensor, weights[name]) for name, tensor in fresh.export_weights().items())
+
+
+def damage(path, how):
+    whole = path.read_bytes()
+    content = {
+        "cut": whole[: len(whole) // 2],
+        "empty": b"",
+        "text": b"not a training state\n" * 40,
+        "zeros": bytes(len(whole)),
+    }
+    if how in content:
+        path.write_bytes(content[how])
+    elif how == "missing":
+        path.unlink()
+    elif how == "list":
+        torch.save([1, 2, 3], path)
+    else:
+        state = torch.load(path, weights_only=True)
+        del state[how]
+        torch.save(state, path)
+
+
+@pytest.mark.parametrize(
+    "how", ["cut", "empty", "text", "zeros", "missing", "list", "masters", "optimizer", "num_steps"]
+)
+def test_a_damaged_training_state_is_one_clear_error_and_changes_nothing(tmp_path, how):
+    path = tmp_path / "state.pt"
+    learner, other = Learner(small_model()), Learner(small_model(1))
+    steps(learner, range(2))
+    learner.save(path)
+    damage(path, how)
+    before = {name: tensor.detach().clone() for name, tensor in other.export_weights().items()}
+    with pytest.raises(DataError, match="is not a readable training state") as error:
+        other.load(path)
+    assert str(path) in str(error.value)
+    assert "delete it to start over" in str(error.value)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in other.export_weights().items())
+    assert other.num_steps == 0
+
+
+def test_the_state_of_another_model_is_refused(tmp_path):
+    Learner(small_model(), lora_rank=2).save(tmp_path / "state.pt")
+    with pytest.raises(DataError, match="another model or adapter"):
+        Learner(small_model()).load(tmp_path / "state.pt")
+    with pytest.raises(DataError, match="another model or adapter"):
+        Learner(small_model(), lora_rank=3).load(tmp_path / "state.pt")
+
+
+def test_a_state_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
+    learner = Learner(small_model())
+    learner.save(tmp_path / "state.pt")
+    before = (tmp_path / "state.pt").read_bytes()
+    learner.num_steps = lambda: None  # cannot be pickled
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        learner.save(tmp_path / "state.pt")
+    assert [p.name for p in tmp_path.iterdir()] == ["state.pt"]
+    assert (tmp_path / "state.pt").read_bytes() == before
+
+
+# Reference
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_kept_reference_stays_while_the_policy_moves(lora_rank, tied):
+    learner = Learner(small_model(tied=tied), lora_rank=lora_rank)
+    steps(learner, range(2))
+    at_start = learner.logprobs(group(0))
+    learner.keep_reference()
+    steps(learner, range(2, 6))
+    moved = learner.logprobs(group(0))
+    for start, kept, now in zip(at_start, learner.reference_logprobs(group(0)), moved, strict=True):
+        np.testing.assert_allclose(kept, start, atol=1e-5)
+        assert np.abs(now - start).max() > 0.01
+
+
+def test_a_given_reference_is_used_as_it_is():
+    learner = Learner(small_model())
+    learner.keep_reference(small_model(1))
+    for each, kept in zip(group(0), learner.reference_logprobs(group(0)), strict=True):
+        expected = plain_logprobs(small_model(1), each).detach()
+        np.testing.assert_allclose(kept[each.train_mask_T], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("row_tokens", [25, 4096])
+def test_a_kl_term_pulls_each_token_towards_its_own_reference(row_tokens):
+    batch = Batch(group(0), np.zeros(4))
+    loss = partial(clipped_policy_loss, kl_coefficient=0.7)
+    model = small_model()
+    learner = Learner(model, row_tokens=row_tokens)
+    learner.keep_reference(small_model(1))
+    stats = learner.forward_backward(
+        batch, loss, aggregation="sum", reference_logprobs=learner.reference_logprobs(batch.trajectories)
+    )
+    plain, total = small_model(), torch.zeros(())
+    for each in batch.trajectories:
+        gap = plain_logprobs(small_model(1), each).detach() - plain_logprobs(plain, each)
+        total = total + 0.7 * (torch.exp(gap) - gap - 1).sum()
+    total.backward()
+    assert stats.loss == pytest.approx(total.item(), rel=1e-4)
+    assert_close_gradients(gradients(model), gradients(plain), relative=1e-3)

@@ -1,0 +1,120 @@
+"""Packed rows: what is shared, what is covered, and that nothing sees what it should not."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seekling.learn.pack import pack_rows
+from tests.learn.models import group, trajectory
+
+
+def test_a_shared_prefix_is_packed_once():
+    prompt = list(range(10, 20))
+    batch = [trajectory([*prompt, 20 + n, 30, 31], [0] * 10 + [1, 1, 1]) for n in range(4)]
+    (row,) = pack_rows(batch, row_tokens=100)
+    assert row.token_ids_N.tolist() == [*prompt, 20, 30, 31, 21, 30, 31, 22, 30, 31, 23, 30, 31]
+    assert row.position_ids_N.tolist() == [*range(10), *([10, 11, 12] * 4)]
+    assert len(row.blocks) == 1
+    # All four first actions are predicted by the prompt's last token, each other by its own predecessor.
+    assert row.source_A.tolist() == [9, 10, 11, 9, 13, 14, 9, 16, 17, 9, 19, 20]
+    assert row.target_A.tolist() == [20, 30, 31, 21, 30, 31, 22, 30, 31, 23, 30, 31]
+    assert row.sequence_A.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert row.logprobs_A.tolist() == [-1.0] * 12
+    assert row.logprobs_A.dtype == np.float32
+
+
+def test_equal_trajectories_share_everything_and_keep_entries_of_their_own():
+    batch = [trajectory([5, 6, 7], [0, 1, 1], [0, -0.5, -0.25]), trajectory([5, 6, 7], [0, 0, 1], [0, 0, -2.0])]
+    (row,) = pack_rows(batch, row_tokens=100)
+    assert row.token_ids_N.tolist() == [5, 6, 7]
+    assert sorted(zip(row.sequence_A.tolist(), row.target_A.tolist(), row.logprobs_A.tolist(), strict=True)) == [
+        (0, 6, -0.5),
+        (0, 7, -0.25),
+        (1, 7, -2.0),
+    ]
+
+
+def test_a_prefix_of_another_trajectory_adds_no_token():
+    batch = [trajectory([5, 6, 7, 8], [0, 1, 1, 1]), trajectory([5, 6], [0, 1])]
+    (row,) = pack_rows(batch, row_tokens=100)
+    assert row.token_ids_N.tolist() == [5, 6, 7, 8]
+
+
+def test_a_trajectory_longer_than_a_row_has_one_of_its_own():
+    long = trajectory(list(range(50)), [0] + [1] * 49)
+    short = [trajectory([51 + n, 60], [0, 1]) for n in range(3)]
+    rows = pack_rows([short[0], long, *short[1:]], row_tokens=20)
+    sizes = [(len(row.token_ids_N), sorted(set(row.sequence_A.tolist()))) for row in rows]
+    assert sorted(sizes) == [(6, [0, 2, 3]), (50, [1])]
+
+
+def test_two_long_trajectories_with_a_common_prefix_are_two_rows():
+    batch = [trajectory([*range(30), 40 + n], [0] * 30 + [1]) for n in range(2)]
+    assert [len(row.token_ids_N) for row in pack_rows(batch, row_tokens=20)] == [31, 31]
+
+
+def test_trajectories_without_a_trained_token_are_left_out():
+    batch = [trajectory([3, 4, 5], [0, 0, 0]), trajectory([3, 4, 6], [0, 0, 1]), trajectory([7, 8], [1, 0])]
+    (row,) = pack_rows(batch, row_tokens=20)
+    assert row.token_ids_N.tolist() == [3, 4, 6]
+    assert row.sequence_A.tolist() == [1]
+    assert pack_rows([batch[0], batch[2]], row_tokens=20) == []
+    assert pack_rows([], row_tokens=20) == []
+
+
+def test_the_order_of_the_batch_changes_the_numbers_of_sequences_only():
+    batch = group(0)
+    forward, backward = pack_rows(batch, row_tokens=60), pack_rows(batch[::-1], row_tokens=60)
+    assert [r.token_ids_N.tolist() for r in forward] == [r.token_ids_N.tolist() for r in backward]
+    for one, other in zip(forward, backward, strict=True):
+        entries = zip(one.source_A.tolist(), one.sequence_A.tolist(), strict=True)
+        mirrored = zip(other.source_A.tolist(), (3 - other.sequence_A).tolist(), strict=True)
+        assert sorted(entries) == sorted(mirrored)
+
+
+TRAJECTORIES = st.lists(
+    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=14).map(
+        lambda pairs: trajectory([token for token, _ in pairs], [mask for _, mask in pairs])
+    ),
+    max_size=12,
+)
+
+
+@given(TRAJECTORIES, st.integers(1, 40))
+def test_entries_are_exactly_the_trained_tokens_each_seeing_exactly_its_past(batch, row_tokens):
+    covered = []
+    for row in pack_rows(batch, row_tokens=row_tokens):
+        starts = [block.start for block in row.blocks]
+        sizes = [len(block.visible_MM) for block in row.blocks]
+        assert starts == np.cumsum([0, *sizes])[:-1].tolist()
+        assert sum(sizes) == len(row.token_ids_N) == len(row.position_ids_N)
+        for source, target, sequence in zip(row.source_A, row.target_A, row.sequence_A, strict=True):
+            block = row.blocks[np.searchsorted(starts, source, side="right") - 1]
+            seen = np.flatnonzero(block.visible_MM[source - block.start]) + block.start
+            seen = seen[np.argsort(row.position_ids_N[seen])]
+            assert row.position_ids_N[seen].tolist() == list(range(len(seen)))
+            assert row.token_ids_N[seen].tolist() == batch[sequence].token_ids_T[: len(seen)].tolist()
+            assert batch[sequence].token_ids_T[len(seen)] == target
+            covered.append((int(sequence), len(seen)))
+    expected = [
+        (index, place) for index, each in enumerate(batch) for place in np.flatnonzero(each.train_mask_T) if place
+    ]
+    assert sorted(covered) == sorted(expected)
+
+
+@given(TRAJECTORIES, st.integers(1, 40))
+def test_blocks_hold_each_prefix_once_and_rows_keep_to_their_size(batch, row_tokens):
+    for row in pack_rows(batch, row_tokens=row_tokens):
+        members = sorted(set(row.sequence_A.tolist()))
+        longest = max(len(batch[index].token_ids_T) for index in members)
+        assert len(row.token_ids_N) <= row_tokens or (len(row.blocks) == 1 and len(row.token_ids_N) == longest)
+        ends = [*[block.start for block in row.blocks[1:]], len(row.token_ids_N)]
+        for block, end in zip(row.blocks, ends, strict=True):
+            prefixes = []
+            for node in range(end - block.start):
+                past = np.flatnonzero(block.visible_MM[node]) + block.start
+                prefixes.append(tuple(row.token_ids_N[past[np.argsort(row.position_ids_N[past])]].tolist()))
+                assert past.max() == node + block.start  # a token sees itself and nothing after it
+            assert len(set(prefixes)) == len(prefixes)

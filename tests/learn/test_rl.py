@@ -1,0 +1,340 @@
+"""Groups to batches, the walk through the questions, stopping when nothing can be learned, and learning a toy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from seekling.config import RlConfig
+from seekling.errors import InfrastructureError, NothingToLearnError
+from seekling.learn.learner import Learner
+from seekling.learn.rl import PATIENCE_STEPS, RlRun, rollout_metrics, score_groups, train
+from seekling.models import load_policy
+from seekling.reward.functions import make_reward
+from seekling.rollout.loop import Decoding, Roller
+from seekling.rollout.render import Renderer
+from seekling.types import Episode, EpisodeGroup, Message, Question, Reward, StopReason, ToolCall, Turn
+from tests.env.fakes import FakeLibrary, make_env
+from tests.learn.models import trajectory
+from tests.rollout.policies import ScriptedSampler, encode, open_sampler
+
+QUESTIONS = [Question(str(n), f"Question {n}?", ("x",), source="toy") for n in range(5)]
+
+
+def episode(question, answer, **fields):
+    turns = (Turn("<answer>", "answer", num_action_tokens=3),)
+    given = {"stop_reason": StopReason.ANSWERED, "turns": turns} | fields
+    return Episode(question.id, question.source, "tags", (), answer=answer, **given)
+
+
+def failure(question):
+    return episode(question, None, stop_reason=StopReason.INFRA_FAILURE, failure="no search server", turns=())
+
+
+def make_group(question, answers, *, failed=0):
+    episodes = tuple(episode(question, answer) for answer in answers)
+    tails = itertools.count(20)
+    trajectories = tuple(trajectory([5, 6, next(tails), 7], [0, 0, 1, 1]) for _ in answers)
+    return EpisodeGroup(question, episodes, trajectories, tuple(failure(question) for _ in range(failed)))
+
+
+def scored(groups, **settings):
+    return score_groups(groups, make_reward("em"), RlConfig(**settings), step=3)
+
+
+def test_a_group_becomes_advantages_of_its_own_mean():
+    groups = [make_group(QUESTIONS[0], ["x", "y", "y", "y"]), make_group(QUESTIONS[1], ["x", "x", "y"])]
+    records, batch = scored(groups, advantage_scale="none")
+    expected = [0.75, -0.25, -0.25, -0.25, 1 / 3, 1 / 3, -2 / 3]
+    np.testing.assert_allclose(batch.advantages_B, expected)
+    assert [t.token_ids_T[2] for t in batch.trajectories] == [20, 21, 22, 23, 20, 21, 22]
+    assert [record.advantage for record in records] == pytest.approx(expected)
+    assert [record.reward.total for record in records] == [1, 0, 0, 0, 1, 1, 0]
+    assert {(record.stage, record.step) for record in records} == {("rl", 3)}
+    assert [record.question.id for record in records] == ["0"] * 4 + ["1"] * 3
+
+
+def test_groups_of_equal_rewards_are_recorded_and_counted_but_not_learned_from():
+    groups = [make_group(QUESTIONS[0], ["x", "x", "x"]), make_group(QUESTIONS[1], ["y", "y", "x"])]
+    records, batch = scored(groups)
+    assert len(records) == 6
+    assert [record.advantage for record in records[:3]] == [0.0, 0.0, 0.0]
+    assert len(batch.trajectories) == 3
+    metrics = rollout_metrics(groups, records)
+    assert (metrics["num_groups"], metrics["num_zero_variance_groups"], metrics["num_dropped_groups"]) == (2, 1, 0)
+    assert metrics["reward_mean"] == metrics["em_mean"] == pytest.approx(4 / 6)
+
+
+def test_failed_episodes_have_no_reward_and_groups_below_two_are_dropped_and_counted():
+    groups = [
+        make_group(QUESTIONS[0], ["x", "y"], failed=2),
+        make_group(QUESTIONS[1], ["x"], failed=3),
+        make_group(QUESTIONS[2], [], failed=4),
+    ]
+    asked = []
+
+    def reward(each, question):
+        asked.append(each)
+        return make_reward("em")(each, question)
+
+    records, batch = score_groups(groups, reward, RlConfig(), step=1)
+    assert len(asked) == 3
+    assert all(each.stop_reason is StopReason.ANSWERED for each in asked)
+    np.testing.assert_allclose(batch.advantages_B, [1.0, -1.0])
+    failures = [record for record in records if record.episode.stop_reason is StopReason.INFRA_FAILURE]
+    assert len(failures) == 9
+    assert all(record.reward is None and record.advantage is None for record in failures)
+    (lonely,) = [record for record in records if record.question.id == "1" and record.reward is not None]
+    assert lonely.advantage is None
+    metrics = rollout_metrics(groups, records)
+    assert metrics["num_failed_episodes"] == 9
+    assert metrics["num_dropped_groups"] == 2
+    # One episode alone says nothing about variance: it is a dropped group, not a zero-variance one.
+    assert metrics["num_zero_variance_groups"] == 0
+    assert metrics["reward_mean"] == pytest.approx(2 / 3)
+
+
+def test_two_groups_of_one_question_are_counted_each_by_itself():
+    groups = [make_group(QUESTIONS[0], ["x", "x"]), make_group(QUESTIONS[0], ["y", "y"])]
+    records, batch = scored(groups)
+    assert batch.trajectories == []
+    assert rollout_metrics(groups, records)["num_zero_variance_groups"] == 2
+
+
+def test_metrics_describe_the_episodes_that_did_not_fail():
+    call = ToolCall("search", {"query_list": ["a"]})
+    searched = (Turn("", "search", calls=(call,), num_action_tokens=5), Turn("", "answer", num_action_tokens=3))
+    cut = (Turn("", "invalid", num_action_tokens=4),)
+    question = QUESTIONS[0]
+    episodes = (
+        episode(question, "x", turns=searched),
+        episode(question, None, turns=cut, stop_reason=StopReason.MAX_TOKENS),
+    )
+    group = EpisodeGroup(question, episodes, (trajectory([5, 6], [0, 1]),) * 2, (failure(question),))
+    records, _ = scored([group])
+    metrics = rollout_metrics([group], records)
+    assert metrics == {
+        "num_groups": 1,
+        "num_zero_variance_groups": 0,
+        "num_dropped_groups": 0,
+        "num_failed_episodes": 1,
+        "num_truncated_episodes": 1,
+        "reward_mean": 0.5,
+        "em_mean": 0.5,
+        "searches_mean": 0.5,
+        "turns_mean": 1.5,
+        "action_tokens_mean": 6.0,
+        "invalid_rate": pytest.approx(1 / 3),
+        "answered_rate": 0.5,
+    }
+
+
+def test_a_step_in_which_everything_failed_has_counts_only():
+    groups = [make_group(QUESTIONS[0], [], failed=2)]
+    records, _ = scored(groups)
+    metrics = rollout_metrics(groups, records)
+    assert metrics["num_failed_episodes"] == 2
+    assert "reward_mean" not in metrics
+
+
+def test_questions_of_a_step_depend_on_seed_and_step_alone():
+    run = RlRun(QUESTIONS, RlConfig(questions_per_step=2), seed=3)
+    walk = [[q.id for q in run.step_questions(step)] for step in range(5)]
+    again = RlRun(QUESTIONS, RlConfig(questions_per_step=2), seed=3)
+    assert [[q.id for q in again.step_questions(step)] for step in reversed(range(5))] == walk[::-1]
+    flat = [name for step in walk for name in step]
+    assert sorted(flat[:5]) == sorted(flat[5:]) == ["0", "1", "2", "3", "4"]
+    assert flat[:5] != flat[5:]
+    other = RlRun(QUESTIONS, RlConfig(questions_per_step=2), seed=4)
+    assert [[q.id for q in other.step_questions(step)] for step in range(5)] != walk
+
+
+def test_a_step_may_be_larger_than_the_set():
+    run = RlRun(QUESTIONS, RlConfig(questions_per_step=12), seed=0)
+    names = [q.id for q in run.step_questions(0)]
+    assert len(names) == 12
+    assert {names.count(name) for name in "01234"} == {2, 3}
+
+
+# Training
+
+
+def run_training(learner, sampler, roller, config, *, reward, questions=QUESTIONS, seed=0, first_step=0, decoding=None):
+    rows = []
+    train(
+        learner,
+        sampler,
+        roller,
+        RlRun(questions, config, seed=seed),
+        decoding=decoding or Decoding(8, 512),
+        reward=reward,
+        on_step=lambda step, metrics, records: rows.append((step, metrics, records)),
+        first_step=first_step,
+    )
+    return rows
+
+
+def scripted_roller(tiny_model_dir, scripts, **env):
+    tokenizer = load_policy(tiny_model_dir, dtype="float32")[1]
+    renderer = Renderer(tokenizer)
+    turns = [[(encode(tokenizer, text), "stop") for text in script] for script in scripts]
+    sampler = ScriptedSampler(turns)
+    return sampler, Roller(make_env(count_tokens=renderer.count_tokens, **env), sampler, renderer)
+
+
+def tiny_learner(tiny_model_dir, **settings):
+    return Learner(load_policy(tiny_model_dir, dtype="float32")[0], **settings)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [("y", r"reward \(last step: \[0\.0\]\).*never succeeds: more SFT"), ("x", r"last step: \[1\.0\].*always does")],
+)
+def test_ten_steps_without_a_difference_end_the_run_and_say_why(tiny_model_dir, answer, says):
+    sampler, roller = scripted_roller(tiny_model_dir, [[f"<answer> {answer} </answer>"]])
+    learner = tiny_learner(tiny_model_dir)
+    rows = []
+    config = RlConfig(steps=50, questions_per_step=2, group_size=2)
+    with pytest.raises(NothingToLearnError, match=f"for {PATIENCE_STEPS} steps in a row.*{says}"):
+        train(
+            learner,
+            sampler,
+            roller,
+            RlRun(QUESTIONS, config, seed=0),
+            decoding=Decoding(8, 512),
+            reward=make_reward("em"),
+            on_step=lambda step, metrics, records: rows.append(metrics),
+        )
+    assert PATIENCE_STEPS == 10
+    assert len(rows) == 10
+    assert {row["num_zero_variance_groups"] for row in rows} == {2}
+    assert learner.num_steps == 0
+
+
+def test_steps_with_a_difference_begin_the_count_anew(tiny_model_dir):
+    wrong, right = ["<answer> y </answer>"], ["<answer> x </answer>"]
+    # Two episodes a step; in step 8 they differ.
+    sampler, roller = scripted_roller(tiny_model_dir, [*[wrong] * 14, right, *[wrong] * 300])
+    learner = tiny_learner(tiny_model_dir)
+    steps = []
+    config = RlConfig(steps=50, questions_per_step=1, group_size=2)
+    with pytest.raises(NothingToLearnError):
+        train(
+            learner,
+            sampler,
+            roller,
+            RlRun(QUESTIONS, config, seed=0),
+            decoding=Decoding(8, 512),
+            reward=make_reward("em"),
+            on_step=lambda step, metrics, records: steps.append((step, "grad_norm" in metrics)),
+        )
+    assert [step for step, has_learned in steps if has_learned] == [8]
+    assert steps[-1][0] == 18
+    assert learner.num_steps == 1
+
+
+def test_a_run_in_which_every_episode_fails_names_the_failure(tiny_model_dir):
+    library = FakeLibrary(failure=InfrastructureError("the search server is down"))
+    sampler, roller = scripted_roller(tiny_model_dir, [["<search> x </search>"]], library=library)
+    config = RlConfig(steps=50, questions_per_step=1, group_size=2)
+    with pytest.raises(NothingToLearnError, match=r"last 10 steps ended in an infrastructure failure.*server is down"):
+        run_training(tiny_learner(tiny_model_dir), sampler, roller, config, reward=make_reward("em"))
+
+
+class OneTokenSession:
+    def __init__(self):
+        self.prompt = [Message("user", "Say something.")]
+
+    def step(self, action_text, *, finish):
+        from seekling.env.environment import StepResult
+
+        return StepResult(Turn(action_text, "answer"), True, StopReason.ANSWERED, answer=action_text)
+
+    def close(self):
+        pass
+
+
+class OneTokenEnv:
+    """An episode is one token; the answer is its text."""
+
+    def __init__(self):
+        self.protocol = make_env().protocol
+
+    def start(self, question):
+        return OneTokenSession()
+
+
+def toy(tiny_model_dir, tokenizer):
+    """Reward 1 for tokens of which the id divides by four: a quarter of them at first."""
+    good = {tokenizer.decode([n]) for n in range(len(tokenizer)) if n % 4 == 0}
+    sampler = open_sampler(tiny_model_dir, in_flight=32, episode_tokens=64)
+    roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer), in_flight=32)
+    return (
+        sampler,
+        roller,
+        lambda each, question: Reward(float(each.answer in good), {"good": float(each.answer in good)}),
+    )
+
+
+@pytest.mark.parametrize("settings", [{}, {"kl_coefficient": 0.01, "advantage_scale": "none"}])
+def test_reward_rises_on_a_toy(tiny_model_dir, settings):
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    learner = Learner(model)
+    learner.keep_reference()
+    sampler, roller, reward = toy(tiny_model_dir, tokenizer)
+    config = RlConfig(steps=30, questions_per_step=4, group_size=8, learning_rate=0.01, **settings)
+    rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
+    rewards = [metrics["reward_mean"] for _, metrics, _ in rows]
+    assert [step for step, _, _ in rows] == list(range(1, 31))
+    assert np.mean(rewards[:3]) < 0.5
+    assert np.mean(rewards[-5:]) > 0.9
+    learned = [metrics for _, metrics, _ in rows if "grad_norm" in metrics]
+    assert learned[-1]["entropy"] < learned[0]["entropy"]
+    # Behaviour and learner are the same weights, so all that is left is rounding.
+    assert all(metrics["kl_sampler"] < 1e-6 for metrics in learned)
+    assert all(metrics["learning_rate"] == 0.01 for metrics in learned[2:])
+    # The sampler ends with the newest weights.
+    assert sampler.policy_version == 30
+    (after,) = roller.rollout(QUESTIONS[:1], Decoding(1, 64), group_size=32)
+    assert np.mean([reward(each, QUESTIONS[0]).total for each in after.episodes]) > 0.9
+
+
+def test_a_run_resumed_from_its_weights_goes_on_bit_for_bit(tiny_model_dir, tmp_path):
+    tokenizer = load_policy(tiny_model_dir, dtype="float32")[1]
+    config = RlConfig(steps=6, questions_per_step=3, group_size=4, learning_rate=0.005)
+    states = {}
+
+    def curve(learner, rows):
+        return [
+            (step, metrics["reward_mean"], metrics.get("loss"), metrics.get("grad_norm")) for step, metrics, _ in rows
+        ]
+
+    sampler, roller, reward = toy(tiny_model_dir, tokenizer)
+    straight = tiny_learner(tiny_model_dir)
+    rows = []
+
+    def on_step(step, metrics, records):
+        rows.append((step, metrics, records))
+        if step == 3:
+            straight.save(tmp_path / "state.pt")
+
+    train(
+        straight,
+        sampler,
+        roller,
+        RlRun(QUESTIONS, config, seed=0),
+        decoding=Decoding(1, 64),
+        reward=reward,
+        on_step=on_step,
+    )
+    states["straight"] = curve(straight, rows)
+    sampler, roller, reward = toy(tiny_model_dir, tokenizer)
+    resumed = tiny_learner(tiny_model_dir)
+    resumed.load(tmp_path / "state.pt")
+    later = run_training(resumed, sampler, roller, config, reward=reward, decoding=Decoding(1, 64), first_step=3)
+    assert curve(resumed, later) == states["straight"][3:]
+    expected = straight.export_weights()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in resumed.export_weights().items())

@@ -1,0 +1,121 @@
+"""Supervised fine-tuning: which batches, which rates, what is logged, and that a resumed run sees the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from seekling.config import SftConfig
+from seekling.errors import NothingToLearnError
+from seekling.learn.learner import Learner
+from seekling.learn.sft import num_sft_steps, train_sft
+from seekling.models import load_policy
+from seekling.rollout.loop import Decoding, Roller
+from seekling.rollout.render import Renderer
+from seekling.rollout.replay import expert_trajectory
+from seekling.types import Episode, StopReason
+from tests.env.fakes import QUESTION, make_env
+from tests.learn.models import group, small_model, trajectory
+from tests.rollout.policies import open_sampler
+
+CONFIG = SftConfig(learning_rate=0.01, epochs=2, episodes_per_step=3, warmup_steps=2, decay="linear")
+
+
+def expert_set():
+    return [*group(0), *group(1)]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "per_step", "count", "steps"), [(1, 8, 8, 1), (1, 8, 9, 2), (2, 3, 8, 6), (3, 8, 1, 3), (1, 8, 0, 0)]
+)
+def test_the_number_of_steps_counts_the_last_smaller_batch(epochs, per_step, count, steps):
+    assert num_sft_steps(SftConfig(epochs=epochs, episodes_per_step=per_step), count) == steps
+
+
+def test_every_trajectory_is_seen_once_an_epoch_in_another_order_each_time():
+    rows = []
+    # Trajectory n has n trained tokens, so the logged counts say which were in a batch together.
+    batch = [trajectory([3] * (2**n + 1), [0] + [1] * 2**n) for n in range(8)]
+    train_sft(Learner(small_model()), batch, CONFIG, seed=4, on_step=lambda step, metrics: rows.append((step, metrics)))
+    assert [step for step, _ in rows] == [1, 2, 3, 4, 5, 6]
+    seen = [metrics["trained_tokens"] for _, metrics in rows]
+    assert sum(seen[:3]) == sum(seen[3:]) == 255
+    assert [int(count).bit_count() for count in seen] == [3, 3, 2, 3, 3, 2]
+    assert set(seen[:3]) != set(seen[3:])
+    rates = [metrics["learning_rate"] for _, metrics in rows]
+    np.testing.assert_allclose(rates, [0.005, 0.01, 0.01, 0.0075, 0.005, 0.0025], atol=1e-12)
+    assert rows[-1][1]["loss"] < rows[0][1]["loss"]
+    assert {"loss", "entropy", "grad_norm", "packed_tokens", "learn_s"} <= rows[0][1].keys()
+
+
+class StopError(Exception):
+    pass
+
+
+def test_a_run_that_was_stopped_and_resumed_is_the_straight_run(tmp_path):
+    straight_rows, rows = [], []
+    straight = Learner(small_model())
+    train_sft(straight, expert_set(), CONFIG, seed=1, on_step=lambda step, m: straight_rows.append((step, m["loss"])))
+
+    def stop_after_4(step, metrics):
+        rows.append((step, metrics["loss"]))
+        if step == 4:
+            raise StopError
+
+    first, second = Learner(small_model()), Learner(small_model())
+    with pytest.raises(StopError):
+        train_sft(first, expert_set(), CONFIG, seed=1, on_step=stop_after_4)
+    first.save(tmp_path / "state.pt")
+    second.load(tmp_path / "state.pt")
+    train_sft(second, expert_set(), CONFIG, seed=1, on_step=lambda step, m: rows.append((step, m["loss"])))
+    assert rows == straight_rows
+    expected = straight.export_weights()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in second.export_weights().items())
+
+
+def test_the_seed_decides_the_order():
+    def losses(seed):
+        rows = []
+        train_sft(Learner(small_model()), expert_set(), CONFIG, seed=seed, on_step=lambda _, m: rows.append(m["loss"]))
+        return rows
+
+    assert losses(1) == losses(1) != losses(2)
+
+
+@pytest.mark.parametrize("trajectories", [[], [trajectory([3, 4], [0, 0])] * 3, [trajectory([3, 4], [1, 0])]])
+def test_a_set_without_a_trained_token_is_refused(trajectories):
+    with pytest.raises(NothingToLearnError, match=f"{len(trajectories)} trajectories and not one trained token"):
+        train_sft(Learner(small_model()), trajectories, CONFIG, seed=0, on_step=lambda step, metrics: None)
+
+
+def test_a_batch_in_which_all_is_masked_stops_the_run_and_says_so():
+    batch = [trajectory([3, 4, 5], [0, 1, 1]), trajectory([3, 4, 6], [0, 0, 0])]
+    config = SftConfig(epochs=1, episodes_per_step=1)
+    with pytest.raises(NothingToLearnError, match="none of the 1 trajectories has a trained token"):
+        train_sft(Learner(small_model()), batch, config, seed=0, on_step=lambda step, metrics: None)
+
+
+def test_a_fine_tuned_model_acts_as_its_expert_did(tiny_model_dir):
+    """From episodes to weights to episodes: the closing tag, sampled as three tokens, ends the turn and runs."""
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    renderer = Renderer(tokenizer)
+    env = make_env(top_k=1, count_tokens=renderer.count_tokens)
+    with env.start(QUESTION) as session:
+        actions = ["<search> Fowey </search>", "<search> Maud born </search>", "<answer> Alnwick </answer>"]
+        turns = [session.step(action, finish="stop").turn for action in actions]
+        episode = Episode("7", "test", "tags", tuple(session.prompt), tuple(turns), "Alnwick", StopReason.ANSWERED)
+    learner = Learner(model)
+    config = SftConfig(learning_rate=5e-3, epochs=100, episodes_per_step=1, warmup_steps=2)
+    written = expert_trajectory(episode, env.protocol, renderer)
+    train_sft(learner, [written], config, seed=0, on_step=lambda step, metrics: None)
+    sampler = open_sampler(tiny_model_dir, episode_tokens=1024)
+    sampler.load_weights(learner.export_weights(), version=1)
+    roller = Roller(env, sampler, renderer)
+    (group_,) = roller.rollout([QUESTION], Decoding(32, 1024, temperature=0.0))
+    (acted,), (sampled,) = group_.episodes, group_.trajectories
+    assert [turn.action for turn in acted.turns] == actions
+    assert acted.answer == "Alnwick"
+    assert sampled.token_ids_T.tolist() == written.token_ids_T.tolist()
+    assert sampled.train_mask_T.tolist() == written.train_mask_T.tolist()
+    assert acted.policy_version == 1
