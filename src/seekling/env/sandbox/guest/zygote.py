@@ -16,7 +16,9 @@ import gc
 import json
 import os
 import platform
+import resource
 import select
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -59,6 +61,8 @@ class Zygote:
         if missing:
             notes["modules"] = f"not in this interpreter: {', '.join(missing)}"
         confine.use_one_heap()
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each open session takes two descriptors here
         confine.prefer_for_oom_killer()
         layers = ["rlimits"]
         num_tasks_now = 0
@@ -171,19 +175,25 @@ class Zygote:
 
     def _take_order(self, poller: select.epoll) -> None:
         message, fds, _, _ = socket.recv_fds(self._control, 16, 1, socket.MSG_CMSG_CLOEXEC)
-        if not message or not fds:
+        if not message:
             os._exit(0)
+        if not fds:
+            return  # we are out of descriptors; the host sees the end of its socket and says so
         session = socket.socket(fileno=fds[0])
+        pid = 0
         try:
             pid = os.fork()
-        except OSError:
-            session.close()  # the host sees the end of file and says so
+            if pid == 0:
+                self._become_session(session)
+            pidfd = os.pidfd_open(pid)
+            poller.register(pidfd, select.EPOLLIN)
+        except OSError:  # out of processes or descriptors
+            session.close()
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
             return
-        if pid == 0:
-            self._become_session(session)
-        pidfd = os.pidfd_open(pid)
         self._sessions[pidfd] = (pid, session)
-        poller.register(pidfd, select.EPOLLIN)
         # When the host has closed the session already, the child sees that too.
         with contextlib.suppress(OSError):
             socket.send_fds(session, [b"born"], [pidfd])
