@@ -105,7 +105,7 @@ class Channel:
             # The first line goes out at once and later lines every 2 ms: should the program hang in one C call until
             # it is killed, what it printed before is with the host. (print writes the line feed by itself.)
             is_due = kept[-1] == "\n" and now - self._flushed_at > _FLUSH_EVERY_S
-            if is_due or self._num_pending > _FLUSH_CHARS:
+            if is_due or self._num_pending > _FLUSH_CHARS or self._room < 0:
                 with self.guard, self._lock:
                     self._flushed_at = now
                     if not self._is_sending:
