@@ -32,9 +32,11 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# Property tests with many more random examples than `make test` takes.
+# Property tests with many more random examples than `make test` takes; then ten minutes each of random frames and
+# mutated programs against the sandbox.
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 -m "not real and not gpu" --hypothesis-profile=fuzz
+	SEEKLING_FUZZ_S=$${SEEKLING_FUZZ_S:-600} $(BIN)/pytest -s tests/attack/fuzz_sandbox.py
 
 bench: $(STAMP)
 	@for program in benchmarks/bench_*.py; do [ -e "$$program" ] || continue; echo "== $$program"; $(BIN)/python "$$program" || exit 1; done
