@@ -32,7 +32,7 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# Property tests with many more random examples than `make test` takes; then ten minutes each of random frames and
+# Property tests with many more random examples than `make test` takes; then ten minutes of random frames and
 # mutated programs against the sandbox.
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 -m "not real and not gpu" --hypothesis-profile=fuzz
