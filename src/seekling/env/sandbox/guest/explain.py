@@ -83,7 +83,7 @@ def _syntax_hint(error: SyntaxError) -> str:
         return ""  # from an eval or an ast.parse of the program's own
     if _PROSE.match(error.text or ""):
         return "\nThe line above is prose or markup, not Python. The whole block is run as a program: write only code."
-    return "\nNothing was run: the program must be valid Python from its first line to its last."
+    return ""
 
 
 def _shorten_tracebacks(error: BaseException) -> None:
