@@ -26,6 +26,7 @@ class RunFolder:
 
     Raises:
         ConfigError: the folder belongs to another recipe, or is not a run folder.
+        DataError: its progress file is damaged.
     """
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
@@ -41,7 +42,10 @@ class RunFolder:
         self._progress: dict[str, Json] = {"done": [], "stage": "", "step": 0, "state": "", "seconds": {}}
         progress = path / "progress.json"
         if progress.exists():
-            self._progress |= json.loads(progress.read_text(encoding="utf-8"))
+            try:
+                self._progress |= json.loads(progress.read_text(encoding="utf-8"))
+            except (ValueError, TypeError) as error:
+                raise DataError(f"{progress} is damaged ({error}); delete {path} to start the run over") from None
         self._started = time.perf_counter()
         self._earlier_s = sum(self.seconds().values())
 
@@ -180,7 +184,8 @@ def _whole_lines(path: Path) -> list[str]:
     if text and not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
         write_atomically(path, text)
-    return text.splitlines() if "\u2028" not in text else text.removesuffix("\n").split("\n")
+    # Not splitlines: texts may hold Unicode's other line separators, which JSON does not escape.
+    return text.split("\n")[:-1]
 
 
 def _refuse_other_recipe(path: Path, toml: Path, recipe: Recipe) -> None:
