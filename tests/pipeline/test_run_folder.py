@@ -1,0 +1,175 @@
+"""The run folder: whole lines, whole files, one pointer to the newest state, and one recipe."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from seekling.config import Recipe, build_recipe, load_recipe
+from seekling.errors import ConfigError, DataError
+from seekling.pipeline.run_folder import RunFolder, write_atomically
+from seekling.types import Episode, EpisodeRecord, Question, Reward, StopReason, Turn
+
+RECIPE = Recipe(name="demo", seed=3)
+
+
+def record(stage="rl", step=1, text="passage", number=0):
+    turn = Turn("<search>", "search", observation=text)
+    episode = Episode(str(number), "s", "tags", (), (turn,), "x", StopReason.ANSWERED)
+    return EpisodeRecord(stage, Question(str(number), "?", ("x",), source="s"), episode, step=step, reward=Reward(1.0))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return RunFolder(tmp_path / "run", RECIPE)
+
+
+def test_a_new_folder_holds_the_resolved_recipe(folder):
+    assert load_recipe(folder.path / "recipe.toml") == RECIPE
+    assert folder.saved is None
+    assert not folder.is_done("sft")
+
+
+def test_another_recipe_is_refused_and_every_differing_setting_named(folder):
+    other = build_recipe({"name": "demo", "seed": 4, "rl": {"steps": 7}, "env": {"protocol": "code", "max_turns": 9}})
+    with pytest.raises(ConfigError) as error:
+        RunFolder(folder.path, other)
+    assert "(it differs in env.protocol, env.max_turns, rl.steps, seed)" in str(error.value)
+    assert "--out" in str(error.value)
+    assert load_recipe(folder.path / "recipe.toml") == RECIPE
+    RunFolder(folder.path, Recipe(name="demo", seed=3))
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
+    with pytest.raises(ConfigError, match="not empty and not a run folder"):
+        RunFolder(tmp_path, RECIPE)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_recipe_that_cannot_be_read_is_refused(folder):
+    (folder.path / "recipe.toml").write_text("seed = ", encoding="utf-8")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        RunFolder(folder.path, RECIPE)
+
+
+def test_a_damaged_progress_file_is_one_clear_error(folder):
+    folder.finish("expert")
+    (folder.path / "progress.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DataError, match=r"progress\.json"):
+        RunFolder(folder.path, RECIPE)
+
+
+def test_finished_stages_and_seconds_are_remembered(folder):
+    folder.add_seconds("sft", 2.5)
+    folder.add_seconds("sft", 1.0)
+    folder.finish("sft")
+    again = RunFolder(folder.path, RECIPE)
+    assert again.is_done("sft")
+    assert not again.is_done("rl")
+    assert again.seconds() == {"sft": 3.5}
+    assert 3.5 <= again.elapsed_s < 60
+
+
+def test_the_newest_state_is_the_one_to_resume_from_and_the_only_one_kept(folder):
+    def save(path):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(path.name.encode())
+
+    for stage, step in (("sft", 2), ("sft", 4), ("rl", 1), ("rl", 1)):
+        folder.save_state(stage, step, save)
+        path = folder.path / "checkpoints" / f"state-{stage}-{step}.pt"
+        assert RunFolder(folder.path, RECIPE).saved == (stage, step, path)
+        assert [each.name for each in path.parent.iterdir()] == [path.name]
+    folder.drop_state()
+    assert RunFolder(folder.path, RECIPE).saved is None
+    assert list((folder.path / "checkpoints").iterdir()) == []
+
+
+def test_a_state_that_could_not_be_written_leaves_the_pointer_at_the_one_before(folder):
+    folder.save_state("sft", 2, lambda path: (path.parent.mkdir(), path.write_bytes(b"state")))
+
+    def fail(path):
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space"):
+        folder.save_state("sft", 4, fail)
+    path = folder.path / "checkpoints" / "state-sft-2.pt"
+    assert RunFolder(folder.path, RECIPE).saved == ("sft", 2, path)
+    assert path.read_bytes() == b"state"
+
+
+def test_records_come_back_as_they_were(folder):
+    # Line separators of Unicode are not line ends of the file.
+    texts = ["plain", "two\nlines\r\n", "a\u2028b", "a\u2029b", "a\x85b", "a\x0bb\x0cc\x1cd\x1ee", "\u00e9\U0001f41d"]
+    records = [record(text=text, number=number) for number, text in enumerate(texts)]
+    folder.append_records(records)
+    assert folder.read_records("rl") == records
+    assert folder.read_records("eval-base") == []
+    folder.replace_records("rl", records[::-1])
+    assert folder.read_records("rl") == records[::-1]
+
+
+def test_a_last_line_that_a_crash_cut_is_dropped_from_the_file_too(folder):
+    folder.append_records([record(number=0), record(number=1, text="é" * 50)])
+    path = folder.episodes_path("rl")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-70])
+    assert folder.read_records("rl") == [record(number=0)]
+    folder.append_records([record(number=2)])
+    assert folder.read_records("rl") == [record(number=0), record(number=2)]
+
+
+def test_a_cut_inside_a_character_is_dropped_too(folder):
+    folder.append_records([record(number=0), record(number=1, text="é" * 50)])
+    path = folder.episodes_path("rl")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index("é".encode()) + 1])
+    assert folder.read_records("rl") == [record(number=0)]
+
+
+@pytest.mark.parametrize("damage", ["not json", '{"stage": "rl"}', "[]", "null"])
+def test_a_damaged_line_elsewhere_is_an_error_with_file_and_line(folder, damage):
+    folder.append_records([record(number=0), record(number=1)])
+    path = folder.episodes_path("rl")
+    lines = path.read_text(encoding="utf-8").split("\n")
+    path.write_text("\n".join([lines[0], damage, lines[1]]) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"rl\.jsonl:2: not an episode record"):
+        folder.read_records("rl")
+
+
+def test_rewinding_forgets_what_came_after_the_saved_step_of_this_stage_only(folder):
+    for stage, step in (("sft", 1), ("sft", 2), ("rl", 1), ("rl", 2), ("rl", 3)):
+        folder.log_metrics(stage, step, {"loss": float(step)})
+    folder.append_records([replace(record(), step=step) for step in (1, 1, 2, 3)])
+    with (folder.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"stage": "rl", "st')
+    folder.rewind("rl", 1)
+    metrics = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(row["stage"], row["step"], row["loss"]) for row in metrics] == [("sft", 1, 1), ("sft", 2, 2), ("rl", 1, 1)]
+    assert [each.step for each in folder.read_records("rl")] == [1, 1]
+    folder.rewind("rl", 0)
+    assert folder.read_records("rl") == []
+
+
+def test_rewinding_keeps_texts_with_unusual_line_separators(folder):
+    kept = record(text="a\x85b\u2029c")
+    folder.append_records([kept, replace(kept, step=2)])
+    folder.rewind("rl", 1)
+    assert folder.read_records("rl") == [kept]
+
+
+def test_rewinding_an_empty_folder_makes_no_files(folder):
+    folder.rewind("rl", 0)
+    assert sorted(path.name for path in folder.path.iterdir()) == ["recipe.toml"]
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "file.txt"
+    write_atomically(path, "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "after \ud800")
+    assert path.read_text(encoding="utf-8") == "before"
+    assert [each.name for each in tmp_path.iterdir()] == ["file.txt"]

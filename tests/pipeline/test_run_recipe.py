@@ -1,0 +1,222 @@
+"""A whole run on the tiny model, and the same run interrupted anywhere and started again."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+
+from seekling.errors import ConfigError, DataError
+from seekling.models import load_policy
+from seekling.pipeline import stages
+from seekling.pipeline.evaluate import evaluate_model
+from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.stages import run_recipe
+from seekling.pipeline.table import result_table
+from tests.pipeline.runs import STAGES, QuietReporter, rows, village_recipe, what_must_repeat
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory, tiny_model_dir):
+    return village_recipe(tmp_path_factory.mktemp("village"), tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def straight(recipe, tmp_path_factory):
+    """Folder, summaries and reporter of a run that nobody interrupted."""
+    folder = tmp_path_factory.mktemp("runs") / "straight"
+    reporter = QuietReporter()
+    return folder, run_recipe(recipe, folder, reporter), reporter
+
+
+def test_a_run_goes_through_all_stages_and_leaves_what_the_folder_promises(straight, recipe):
+    folder, summaries, reporter = straight
+    assert [summary.stage for summary in summaries] == ["eval-base", "eval-sft", "eval-rl"]
+    assert [(summary.num_questions, summary.em.n) for summary in summaries] == [(4, 4)] * 3
+    assert [title for title, _, _ in reporter.tracked] == ["expert episodes", *STAGES[1:]]
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {
+        "recipe.toml",
+        "record.json",
+        "metrics.jsonl",
+        "report.html",
+        *(f"episodes/{stage}.jsonl" for stage in STAGES if stage != "sft"),
+        *(f"eval/{name}.json" for name in ("base", "sft", "rl", "compare-base-sft", "compare-base-rl")),
+        *(f"checkpoints/{name}/model.safetensors" for name in ("sft", "rl")),
+    } <= files
+    assert not [name for name in files if name.endswith((".pt", ".tmp"))]
+    metrics = rows(folder / "metrics.jsonl")
+    assert [(row["stage"], row["step"]) for row in metrics] == [
+        *(("sft", n) for n in range(1, 61)),
+        *(("rl", n) for n in range(1, 4)),
+    ]
+    assert metrics[59]["loss"] < metrics[0]["loss"]
+    assert {"reward_mean", "f1_mean", "num_failed_episodes", "sample_s", "learn_s"} <= metrics[-1].keys()
+    times = [row["time_s"] for row in metrics]
+    assert times == sorted(times)
+    # The tiny model learns the form; that RL had something to tell apart is what the other tests lean on.
+    assert any("grad_norm" in row for row in metrics[60:])
+    assert summaries[0].answered.k == 0
+    assert summaries[1].answered.k > 0
+    episodes = rows(folder / "episodes" / "rl.jsonl")
+    assert [row["step"] for row in episodes] == [n for n in (1, 2, 3) for _ in range(8)]
+    record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    assert record["seed"] == recipe.seed == 5
+    assert set(record["seconds"]) == {"setup", *STAGES}
+    assert set(record["hashes"]) == {"corpus", "train_questions", "test_questions"}
+
+
+def test_exported_policies_are_ordinary_models_with_the_weights_of_the_run(straight, tiny_model_dir):
+    folder, _, _ = straight
+    base = dict(load_policy(tiny_model_dir, dtype="float32")[0].named_parameters())
+    loaded = {name: load_policy(folder / "checkpoints" / name, dtype="float32") for name in ("sft", "rl")}
+    for model, tokenizer in loaded.values():
+        weights = dict(model.named_parameters())
+        assert weights.keys() == base.keys()
+        assert all(not torch.equal(weights[name], base[name]) for name in weights)
+        assert tokenizer.chat_template is not None
+    one, other = (dict(model.named_parameters()) for model, _ in loaded.values())
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_finished_run_is_not_done_again(straight, recipe):
+    folder, summaries, _ = straight
+    before = what_must_repeat(folder)
+    reporter = QuietReporter()
+    assert run_recipe(recipe, folder, reporter) == summaries
+    assert reporter.tracked == []
+    assert what_must_repeat(folder) == before
+
+
+def test_the_table_shows_every_evaluation_with_k_of_n(straight, capsys):
+    folder, summaries, _ = straight
+    result_table(summaries, folder)
+    printed = capsys.readouterr().out
+    for word in ("base", "SFT", "SFT+RL", "4 held-out questions", "0/4", "greedy", "McNemar"):
+        assert word in printed
+
+
+INTERRUPTIONS = [
+    ("expert episodes", 1, False),
+    ("eval-base", 3, True),
+    ("sft", 5, False),
+    ("sft", 5, True),
+    ("eval-sft", 2, True),
+    ("rl", 2, False),
+    ("rl", 2, True),
+    ("eval-rl", 1, True),
+]
+
+
+@pytest.mark.parametrize(("stage", "after", "by_signal"), INTERRUPTIONS)
+def test_a_run_interrupted_and_started_again_ends_as_the_straight_one(
+    straight, recipe, tmp_path, stage, after, by_signal
+):
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, folder, QuietReporter(stage, after, by_signal=by_signal))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    reporter = QuietReporter()
+    summaries = run_recipe(recipe, folder, reporter)
+    assert what_must_repeat(folder) == what_must_repeat(straight[0])
+    assert [replace(each, seconds_per_question=None) for each in summaries] == [
+        replace(each, seconds_per_question=None) for each in straight[1]
+    ]
+    # Not all was done again: what was saved counts, and stages before it are not even begun.
+    began = reporter.tracked[0]
+    assert began[0] == stage
+    if stage.startswith("eval"):
+        assert after <= began[2] < 4  # episodes that ended at the same moment are kept too
+    elif by_signal:
+        assert began[2] == after
+    else:
+        assert began[2] == 0
+
+
+def test_many_interruptions_and_a_crash_between_them_lose_nothing(straight, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "SAVE_EVERY_S", -1.0)  # save after every step
+    folder = tmp_path / "run"
+    for stage, after in (("sft", 3), ("sft", 7), ("rl", 1), ("rl", 2)):
+        with pytest.raises(KeyboardInterrupt):
+            run_recipe(recipe, folder, QuietReporter(stage, after))
+        states = [path.name for path in (folder / "checkpoints").glob("*.pt")]
+        assert states in ([[f"state-{stage}-{n}.pt"] for n in range(1, 61)] + [["state-sft-60.pt"]])
+        # What a crash in the middle of writing leaves behind.
+        for name in ("metrics.jsonl", "episodes/eval-base.jsonl"):
+            with (folder / name).open("a", encoding="utf-8") as file:
+                file.write('{"stage": "' + stage)
+    run_recipe(recipe, folder, QuietReporter())
+    # The cut line of a finished evaluation is dropped as soon as somebody reads it.
+    assert what_must_repeat(folder) == what_must_repeat(straight[0])
+
+
+def test_a_stage_uses_its_own_settings_from_its_first_step_on(recipe, straight, tmp_path):
+    """Gradients of SFT are clipped at sft.max_grad_norm, whatever rl.max_grad_norm is."""
+    config = recipe.rl.model_copy(update={"max_grad_norm": 77.0, "row_tokens": 333, "steps": 0})
+    run_recipe(recipe.model_copy(update={"rl": config}), tmp_path / "run", QuietReporter())
+    weights = (tmp_path / "run" / "checkpoints" / "sft" / "model.safetensors").read_bytes()
+    assert weights == (straight[0] / "checkpoints" / "sft" / "model.safetensors").read_bytes()
+
+
+def test_stages_can_be_left_out(recipe, tmp_path):
+    changes = {
+        "experts": recipe.experts.model_copy(update={"num_questions": 0}),
+        "eval": recipe.eval.model_copy(update={"stages": ("rl",), "num_questions": 2}),
+        "rl": recipe.rl.model_copy(update={"steps": 2}),
+    }
+    reporter = QuietReporter()
+    summaries = run_recipe(recipe.model_copy(update=changes), tmp_path / "run", reporter)
+    assert [(title, total) for title, total, _ in reporter.tracked] == [("rl", 2), ("eval-rl", 2)]
+    assert [summary.stage for summary in summaries] == ["eval-rl"]
+
+
+@pytest.mark.parametrize("protocol", ["tools", "code"])
+def test_the_other_protocols_run_too(recipe, tmp_path, protocol):
+    changes = {
+        "env": recipe.env.model_copy(update={"protocol": protocol, "observation_tokens": 200}),
+        "rollout": recipe.rollout.model_copy(update={"episode_tokens": 1600}),
+        "sft": recipe.sft.model_copy(update={"epochs": 1}),
+        "rl": recipe.rl.model_copy(update={"steps": 1}),
+        "model": recipe.model.model_copy(update={"lora_rank": 4}),
+    }
+    summaries = run_recipe(recipe.model_copy(update=changes), tmp_path / "run", QuietReporter())
+    assert [summary.settings.protocol for summary in summaries] == [protocol] * 3
+    experts = rows(tmp_path / "run" / "episodes" / "expert.jsonl")
+    assert {row["episode"]["protocol"] for row in experts} == {protocol}
+
+
+def test_another_recipe_is_refused_before_anything_runs(straight, recipe):
+    folder, _, _ = straight
+    before = what_must_repeat(folder)
+    other = recipe.model_copy(update={"seed": 6, "rl": recipe.rl.model_copy(update={"steps": 4})})
+    with pytest.raises(ConfigError, match=r"differs in rl\.steps, seed"):
+        run_recipe(other, folder, QuietReporter())
+    assert what_must_repeat(folder) == before
+
+
+def test_questions_in_both_sets_are_refused(recipe, tmp_path):
+    data = recipe.data.model_copy(update={"test": recipe.data.train})
+    with pytest.raises(DataError, match="2 questions are in both"):
+        run_recipe(recipe.model_copy(update={"data": data}), tmp_path / "run", QuietReporter())
+
+
+def test_an_evaluation_resumed_midway_keeps_the_records_it_has(recipe, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_model(recipe, folder, "mine", QuietReporter("eval-mine", 1, by_signal=True))
+    before = RunFolder(folder, recipe).read_records("eval-mine")
+    assert 1 <= len(before) < 4
+    reporter = QuietReporter()
+    summary = evaluate_model(recipe, folder, "mine", reporter)
+    assert reporter.tracked == [("eval-mine", 4, len(before))]
+    after = RunFolder(folder, recipe).read_records("eval-mine")
+    assert [record.question.id for record in after] == [
+        *("held-out single", "held-out birch", "another single", "another birch")
+    ]
+    by_id = {record.question.id: record for record in after}
+    # Durations and all: these episodes were not sampled again.
+    assert all(by_id[record.question.id] == record for record in before)
+    assert summary.num_questions == 4
