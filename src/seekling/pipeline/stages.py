@@ -189,6 +189,7 @@ class _Run:
     def learner(self, stage: str) -> Learner:
         """The learner at the beginning of a stage, or where an earlier process left it."""
         recipe, saved = self.recipe, self.folder.saved
+        settings = recipe.sft if stage == "sft" else recipe.rl
         is_new = self._learner is None
         if self._learner is None:
             model, _ = load_policy(self.model_dir, dtype=recipe.model.dtype)
@@ -197,15 +198,15 @@ class _Run:
                 lora_rank=recipe.model.lora_rank,
                 lora_alpha=recipe.model.lora_alpha,
                 weight_decay=recipe.sft.weight_decay,
-                row_tokens=recipe.sft.row_tokens,
-                max_grad_norm=recipe.sft.max_grad_norm,
+                row_tokens=settings.row_tokens,
+                max_grad_norm=settings.max_grad_norm,
             )
         if is_new and saved is not None:
             self._learner.load(saved[2])
         if stage == "rl" and recipe.rl.kl_coefficient > 0:
             self._keep_reference(self._learner, saved)
         if saved is None or saved[0] != stage:
-            self._learner.start_stage(max_grad_norm=recipe.rl.max_grad_norm, row_tokens=recipe.rl.row_tokens)
+            self._learner.start_stage(max_grad_norm=settings.max_grad_norm, row_tokens=settings.row_tokens)
         return self._learner
 
     def _keep_reference(self, learner: Learner, saved: tuple[str, int, Path] | None) -> None:
