@@ -54,11 +54,16 @@ def test_a_small_almanac_has_the_locked_bytes(tmp_path):
 
 
 def test_the_bytes_do_not_depend_on_the_hash_seed_of_the_process(tmp_path):
-    code = "import sys; from pathlib import Path; from seekling.corpus.almanac import generate; " \
-           "generate(130, 3, Path(sys.argv[1]))"
+    code = (
+        "import sys; from pathlib import Path; from seekling.corpus.almanac import generate; "
+        "generate(130, 3, Path(sys.argv[1]))"
+    )
     for hash_seed in ("1", "2"):
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / hash_seed)], check=True,
-                       env={**os.environ, "PYTHONHASHSEED": hash_seed})
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / hash_seed)],
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )
     for name in FILES:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
@@ -95,7 +100,7 @@ def test_pages_are_nested_markdown_without_leftovers_of_templates(pages):
         assert len(headings) == len(set(headings))
         assert 60 <= len(text.split()) <= 600
         for paragraph in text.split("\n\n"):
-            assert paragraph.startswith("#") or paragraph.rstrip()[-1] in ".\""
+            assert paragraph.startswith("#") or paragraph.rstrip()[-1] in '."'
     assert depths[3] > 100
 
 
@@ -175,8 +180,9 @@ def test_a_last_province_of_a_few_pages_is_no_obstacle(tmp_path, pages, seed):
     assert Counter(row["kind"] for row in rows[:20]) == {"single": 11, "bridge": 4, "comparison": 2, "unanswerable": 3}
 
 
-@pytest.mark.parametrize(("pages", "seed", "text"), [(99, 0, "100 to 1,000,000"), (1_000_001, 0, "out of names"),
-                                                     (100, -1, "seed is -1")])
+@pytest.mark.parametrize(
+    ("pages", "seed", "text"), [(99, 0, "100 to 1,000,000"), (1_000_001, 0, "out of names"), (100, -1, "seed is -1")]
+)
 def test_sizes_and_seeds_out_of_range_are_refused(tmp_path, pages, seed, text):
     with pytest.raises(ConfigError, match=text):
         generate(pages, seed, tmp_path / "x")

@@ -187,7 +187,11 @@ def test_the_command_writes_an_almanac_and_reports_it_as_json(tmp_path):
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
     assert {key: summary[key] for key in ("pages", "seed", "train", "test")} == {
-        "pages": 100, "seed": 2, "train": 300, "test": 200}
+        "pages": 100,
+        "seed": 2,
+        "train": 300,
+        "test": 200,
+    }
     assert (tmp_path / "a" / "corpus.jsonl").exists()
 
 

@@ -46,8 +46,13 @@ def command(
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         summary = generate(pages, seed, out, progress=_Reporter(bar))
     fields = {
-        "out": str(summary.out), "pages": summary.pages, "seed": summary.seed, "train": summary.num_train,
-        "test": summary.num_test, "provinces": summary.num_provinces, "test_provinces": summary.num_test_provinces,
+        "out": str(summary.out),
+        "pages": summary.pages,
+        "seed": summary.seed,
+        "train": summary.num_train,
+        "test": summary.num_test,
+        "provinces": summary.num_provinces,
+        "test_provinces": summary.num_test_provinces,
         "words": summary.num_words,
     }
     if as_json:
@@ -57,5 +62,6 @@ def command(
         f"{summary.out}: {summary.pages:,} pages ({summary.num_words:,} words), {summary.num_train:,} train and "
         f"{summary.num_test:,} test questions; {summary.num_test_provinces} of {summary.num_provinces} provinces are "
         "held out for test.",
-        highlight=False, soft_wrap=True,
+        highlight=False,
+        soft_wrap=True,
     )

@@ -43,6 +43,7 @@ ENTRIES = (
     Entry("train", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report."),
     Entry("eval", "Evaluate a model on questions and print the scores with their intervals."),
     Entry("ask", "Ask a trained agent a question and see its answer, its searches and its sources."),
+    Entry("ask", "Ask a trained agent a question and see its answer, its searches and its sources."),
     Entry("report", "Write run folders as one self-contained HTML page."),
     Entry("compare", "Compare two evaluations question by question."),
     Entry("score", "Score anyone's answers against a question file."),

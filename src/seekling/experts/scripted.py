@@ -130,7 +130,7 @@ def _play(session: Session, protocol: Protocol, question: Question, turns: list[
                 return _why_over(result)
             if question.kind == UNANSWERABLE or _shown(hop, question, number == len(hops) - 1, result.turn):
                 break
-            thought = "That did not show it. I try other words."
+            thought = "Not found. I try other words."
         else:
             return "the fact was not retrieved"
         if number + 1 < len(hops):
@@ -156,11 +156,10 @@ def _attempts(protocol: Protocol, question: Question, hop: Hop) -> Iterator[Acti
         yield Action("code", _filtering_program(hop, question))
         yield Action("code", _reading_program(hop))
         return
-    first = f"{hop.query_subject} {hop.relation}".strip()
-    yield protocol.search_action(first)
-    second = hop.query_subject if question.kind != "single" else question.question.strip().rstrip("?")
-    if second != first:
-        yield protocol.search_action(second)
+    keywords = " ".join([hop.query_subject, *_asked_words(hop, question)])
+    queries = [keywords, f"{hop.query_subject} {hop.relation}".strip()]
+    for query in dict.fromkeys(queries):
+        yield protocol.search_action(query)
 
 
 def _filtering_program(hop: Hop, question: Question) -> str:
@@ -187,14 +186,22 @@ def _page_query(hop: Hop) -> str:
     return hop.query_subject
 
 
-def _keywords(hop: Hop, question: Question) -> list[str]:
-    """Content words of what is asked: of the relation first, then of the question, without the subject's own."""
-    subject = {word.lower() for word in re.findall(r"\w+", hop.query_subject)} if question.hops else set()
-    asked = hop.relation if question.kind == "bridge" else f"{hop.relation} {question.question}"
-    words = [word.lower() for word in re.findall(r"[^\W\d_]+", asked)]
+def _asked_words(hop: Hop, question: Question) -> list[str]:
+    """Content words of what is asked about the subject, without the subject's own: what a keyword query adds to it."""
+    if not question.hops:
+        return []
+    subject = {word.lower() for word in re.findall(r"\w+", hop.query_subject)}
+    is_direct = len(question.hops) == 1
+    words = [word.lower() for word in re.findall(r"[^\W\d_]+", question.question if is_direct else hop.relation)]
     kept = [word for word in words if len(word) > 3 and word not in subject and word not in _NOT_KEYWORDS]
+    return list(dict.fromkeys(kept))[:4]
+
+
+def _keywords(hop: Hop, question: Question) -> list[str]:
+    """What a line must hold to be worth printing: the asked words, cut to stems."""
+    words = _asked_words(hop, question) or [word.lower() for word in hop.query_subject.split() if len(word) > 3]
     # A stem reaches inflected forms: "founded" for "founding".
-    stems = [re.sub(r"(ing|ed|es|s|er|or|ion)$", "", word) if len(word) > 6 else word for word in kept]
+    stems = [re.sub(r"(ing|ed|es|s|er|or|ion)$", "", word) if len(word) > 6 else word for word in words]
     return list(dict.fromkeys(stems))[:3] or [hop.query_subject.split()[0]]
 
 
@@ -215,11 +222,11 @@ def _holds(text: str, answer: str) -> bool:
 
 
 def _need(hop: Hop) -> str:
-    return f"I need the {hop.relation} of {hop.query_subject}." if hop.relation else "I need to look this up."
+    return f"I look up {hop.query_subject}." if hop.relation else "I need to look this up."
 
 
 def _found(hop: Hop) -> str:
-    return f"The {hop.relation} of {hop.query_subject} is {hop.answer}." if hop.relation else "I found it."
+    return f"{hop.query_subject}: {hop.answer}." if hop.relation else "I found it."
 
 
 def _conclusion(question: Question, hops: Sequence[Hop]) -> str:
@@ -227,7 +234,7 @@ def _conclusion(question: Question, hops: Sequence[Hop]) -> str:
         return "The pages do not say."
     if question.kind == "comparison":
         return "; ".join(f"{hop.query_subject}: {hop.answer}" for hop in hops) + "."
-    return _found(hops[-1])
+    return "I found it."
 
 
 def _why_over(result: StepResult) -> str:

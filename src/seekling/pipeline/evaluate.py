@@ -11,12 +11,12 @@ from seekling.evaluate.files import write_summary
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.summary import EvalSettings, EvalSummary, summarize
 from seekling.models import resolve_model
-from seekling.pipeline.policy import Agent, eval_decoding, open_agent
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.record import describe_run
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import open_world
 from seekling.reward.functions import score_episode
+from seekling.serve.agent import Agent, eval_decoding, open_agent
 from seekling.types import EpisodeGroup, EpisodeRecord, Question, StopReason
 
 

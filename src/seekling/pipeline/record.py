@@ -13,9 +13,9 @@ import torch
 
 from seekling import __version__
 from seekling.config import Recipe
-from seekling.pipeline.policy import Agent
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
+from seekling.serve.agent import Agent
 from seekling.types import Json
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "peft", "bm25s", "numpy", "pydantic")

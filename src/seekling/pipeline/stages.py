@@ -24,7 +24,6 @@ from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
-from seekling.pipeline.policy import Agent, open_agent, training_decoding
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.record import describe_run
 from seekling.pipeline.run_folder import RunFolder
@@ -32,6 +31,7 @@ from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
 from seekling.reward.functions import make_reward
 from seekling.rollout.replay import expert_trajectory
+from seekling.serve.agent import Agent, open_agent, training_decoding
 from seekling.types import EpisodeRecord
 
 SAVE_EVERY_S = 120.0

@@ -57,6 +57,11 @@ class Library:
                 return [{"page_id": page, "title": title} for page, title in list(titles.items())[:top_k]]
             num_passages *= 4
 
+    def title_of(self, page_id: str) -> str:
+        """A page's title; empty when there is no such page."""
+        document = self._documents.find(page_id)
+        return document.title if document is not None else ""
+
     def view_sections(self, page_id: str) -> list[dict[str, str]]:
         """The sections of a page, in order.
 

@@ -21,18 +21,77 @@ MAX_PAGES = 1_000_000
 
 # Kinds are interleaved so that a last, partial province has some of each.
 LAYOUT: tuple[str, ...] = (
-    "province", "town", "town", "river", "mountain", "person", "person", "person", "person", "guild",
-    "work", "work", "building", "town", "person", "person", "lake", "creature", "ship", "festival",
-    "dish", "device", "person", "town", "work", "guild", "person", "building", "town", "plant",
-    "person", "work", "river", "town", "person", "device", "guild", "person", "work", "ship",
-    "person", "festival", "mountain", "building", "guild", "town", "person", "work", "guild", "person",
+    "province",
+    "town",
+    "town",
+    "river",
+    "mountain",
+    "person",
+    "person",
+    "person",
+    "person",
+    "guild",
+    "work",
+    "work",
+    "building",
+    "town",
+    "person",
+    "person",
+    "lake",
+    "creature",
+    "ship",
+    "festival",
+    "dish",
+    "device",
+    "person",
+    "town",
+    "work",
+    "guild",
+    "person",
+    "building",
+    "town",
+    "plant",
+    "person",
+    "work",
+    "river",
+    "town",
+    "person",
+    "device",
+    "guild",
+    "person",
+    "work",
+    "ship",
+    "person",
+    "festival",
+    "mountain",
+    "building",
+    "guild",
+    "town",
+    "person",
+    "work",
+    "guild",
+    "person",
 )
 SLOTS: dict[str, tuple[int, ...]] = {
     kind: tuple(i for i, k in enumerate(LAYOUT) if k == kind) for kind in dict.fromkeys(LAYOUT)
 }
 # Persons by number: what they are, and which surname they have (shared surnames are look-alikes).
-_CALLINGS = ("writer", "writer", "builder", "maker", "sailor", "naturalist", "scholar", "maker", "trader",
-             "artist", "official", "writer", "scholar", "trader")
+_CALLINGS = (
+    "writer",
+    "writer",
+    "builder",
+    "maker",
+    "sailor",
+    "naturalist",
+    "scholar",
+    "maker",
+    "trader",
+    "artist",
+    "official",
+    "writer",
+    "scholar",
+    "trader",
+)
 _FAMILIES = (0, 1, 2, 3, 4, 2, 5, 3, 6, 1, 7, 0, 6, 8)
 _WRITERS = (0, 0, 1, 1, 11, 11)
 """Person who wrote each work."""
@@ -93,10 +152,21 @@ class Census:
             # A partial province borrows towns and people, and with them what titles are made from.
             self.titles |= remembered_census(world, number - 1).titles
         builders = {
-            "province": self._province, "town": self._town, "river": self._river, "mountain": self._mountain,
-            "lake": self._lake, "person": self._person, "work": self._work, "guild": self._guild,
-            "building": self._building, "festival": self._festival, "dish": self._dish, "device": self._device,
-            "ship": self._ship, "creature": self._creature, "plant": self._plant,
+            "province": self._province,
+            "town": self._town,
+            "river": self._river,
+            "mountain": self._mountain,
+            "lake": self._lake,
+            "person": self._person,
+            "work": self._work,
+            "guild": self._guild,
+            "building": self._building,
+            "festival": self._festival,
+            "dish": self._dish,
+            "device": self._device,
+            "ship": self._ship,
+            "creature": self._creature,
+            "plant": self._plant,
         }
         for kind, build in builders.items():
             for nth, slot in enumerate(SLOTS[kind]):
@@ -128,8 +198,9 @@ class Census:
     def _first_names(self, is_woman: bool) -> tuple[str, ...]:
         return self.world.namer.first_names(self.number, is_woman=is_woman)
 
-    def _titled(self, index: int, kind: str, pattern: str, choices: Sequence[str], short: str, sort: str = "",
-                article: str = "") -> Entity:
+    def _titled(
+        self, index: int, kind: str, pattern: str, choices: Sequence[str], short: str, sort: str = "", article: str = ""
+    ) -> Entity:
         """Make an entity called `pattern % choice`; another choice that nothing is called makes the decoy."""
         own, *others = [c for c in self.dice.shuffled(choices) if pattern % c not in self.titles]
         decoy = others[0]
@@ -176,7 +247,11 @@ class Census:
         surname = self._surname(_FAMILY_ROOT + _FAMILIES[nth])
         is_woman = self.dice.chance(50)
         person = self._titled(
-            index, "person", f"%s {surname}", self._first_names(is_woman), surname,
+            index,
+            "person",
+            f"%s {surname}",
+            self._first_names(is_woman),
+            surname,
             sort=self.dice.pick(words.TRADES[_CALLINGS[nth]]),
         )
         person.extra["calling"] = _CALLINGS[nth]
@@ -202,8 +277,14 @@ class Census:
         if nth == 2:
             title, decoy = self._double_title()
             return self._made(Entity(index, "work", sort, title, "", short, decoy), maker)
-        patterns = (f"The %s of {town.title}", f"The %s of {self.get('town', 2).title}", "",
-                    f"%s from {town.title}", f"A %s for {town.title}", f"On the %s of {town.title}")
+        patterns = (
+            f"The %s of {town.title}",
+            f"The %s of {self.get('town', 2).title}",
+            "",
+            f"%s from {town.title}",
+            f"A %s for {town.title}",
+            f"On the %s of {town.title}",
+        )
         return self._made(self._titled(index, "work", patterns[nth], words.ARTS[nth], short, sort=sort), maker, town)
 
     def _double_title(self) -> tuple[str, str]:

@@ -110,8 +110,9 @@ def _write_all(world: World, out: Path, folder: Path, tell: Progress) -> Almanac
                 file.write(_line({"id": f"{side}-{number}", **fields, "kind": kind, "source": "almanac", "hops": hops}))
                 if number % 500 == 499:
                     tell(f"{side} questions", number + 1, total)
-    return AlmanacSummary(out, world.pages, world.seed, num_train, num_test, world.num_provinces,
-                          sum(map(len, test)), num_words)
+    return AlmanacSummary(
+        out, world.pages, world.seed, num_train, num_test, world.num_provinces, sum(map(len, test)), num_words
+    )
 
 
 def _line(fields: dict[str, object]) -> str:

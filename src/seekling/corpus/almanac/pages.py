@@ -45,8 +45,12 @@ class _Writer:
         self.values = {key: fact.prose for key, fact in entity.facts.items()}
         self.values |= entity.extra
         self.values |= {
-            "n": entity.name, "b": entity.short, "land": land, "sort": entity.sort,
-            "p": entity.extra["his"], "P": entity.extra["his"].capitalize(),
+            "n": entity.name,
+            "b": entity.short,
+            "land": land,
+            "sort": entity.sort,
+            "p": entity.extra["his"],
+            "P": entity.extra["his"].capitalize(),
         }
         self.told: set[str] = set()
         self.is_named = False
@@ -117,9 +121,7 @@ class _Writer:
         """Decide whether two sentences become one: both short and plain, the second about the same subject."""
         subject = second.partition(" ")[0]
         is_plain = not any(mark in first + second for mark in (";", ":", ",", '"', "(", " and "))
-        return (
-            is_plain and subject in ("He", "She", "It") and len(first) + len(second) < 130 and self.dice.chance(60)
-        )
+        return is_plain and subject in ("He", "She", "It") and len(first) + len(second) < 130 and self.dice.chance(60)
 
     def facts_of(self, spec: SectionSpec) -> list[Wording]:
         """Choose sentences that together state every fact this section is responsible for."""
@@ -166,8 +168,11 @@ class _Writer:
             if not unused[key]:
                 continue
             values = self.values | {
-                "x": source.link, "x_sort": source.sort, "x_year": str(source.year),
-                "x_birth": str(source.birth), "x_death": str(source.death),
+                "x": source.link,
+                "x_sort": source.sort,
+                "x_year": str(source.year),
+                "x_birth": str(source.birth),
+                "x_death": str(source.death),
             }
             sentences.append(self.finish(unused[key].pop().write(values, self.dice)))
         return sentences
@@ -198,7 +203,7 @@ class _Writer:
     def finish(text: str) -> str:
         """Capitalise the start and choose between 'a' and 'an'."""
         text = _ARTICLE.sub(r"\1n ", text)
-        start = 1 if text[0] in "*[\"" else 0
+        start = 1 if text[0] in '*["' else 0
         return text[:start] + text[start].upper() + text[start + 1 :]
 
     def link_once(self, text: str) -> str:

@@ -112,17 +112,20 @@ _COLLECTIONS = """door knockers|bird feathers|broken clocks|sea glass|tavern sig
     coloured sand|bells of cattle|paper kites|misprinted books"""
 _PETS = """a one-eyed goose|a tame raven|a three-legged dog|a blind tortoise|a white hedgehog|a talkative starling|
     a small brown bear|a pair of ferrets|a lame heron|a grey parrot|an old donkey|a toad in a jar|a piebald goat"""
-_NICKNAMES = (words_in("Patient Quiet Long Red Left-Handed Sleepless Honest Crooked Barefoot Second Last Deaf"),
-              words_in("Heron Fox Ladder Lantern Bellows Badger Teapot Owl Anchor Whistle Sparrow Wheel"))
-_PRIZES = (words_in("Silver Golden Bronze Ivory Crystal Blue"),
-           words_in("Compass Feather Hourglass Wheel Laurel Key Anchor"))
+_NICKNAMES = (
+    words_in("Patient Quiet Long Red Left-Handed Sleepless Honest Crooked Barefoot Second Last Deaf"),
+    words_in("Heron Fox Ladder Lantern Bellows Badger Teapot Owl Anchor Whistle Sparrow Wheel"),
+)
+_PRIZES = (
+    words_in("Silver Golden Bronze Ivory Crystal Blue"),
+    words_in("Compass Feather Hourglass Wheel Laurel Key Anchor"),
+)
 _DEATHS = """pneumonia|a fall from a ladder|lung fever|a stroke|food poisoning|an infected wound|swamp fever|old age|
     a fall from a horse|the winter cough|heart failure|drowning"""
 _BURIALS = """under an old elm outside the walls|beside the north gate|in the garden of the school|
     on a small river island|
     behind the old salt works|in a family vault at the harbour|below the watchtower|at the edge of an apple orchard|
     in an unmarked plot near the mill|next to the pilgrims' well"""
-
 
 
 def _derive(person: Entity, near: Near, dice: Dice) -> dict[str, Fact]:

@@ -47,4 +47,3 @@ class Province:
         assert facts.keys() <= stated.keys(), (entity.kind, facts.keys() - stated.keys())
         entity.facts = {key: facts[key] for key in spec.relations if key in facts and stated[key]}
         entity.unstated = tuple(key for key in facts if not stated[key])
-

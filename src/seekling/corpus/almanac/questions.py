@@ -96,8 +96,9 @@ def _bridge(province: Province, wanted: int, dice: Dice) -> list[Row]:
             if second is None or is_odd or not _relation(first, via).vias:
                 continue
             # An answer that is the first entity would ask for what the question already says.
-            ends = [(key, fact) for key, fact in _askable(second)
-                    if fact.target is None or fact.target.index != first.index]
+            ends = [
+                (key, fact) for key, fact in _askable(second) if fact.target is None or fact.target.index != first.index
+            ]
             found += [(first, via, second, key, fact) for key, fact in ends]
     rows = []
     for first, via, second, key, fact in dice.shuffled(found)[:wanted]:
@@ -134,10 +135,17 @@ def _comparison(province: Province, wanted: int, dice: Dice) -> list[Row]:
 
 
 def _unanswerable(province: Province, wanted: int, dice: Dice) -> list[Row]:
-    gaps = [(entity, key, entity.name, entity.title, entity.id) for entity in province.entities
-            for key in entity.unstated if _relation(entity, key).asks]
-    decoys = [(entity, key, entity.article + entity.decoy, entity.decoy, "")
-              for entity in province.entities for key, _ in _askable(entity)]
+    gaps = [
+        (entity, key, entity.name, entity.title, entity.id)
+        for entity in province.entities
+        for key in entity.unstated
+        if _relation(entity, key).asks
+    ]
+    decoys = [
+        (entity, key, entity.article + entity.decoy, entity.decoy, "")
+        for entity in province.entities
+        for key, _ in _askable(entity)
+    ]
     half = min(wanted // 2, len(gaps))
     chosen = dice.shuffled(gaps)[:half] + dice.shuffled(decoys)[: wanted - half]
     rows = []

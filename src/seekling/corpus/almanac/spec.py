@@ -140,9 +140,7 @@ def parse_relations(text: str) -> dict[str, Relation]:
         by_mark: dict[str, list[Wording]] = {"?": [], ">": [], "-": [], "+": []}
         for line in lines:
             by_mark[line[0]].append(parse_wording(line[1:]))
-        found[key] = Relation(
-            key, label, int(percent), *(tuple(by_mark[mark]) for mark in ("?", ">", "-", "+"))
-        )
+        found[key] = Relation(key, label, int(percent), *(tuple(by_mark[mark]) for mark in ("?", ">", "-", "+")))
     return found
 
 

@@ -44,7 +44,9 @@ _SHARED = """
     ? What is the folk name of $n?
     ? By what folk name is $n known?
 """
-_CREATURE = parse_relations(_SHARED + """
+_CREATURE = parse_relations(
+    _SHARED
+    + """
     size | length of the body | 80
     ? How long does $n grow?
     ? What length does $n reach?
@@ -66,8 +68,11 @@ _CREATURE = parse_relations(_SHARED + """
     sleeps | resting place | 60
     ? Where does $n sleep during the winter?
     ? Where does $n spend the winter?
-""")
-_PLANT = parse_relations(_SHARED + """
+"""
+)
+_PLANT = parse_relations(
+    _SHARED
+    + """
     flowers_in | month of flowering | 85
     ? In which month does $n flower?
     ? When does $n flower?
@@ -83,7 +88,8 @@ _PLANT = parse_relations(_SHARED + """
     scent | smells of | 65
     ? What does $n smell of?
     ? Which smell does $n have?
-""")
+"""
+)
 
 _BOTH = """
     ## Discovery and name | Description and discovery | Discovery
@@ -106,7 +112,8 @@ _BOTH = """
     ~ {It|The species} is {protected|mentioned} by a law {that few have read|from the time of the mines}.
     ~ {Collectors|Foreign collectors} {pay|have paid} high prices for {a good specimen|single specimens}.
 """
-_CREATURE_PAGE = parse_page("""
+_CREATURE_PAGE = parse_page(
+    """
     $n is {an animal|a kind of $sort} found in $land, mainly around $habitat.
     $n is a kind of $sort of $colour colour from $land.
     $n is a kind of $sort from $land{, {shy and rarely seen|tame around houses}|}.
@@ -128,8 +135,11 @@ _CREATURE_PAGE = parse_page("""
     ~ {Its|The} {tracks|traces} are {easy to tell|often mistaken for those of a dog}{ in snow|}.
     ~ {Old|Older} animals {turn grey|grow fearless} and {come into gardens|let themselves be watched}.
     ~ {It|The animal} {returns|comes back} to the same {place|spot} every {year|evening}.
-""" + _BOTH)
-_PLANT_PAGE = parse_page("""
+"""
+    + _BOTH
+)
+_PLANT_PAGE = parse_page(
+    """
     $n is a plant of $land{ that flowers in $flowers_in|}.
     $n is a kind of $sort from $land, found mainly around $habitat.
     $n is a plant first described in $described_in by $described.
@@ -152,7 +162,9 @@ _PLANT_PAGE = parse_page("""
     {Healers|Country healers} use $b against $use.
     ~ {It is gathered|People gather it} {before sunrise|with wooden knives} {and dried in the attic|by old custom}.
     ~ {Physicians|Doctors} {doubt|are not sure of} its effect.
-""" + _BOTH)
+"""
+    + _BOTH
+)
 
 _THREATS = """wet summers|house cats|the draining of marshes|salt dust|new roads|late frosts|lamp smoke|a fungus|
     forest fires|river dams|collectors|hailstorms"""
@@ -173,7 +185,12 @@ _SCENTS = "honey|wet stone|burnt sugar|vinegar|pepper|old books|fresh bread|lemo
 
 
 _SIZES = {
-    "heron": (60, 98), "hare": (38, 66), "otter": (55, 99), "goat": (80, 140), "marten": (35, 60), "owl": (30, 70),
+    "heron": (60, 98),
+    "hare": (38, 66),
+    "otter": (55, 99),
+    "goat": (80, 140),
+    "marten": (35, 60),
+    "owl": (30, 70),
 }
 
 

@@ -1,0 +1,161 @@
+"""An agent: model, sampler, renderer, environment and sandbox put together, and the one question people ask it.
+
+Used by every stage of a run, and by `seekling ask`. It does not train and has no web server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from seekling.config import Recipe, build_recipe
+from seekling.env.environment import SearchEnv
+from seekling.env.protocol import make_protocol
+from seekling.env.sandbox import open_sandbox
+from seekling.env.tools import all_tools
+from seekling.errors import ConfigError, InfrastructureError
+from seekling.models import load_policy, resolve_model
+from seekling.retrieval.library import Library, open_library
+from seekling.rollout.engine.local import LocalSampler
+from seekling.rollout.loop import Decoding, Roller
+from seekling.rollout.render import Renderer
+from seekling.types import Episode, Question, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document that the agent looked at on the way to its answer."""
+
+    document_id: str
+    title: str
+    states_answer: bool
+    """The answer stands, as written, in an observation that this document contributed to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the agent said, and what it is based on."""
+
+    text: str | None
+    """None when the agent gave no answer; `stop_reason` says why."""
+    sources: tuple[Source, ...]
+    stop_reason: StopReason
+    episode: Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Everything that turns questions into episodes."""
+
+    env: SearchEnv
+    renderer: Renderer
+    sampler: LocalSampler
+    roller: Roller
+    tokenizer: PreTrainedTokenizerBase
+    library: Library
+    recipe: Recipe
+    sandbox_layers: tuple[str, ...]
+
+    def ask(self, question: str) -> Answer:
+        """Answer one question, greedily.
+
+        Args:
+            question: in words.
+
+        Raises:
+            InfrastructureError: a search, the sandbox or the sampler failed.
+        """
+        asked = Question("asked", question, ("",))
+        (group,) = self.roller.rollout([asked], eval_decoding(self.recipe), seed=self.recipe.seed)
+        if group.failed:
+            raise InfrastructureError(f"the question could not be answered: {group.failed[0].failure}")
+        episode = group.episodes[0]
+        return Answer(episode.answer, self._sources(episode), episode.stop_reason, episode)
+
+    def _sources(self, episode: Episode) -> tuple[Source, ...]:
+        stating: dict[str, bool] = {}
+        for turn in episode.turns:
+            states = bool(episode.answer) and str(episode.answer).lower() in turn.observation.lower()
+            for call in turn.calls:
+                for document_id in call.document_ids:
+                    stating[document_id] = stating.get(document_id, False) or states
+        return tuple(
+            Source(document_id, self.library.title_of(document_id), states) for document_id, states in stating.items()
+        )
+
+
+@contextlib.contextmanager
+def open_agent(recipe: Recipe, library: Library, model_dir: Path) -> Iterator[Agent]:
+    """Load the model and open what it needs; the sandbox is closed at the end.
+
+    Args:
+        recipe: its model, env, sandbox, retrieval, rollout and eval sections.
+        library: what the tools search.
+        model_dir: a directory that `resolve_model` returned.
+    """
+    model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype)
+    tools = all_tools(library, recipe.retrieval.top_k, recipe.env.tools)
+    protocol = make_protocol(recipe.env, tools, native_tools=_template_knows_tools(tokenizer))
+    renderer = Renderer(tokenizer, tools=protocol.tool_schemas() if protocol.native_tools else ())
+    with contextlib.ExitStack() as stack:
+        sandbox = stack.enter_context(open_sandbox(recipe.sandbox)) if protocol.name == "code" else None
+        env = SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=renderer.count_tokens)
+        sampler = LocalSampler(
+            model,
+            tokenizer,
+            in_flight=recipe.rollout.in_flight,
+            episode_tokens=recipe.rollout.episode_tokens,
+            cache_bytes=recipe.rollout.cache_bytes,
+        )
+        roller = Roller(env, sampler, renderer, in_flight=sampler.num_slots)
+        layers = sandbox.layers if sandbox is not None else ()
+        yield Agent(env, renderer, sampler, roller, tokenizer, library, recipe, layers)
+
+
+@contextlib.contextmanager
+def load_agent(run: Path | str) -> Iterator[Agent]:
+    """Open the agent that a run trained: its newest policy, its protocol, its index.
+
+    Args:
+        run: a run folder, such as `runs/demo`.
+
+    Raises:
+        ConfigError: the folder is not a run, or has no trained policy yet.
+        IndexMismatchError: its index is missing or damaged.
+    """
+    folder = Path(run)
+    try:
+        recipe = build_recipe(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")), origin=str(folder))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{folder} is not a run folder ({error}); train one with: seekling train RECIPE") from None
+    trained = [folder / "checkpoints" / name for name in ("rl", "sft")]
+    model_dir = next((path for path in trained if path.is_dir()), None)
+    if model_dir is None:
+        raise ConfigError(f"{folder} has no trained policy yet; finish it with: seekling train RECIPE --out {folder}")
+    library = open_library(folder / "index", recipe.retrieval)
+    with open_agent(recipe, library, resolve_model(str(model_dir))) as agent:
+        yield agent
+
+
+def training_decoding(recipe: Recipe) -> Decoding:
+    """How training episodes are drawn."""
+    rollout = recipe.rollout
+    return Decoding(rollout.turn_tokens, rollout.episode_tokens, rollout.temperature, rollout.top_p)
+
+
+def eval_decoding(recipe: Recipe) -> Decoding:
+    """How evaluation episodes are drawn."""
+    return Decoding(
+        recipe.rollout.turn_tokens, recipe.rollout.episode_tokens, recipe.eval.temperature, recipe.eval.top_p
+    )
+
+
+def _template_knows_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the chat template describes tools and writes calls as `<tool_call>` JSON, as Qwen's does."""
+    template = tokenizer.chat_template
+    return isinstance(template, str) and "tools" in template and "<tool_call>" in template
