@@ -39,7 +39,7 @@ fuzz: $(STAMP)
 	SEEKLING_FUZZ_S=$${SEEKLING_FUZZ_S:-600} $(BIN)/pytest -s tests/attack/fuzz_sandbox.py
 
 bench: $(STAMP)
-	@for program in benchmarks/bench_*.py; do [ -e "$$program" ] || continue; echo "== $$program"; $(BIN)/python "$$program" || exit 1; done
+	@for program in benchmarks/*.py; do [ -e "$$program" ] || continue; echo "== $$program"; $(BIN)/python "$$program" || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -136,14 +136,22 @@ def _decode(query_HRD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, plan: Att
     num_kv_heads = keys_SCLD.shape[1]
     assert plan.bias_R11L is not None
     length = plan.bias_R11L.shape[-1]
-    first, last = int(plan.rows_R[0]), int(plan.rows_R[-1])
-    if last - first + 1 == num_rows:  # rows are sorted, so a contiguous range needs no gather
-        keys, values = keys_SCLD[first : last + 1, :, :length], values_SCLD[first : last + 1, :, :length]
-    else:
-        keys, values = keys_SCLD[:, :, :length][plan.rows_R], values_SCLD[:, :, :length][plan.rows_R]
     # Query heads that share a key/value head become query positions: no repeat of the cache.
     query_RCGD = query_HRD.transpose(0, 1).reshape(num_rows, num_kv_heads, num_heads // num_kv_heads, head_dim)
-    output = F.scaled_dot_product_attention(query_RCGD, keys, values, attn_mask=plan.bias_R11L, scale=scaling)
+    first, last = int(plan.rows_R[0]), int(plan.rows_R[-1])  # rows are sorted
+    if 2 * num_rows < last - first + 1:
+        keys, values = keys_SCLD[:, :, :length][plan.rows_R], values_SCLD[:, :, :length][plan.rows_R]
+        output = F.scaled_dot_product_attention(query_RCGD, keys, values, attn_mask=plan.bias_R11L, scale=scaling)
+        return output.reshape(num_rows, num_heads, head_dim)
+    # Reading a range of slots in place, and a few for nothing, is cheaper than gathering copies of the wanted ones.
+    span, inside_R = slice(first, last + 1), plan.rows_R - first
+    query_SCGD = query_RCGD.new_zeros((last - first + 1, *query_RCGD.shape[1:]))
+    query_SCGD[inside_R] = query_RCGD
+    bias_S11L = plan.bias_R11L.new_zeros((last - first + 1, 1, 1, length))
+    bias_S11L[inside_R] = plan.bias_R11L
+    output = F.scaled_dot_product_attention(
+        query_SCGD, keys_SCLD[span, :, :length], values_SCLD[span, :, :length], attn_mask=bias_S11L, scale=scaling
+    )[inside_R]
     return output.reshape(num_rows, num_heads, head_dim)
 
 
