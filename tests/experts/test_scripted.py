@@ -77,22 +77,26 @@ def test_each_kind_of_question_is_answered_in_each_protocol_by_what_was_shown(ma
 def test_an_expert_thinks_of_what_it_has_and_what_it_needs(make):
     turns = play(make(), BRIDGE).episode.turns
     assert [turn.action.partition("\n")[0] for turn in turns] == [
-        "<think> I need the man who built it of Alder Mill. </think>",
-        "<think> The man who built it of Alder Mill is Tobias Wren. "
-        "I need the place where he was born of Tobias Wren. </think>",
-        "<think> The place where he was born of Tobias Wren is Harrow Dell. </think>",
+        "<think> I look up Alder Mill. </think>",
+        "<think> Alder Mill: Tobias Wren. I look up Tobias Wren. </think>",
+        "<think> Tobias Wren, place where he was born? </think>",
     ]
-    assert turns[1].payload == "Tobias Wren place where he was born"
+    assert turns[1].payload == "Tobias Wren born"
+    thought = play(make(), SINGLE).episode.turns[-1].action
+    assert thought.startswith(f"<think> {SINGLE.question} </think>")
+    thought = play(make(), UNANSWERABLE).episode.turns[-1].action
+    assert thought.startswith(f"<think> {UNANSWERABLE.question} The pages do not say. </think>")
     thought = play(make(), COMPARISON).episode.turns[-1].action
     assert thought.startswith("<think> Alder Mill: 1612; Birch Mill: 1655. </think>")
 
 
 def test_a_query_that_does_not_show_the_fact_is_followed_by_another(make):
-    hop = Hop("cider hamlet", "known", "1612", "alder_mill")  # the words lead elsewhere, the question does not
-    result = play(make(top_k=1), replace(SINGLE, hops=(hop,)))
+    # The words of the question lead elsewhere, those of the relation do not.
+    hop = Hop("hamlet", "Alder Mill built", "1612", "alder_mill")
+    result = play(make(top_k=1), replace(SINGLE, question="Which cider hamlet is known?", hops=(hop,)))
     assert [turn.payload for turn in result.episode.turns] == [
-        "cider hamlet known",
-        "When was Alder Mill built",
+        "hamlet cider",
+        "hamlet Alder Mill built",
         "1612",
     ]
     assert "1612" not in result.episode.turns[0].observation
@@ -191,5 +195,5 @@ def test_an_answer_that_the_score_would_not_accept_is_dropped(make):
 
 def test_actions_are_compared_without_case_and_white_space(make):
     episode = play(make(), SINGLE).episode
-    assert normalized_actions(episode) == ("alder mill year of building", "1612")
+    assert normalized_actions(episode) == ("alder mill built", "1612")
     assert str(CollectReport(num_questions=3, num_kept=3)) == "3 of 3 expert episodes kept"

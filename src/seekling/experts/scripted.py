@@ -19,10 +19,6 @@ from seekling.errors import DataError
 from seekling.types import Episode, Hop, Question, StopReason, Turn
 
 UNANSWERABLE = "unanswerable"
-EVIDENCE_WORDS = 12
-"""Words of the quoted sentence up to the answer; a small model copies a short span more reliably than a long one."""
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_MARKS = re.compile(r'</?\w+>|\*|^.*?Doc \d+\(Title: ".*?"\) ')
 _NOT_KEYWORDS = frozenset(
     [
         "what",
@@ -140,7 +136,7 @@ def _play(session: Session, protocol: Protocol, question: Question, turns: list[
         if number + 1 < len(hops):
             thought = f"{_found(hop)} {_need(hops[number + 1])}"
     answer = _shown_answer(question, turns)
-    conclusion = _conclusion(question, hops, turns[-1].observation, answer)
+    conclusion = _conclusion(question, hops)
     result = session.step(protocol.act(protocol.answer_action(answer), think=conclusion), finish="stop")
     turns.append(result.turn)
     return "" if result.stop_reason is StopReason.ANSWERED else _why_over(result)
@@ -232,26 +228,12 @@ def _found(hop: Hop) -> str:
     return f"{hop.query_subject}: {hop.answer}." if hop.relation else "I found it."
 
 
-def _conclusion(question: Question, hops: Sequence[Hop], observation: str, answer: str) -> str:
-    """The last thought: the words that state the answer, so that the policy learns to read before it answers."""
-    if question.kind == UNANSWERABLE:
-        return "The pages do not say."
+def _conclusion(question: Question, hops: Sequence[Hop]) -> str:
+    """The last thought: what is asked, said again after the passages, where a small model needs it."""
     if question.kind == "comparison":
         return "; ".join(f"{hop.query_subject}: {hop.answer}" for hop in hops) + "."
-    evidence = _evidence(observation, answer)
-    return f"It says: {evidence}" if evidence else "I found it."
-
-
-def _evidence(observation: str, answer: str) -> str:
-    """The words up to the first mention of the answer, within its sentence; marks of documents and links left out."""
-    for line in observation.splitlines():
-        plain = _MARKS.sub("", _LINK.sub(r"\1", line))
-        for sentence in re.split(r"(?<=[.;:]) ", plain):
-            if _holds(sentence, answer):
-                words = sentence.split()
-                end = next((n for n in range(1, len(words)) if _holds(" ".join(words[:n]), answer)), len(words))
-                return " ".join(words[max(0, end - EVIDENCE_WORDS) : end]).rstrip(".,;:")
-    return ""
+    asked = question.question.strip() if len(hops) == 1 else f"{hops[-1].query_subject}, {hops[-1].relation}?"
+    return f"{asked} The pages do not say." if question.kind == UNANSWERABLE else asked
 
 
 def _why_over(result: StepResult) -> str:

@@ -12,7 +12,7 @@ import math
 import os
 import pickle
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ from seekling.learn.attention import BLOCK_ATTENTION
 from seekling.learn.lora import add_lora, merged_weights
 from seekling.learn.loss import TokenData, TokenLoss
 from seekling.learn.pack import PackedRow, pack_rows
+from seekling.rollout.engine.memory import release_free_memory
 from seekling.types import Trajectory
 
 VOCABULARY_CHUNK = 256
@@ -96,6 +97,9 @@ class Learner:
             name: p if p.dtype == torch.float32 else nn.Parameter(p.detach().float())
             for name, p in self._trained.items()
         }
+        for name, parameter in self._trained.items():
+            if self._masters[name] is not parameter:
+                parameter.register_post_accumulate_grad_hook(_move_gradient_to(self._masters[name]))
         self._optimizer = torch.optim.AdamW(
             self._masters.values(), lr=0.0, betas=betas, weight_decay=weight_decay, fused=True
         )
@@ -161,7 +165,6 @@ class Learner:
         loss_A = loss(logprobs_A, TokenData(behaviour_A, advantages_A, reference))
         total = (loss_A * torch.from_numpy(weights_B[row.sequence_A]).to(loss_A)).sum()
         total.backward()
-        self._collect_gradients()
         with torch.no_grad():
             difference_A = logprobs_A - behaviour_A
             kl = (torch.exp(-difference_A) + difference_A - 1).sum()
@@ -232,6 +235,7 @@ class Learner:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._publish_masters()
+        release_free_memory()
         self.num_steps += 1
         return norm
 
@@ -309,23 +313,28 @@ class Learner:
         hidden_UD = hidden_1ND[0, torch.from_numpy(sources).to(device)]
         return _vocabulary(model.get_output_embeddings(), hidden_UD, where, torch.from_numpy(row.target_A).to(device))
 
-    def _collect_gradients(self) -> None:
-        """Move low-precision gradients into the float32 masters, so that many small rows add up exactly enough."""
-        for name, parameter in self._trained.items():
-            master = self._masters[name]
-            if master is parameter or parameter.grad is None:
-                continue
-            if master.grad is None:
-                master.grad = parameter.grad.float()
-            else:
-                master.grad += parameter.grad
-            parameter.grad = None
-
     @torch.no_grad()
     def _publish_masters(self) -> None:
         for name, parameter in self._trained.items():
             if self._masters[name] is not parameter:
                 parameter.copy_(self._masters[name])
+
+
+def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:
+    """Add a low-precision gradient to its float32 master as soon as it is made, so that many rows add up exactly.
+
+    At that moment it is still in the processor's cache, and the gradients of a whole model never exist twice.
+    """
+
+    def move(parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        if master.grad is None:
+            master.grad = parameter.grad.float()
+        else:
+            master.grad += parameter.grad
+        parameter.grad = None
+
+    return move
 
 
 def _token_weights(num_trained_B: np.ndarray, aggregation: Aggregation) -> np.ndarray:
