@@ -165,7 +165,7 @@ def _filtering_program(hop: Hop, question: Question) -> str:
     """Print the lines of the found pages that hold a keyword of the question."""
     return (
         f"words = {json.dumps(_keywords(hop, question), ensure_ascii=False)}\n"
-        f"for page in search_pages({json.dumps(_page_query(hop), ensure_ascii=False)})[:2]:\n"
+        f"for page in search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[:2]:\n"
         '    text = read_section(page["page_id"] + ":full")\n'
         '    for line in text.split("\\n"):\n'
         "        if any(word in line for word in words):\n"
@@ -176,13 +176,9 @@ def _filtering_program(hop: Hop, question: Question) -> str:
 def _reading_program(hop: Hop) -> str:
     """Print the beginning of the found pages."""
     return (
-        f"for page in search_pages({json.dumps(_page_query(hop), ensure_ascii=False)})[:2]:\n"
+        f"for page in search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[:2]:\n"
         '    print(read_section(page["page_id"] + ":full")[:1000])'
     )
-
-
-def _page_query(hop: Hop) -> str:
-    return hop.query_subject
 
 
 def _asked_words(hop: Hop, question: Question) -> list[str]:

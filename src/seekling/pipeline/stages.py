@@ -84,7 +84,6 @@ class _Run:
     def all_stages(self) -> list[EvalSummary]:
         recipe = self.recipe
         has_sft, has_rl = recipe.experts.num_questions > 0, recipe.rl.steps > 0
-        summaries: dict[str, EvalSummary] = {}
         if has_sft:
             self._once("expert", self._collect)
         if "base" in recipe.eval.stages:
@@ -97,10 +96,8 @@ class _Run:
             self._once("rl", self._rl)
             if "rl" in recipe.eval.stages:
                 self._once("eval-rl", lambda: self._evaluate("rl"))
-        for name in recipe.eval.stages:
-            if self.folder.is_done(f"eval-{name}"):
-                summaries[name] = read_summary_of(self.recipe, self.folder, name)
-        return list(summaries.values())
+        done = [name for name in recipe.eval.stages if self.folder.is_done(f"eval-{name}")]
+        return [read_summary_of(recipe, self.folder, name) for name in done]
 
     def _once(self, stage: str, work: Callable[[], None]) -> None:
         if self.folder.is_done(stage):
