@@ -15,12 +15,13 @@ import seekling
 
 SRC = Path(seekling.__file__).parent
 PATHS = sorted(path for path in SRC.rglob("*.py"))
-BASE = {"types", "errors", "config"}
+BASE = {"types", "errors", "config", "files"}
 
 ROOM_IMPORTS = {
     "types": {"errors"},
     "errors": set(),
     "config": {"errors"},
+    "files": set(),
     "corpus": BASE,
     "models": BASE,
     "doctor": BASE,

@@ -9,7 +9,7 @@ import pytest
 
 from seekling.config import Recipe, build_recipe, load_recipe
 from seekling.errors import ConfigError, DataError
-from seekling.pipeline.run_folder import RunFolder, write_atomically
+from seekling.pipeline.run_folder import RunFolder
 from seekling.types import Episode, EpisodeRecord, Question, Reward, StopReason, Turn
 
 RECIPE = Recipe(name="demo", seed=3)
@@ -164,12 +164,3 @@ def test_rewinding_keeps_texts_with_unusual_line_separators(folder):
 def test_rewinding_an_empty_folder_makes_no_files(folder):
     folder.rewind("rl", 0)
     assert sorted(path.name for path in folder.path.iterdir()) == ["recipe.toml"]
-
-
-def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
-    path = tmp_path / "file.txt"
-    write_atomically(path, "before")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "after \ud800")
-    assert path.read_text(encoding="utf-8") == "before"
-    assert [each.name for each in tmp_path.iterdir()] == ["file.txt"]

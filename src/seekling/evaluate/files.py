@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from seekling.errors import DataError
 from seekling.evaluate.compare import PairedComparison, compare
 from seekling.evaluate.summary import EvalSummary
+from seekling.files import write_atomically
 from seekling.types import EpisodeRecord, Json
 
 
@@ -92,10 +92,4 @@ def write_comparisons(run: Path, names: tuple[str, ...] = ("base", "sft", "rl"))
 
 
 def _write_json(path: Path, value: dict[str, Json]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")

@@ -7,13 +7,13 @@ files, and `rewind` cuts the logs back to the step whose weights were saved.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from seekling.config import Recipe, build_recipe, recipe_to_toml
 from seekling.errors import ConfigError, DataError
+from seekling.files import write_atomically
 from seekling.types import EpisodeRecord, Json
 
 
@@ -156,17 +156,6 @@ class RunFolder:
 
     def _write_progress(self) -> None:
         write_atomically(self.path / "progress.json", json.dumps(self._progress) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content as a whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:

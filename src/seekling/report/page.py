@@ -12,7 +12,6 @@ import base64
 import hashlib
 import importlib.resources
 import json
-import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from pathlib import Path
 from seekling import __version__
 from seekling.config import Recipe
 from seekling.errors import DataError
+from seekling.files import write_atomically
 from seekling.report.episodes import pack
 from seekling.report.read import RunFolder, finite, read_run
 from seekling.types import Json
@@ -49,14 +49,7 @@ def write_report(runs: Sequence[Path], out: Path) -> list[str]:
     if not runs:
         raise DataError("a report needs at least one run folder, as `seekling train` writes it")
     folders = [read_run(path) for path in runs]
-    html = render(folders)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(html, encoding="utf-8")
-        os.replace(temporary, out)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(out, render(folders))
     return [f"{folder.name}: {problem}" for folder in folders for problem in folder.problems]
 
 
