@@ -54,6 +54,19 @@ def test_a_stub_is_filled_up_with_the_next_section():
     assert _texts("## A\none\n## B\ntwo\n## C\nthree four five", 6) == ["A: one\nB: two", "C: three four five"]
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("Near [Ta](https://a.example/x_(y)).", "Near Ta."),
+        ("It lies on the [River Ko](p4), in the [Duchy of Be](p5).", "It lies on the River Ko, in the Duchy of Be."),
+        ('![A map](m.png "of Ta") and [Ta](<a page>).', "A map and Ta."),
+        ("Write `[0](x)`, calls[0](x), f(x)[1](y) or [] (empty).", None),
+    ],
+)
+def test_of_a_link_only_the_text_is_kept_and_programs_are_left_alone(content, text):
+    assert [passage.text for passage in cut_passages(Document("p", "T", content), words=40)] == [text or content]
+
+
 def test_the_next_passage_repeats_the_overlap_within_a_section_only():
     assert _texts("a b c d e f g h\n\n## S\n\ni j k l", 4, overlap_words=1) == [
         "a b c",

@@ -3,7 +3,8 @@
 A passage is a stretch of one page, at most so many words long, that says in which section it stands ("History >
 Antiquity: ..."). The title of the page is not repeated: a passage carries it in a field of its own. Cuts fall between
 sections, else between paragraphs, else between sentences, else between lines, else between words. No word of the page
-is lost: each is in the text of a passage or in the section path of one.
+is lost: each is in the text of a passage or in the section path of one. Of a markdown link only the text is kept: a
+passage is for reading, and an address costs a reader that is paid by the token more than the name it stands for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from seekling.types import Document, Passage
 _WORD = re.compile(r"\S+")
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE_ENDS = (".", "!", "?")
+# A markdown link or image with text. Not after a word, a bracket or a backtick: `calls[0](x)` is a program's.
+_LINK = re.compile(r"(?<![\w\])`])!?\[([^\[\]\n]+)\]\((?:[^()\s<]+(?:\([^()\s]*\)[^()\s]*)*|<[^<>\n]*>)(?:[^\S\n]+\"[^\"\n]*\")?\)")
 _CLOSING_MARKS = "\"')]}*_\u00bb\u201d\u2019"
 
 # A heading longer than this is a sentence that happens to start with '#': the path shows its beginning and the passage
@@ -183,7 +186,7 @@ def _render(content: str, pieces: list[_Piece]) -> str:
     for position, piece in enumerate(pieces):
         if position + 1 < len(pieces) and pieces[position + 1].region is piece.region:
             continue
-        text = content[pieces[first].start : piece.end].strip()
+        text = _LINK.sub(r"\1", content[pieces[first].start : piece.end].strip())
         first = position + 1
         parts.append(" ".join(part for part in (piece.region.path and f"{piece.region.path}:", text) if part))
     return "\n".join(parts)

@@ -19,7 +19,7 @@ from seekling.config import RetrievalConfig
 from seekling.errors import IndexMismatchError
 
 RECORD_NAME = "index.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Goes up when the files of an index, the terms, or the way passages are cut change."""
 
 # Hashing every byte of a large index would make opening it slow: of a large file these many blocks are hashed.
