@@ -163,6 +163,11 @@ class Turn:
     is_observation_truncated: bool = False
     num_action_tokens: int = 0
     num_observation_tokens: int = 0
+    action_lengths: tuple[int, ...] = ()
+    """Characters of `action` that each sampled token stands for, 0 for a special token; empty when not recorded."""
+    action_logprobs: tuple[float, ...] = ()
+    """Log-probability of each sampled token under the untempered behaviour policy, to two decimals. For readers:
+    training uses the trajectory's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,9 @@ def test_tags_mask_prompt_information_and_complaint_and_train_every_sampled_toke
     assert_segments(trajectory, segments)
     assert [turn.num_action_tokens for turn in episode.turns] == [len(ids) for ids, _ in turns]
     assert [turn.num_observation_tokens for turn in episode.turns] == [len(segments[2][0]), len(segments[4][0]), 0]
+    for turn, (token_ids, _) in zip(episode.turns, turns, strict=True):
+        assert sum(turn.action_lengths) == len(turn.action)
+        assert turn.action_logprobs == tuple(round(value, 2) for value in logprobs_of(token_ids))
     assert (episode.answer, episode.stop_reason, episode.num_searches) == ("Alnwick", StopReason.ANSWERED, 1)
     # Each request is everything so far, id for id.
     ids = trajectory.token_ids_T.tolist()

@@ -128,3 +128,23 @@ def test_a_template_that_rewrites_the_assistants_words_is_refused(tokenizer):
     )
     with pytest.raises(ModelError, match=r"does not repeat earlier turns verbatim.*use the tags protocol"):
         Renderer(tokenizer).reply("text", role="user", ended=False)
+
+
+@pytest.mark.parametrize("text", ["", "<search> Fowey </search>", "Zoë — 😀 日本語", "  two  spaces\n\n", "e\u0301"])
+def test_token_lengths_cut_the_text_where_its_tokens_end(tokenizer, controls, text):
+    renderer = Renderer(tokenizer)
+    ids = (*encode(tokenizer, text), controls[1])
+    lengths = renderer.token_lengths(ids)
+    assert len(lengths) == len(ids)
+    assert sum(lengths) == len(text)
+    assert lengths[-1] == 0
+    for number, token_id in enumerate(ids):
+        piece = text[sum(lengths[:number]) : sum(lengths[: number + 1])]
+        if text.isascii():
+            assert piece == renderer.decode([token_id])
+
+
+def test_token_lengths_of_a_character_that_was_cut_short_still_add_up(tokenizer):
+    renderer = Renderer(tokenizer)
+    ids = encode(tokenizer, "a 😀")[:-1]
+    assert sum(renderer.token_lengths(ids)) == len(renderer.decode(ids))

@@ -201,7 +201,13 @@ class Roller:
                     )
                 recorder.append_observation(observed)
             run.turns.append(
-                replace(result.turn, num_action_tokens=len(sample.token_ids), num_observation_tokens=len(observed))
+                replace(
+                    result.turn,
+                    num_action_tokens=len(sample.token_ids),
+                    num_observation_tokens=len(observed),
+                    action_lengths=self._renderer.token_lengths(sample.token_ids),
+                    action_logprobs=tuple(round(float(value), 2) + 0.0 for value in sample.logprobs),
+                )
             )
             if result.is_over:
                 run.stop_reason, run.answer, run.failure = result.stop_reason, result.answer, result.failure

@@ -77,6 +77,27 @@ class Renderer:
         assert isinstance(text, str)
         return text
 
+    def token_lengths(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """Characters of `decode`'s text that each id adds.
+
+        Of ids that share a character the last has it. The lengths add up to that of the text unless the tokenizer
+        joins words by rules of its own; then none are given, since wrong ones would mislead.
+        """
+        lengths: list[int] = []
+        start = shown = 0
+        for end in range(1, len(token_ids) + 1):
+            text = self.decode(token_ids[start:end])
+            if text.endswith("\ufffd"):
+                lengths.append(0)  # within a character
+                continue
+            lengths.append(len(text) - shown)
+            # One id of context, because some tokenizers drop the space before a first word.
+            start, shown = end - 1, len(self.decode(token_ids[end - 1 : end]))
+        total = len(self.decode(token_ids))
+        if lengths and lengths[-1] == 0:
+            lengths[-1] = total - sum(lengths)
+        return tuple(lengths) if sum(lengths) == total and min(lengths, default=0) >= 0 else ()
+
     def end_turn(self) -> tuple[int, ...]:
         """The id that ends an assistant turn, for written (not sampled) actions; empty when the model has none."""
         token_id = self._tokenizer.eos_token_id
