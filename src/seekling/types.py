@@ -190,6 +190,9 @@ class Episode:
     seed: int = 0
     temperature: float = 1.0
     duration_s: float = 0.0
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """What a served model reported and charged: prompt_tokens (every turn's whole prompt), completion_tokens,
+    num_requests, and cost_usd where a price was given; empty for a local policy."""
 
     @property
     def num_searches(self) -> int:
