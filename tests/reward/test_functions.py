@@ -71,4 +71,5 @@ def test_an_episode_is_never_scored_against_another_questions_golds():
 
 
 def test_all_measures_of_an_episode_at_once():
-    assert score_episode(answered("It is Paris"), QUESTION) == {"em": 0.0, "f1": 0.5, "substring": 1.0}
+    found = score_episode(answered("It is Paris"), QUESTION)
+    assert found == {"em": 0.0, "f1": 0.5, "substring": 1.0, "rouge_l": 0.5}

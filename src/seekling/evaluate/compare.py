@@ -6,8 +6,9 @@ side by side suggest. It also only means something on one question set: anything
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import pydantic
 
@@ -16,6 +17,8 @@ from seekling.errors import DataError
 from seekling.evaluate.intervals import Rate, mcnemar_p, paired_bootstrap, rate_of
 from seekling.reward.functions import score_episode
 from seekling.types import EpisodeRecord, Json, Question, StopReason
+
+_Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,13 @@ class PairedComparison:
     confidence: float
     seed: int
     resamples: int
+    is_intersection: bool = False
+    """Asked for: the two asked different questions, and only those that both asked are compared."""
+    num_only_first: int = 0
+    """Questions that the first asked and the comparison leaves out, a question whose text or golds differ included."""
+    num_only_second: int = 0
+    mcnemar_p_holm: float | None = None
+    """Corrected for the number of comparisons made at once; None for a single one."""
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object; `from_json` is its inverse."""
@@ -78,6 +88,7 @@ def compare(
     seed: int = 0,
     resamples: int = 10_000,
     confidence: float = 0.95,
+    intersect: bool = False,
 ) -> PairedComparison:
     """Compare two evaluations of the same questions.
 
@@ -88,15 +99,99 @@ def compare(
         seed: of the bootstrap.
         resamples: of the bootstrap.
         confidence: of both intervals.
+        intersect: compare on the questions that both asked in the same words with the same golds, and count the rest,
+            instead of refusing different question sets.
 
     Returns:
         Differences are second minus first.
 
     Raises:
-        DataError: the question sets differ (in ids, texts or golds), are empty, or hold a question twice.
+        DataError: the question sets differ (in ids, texts or golds) or, with `intersect`, share no question; a set is
+            empty, or holds a question twice.
     """
-    firsts, seconds = _by_question(first, "first"), _by_question(second, "second")
-    _check_same_questions(firsts, seconds)
+    firsts = records_by_question(first, names[0] if names else "first")
+    seconds = records_by_question(second, names[1] if names else "second")
+    names = names or (next(iter(firsts.values())).stage, next(iter(seconds.values())).stage)
+    sizes = len(firsts), len(seconds)
+    if intersect:
+        firsts, seconds = common_questions([firsts, seconds])
+    else:
+        refuse_different_questions(firsts, seconds)
+    compared = _compare(firsts, seconds, names, seed, resamples, confidence)
+    lost_first, lost_second = sizes[0] - len(firsts), sizes[1] - len(seconds)
+    return replace(
+        compared,
+        is_intersection=bool(lost_first or lost_second),
+        num_only_first=lost_first,
+        num_only_second=lost_second,
+    )
+
+
+def compare_all(
+    evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]],
+    *,
+    seed: int = 0,
+    resamples: int = 10_000,
+    confidence: float = 0.95,
+    intersect: bool = False,
+) -> list[PairedComparison]:
+    """Compare every pair of several evaluations, earlier with later, on one set of questions.
+
+    Args:
+        evaluations: name and records of each.
+        seed: of the bootstrap.
+        resamples: of the bootstrap.
+        confidence: of all intervals; they are not widened for the number of pairs.
+        intersect: compare on the questions that all asked.
+
+    Returns:
+        One comparison per pair; with more than one, each has a p-value with Holm's correction.
+
+    Raises:
+        DataError: as `compare`.
+
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+    """
+    sets = [records_by_question(records, name) for name, records in evaluations]
+    sizes = [len(each) for each in sets]
+    if intersect:
+        sets = common_questions(sets)
+    for other in sets[1:]:
+        refuse_different_questions(sets[0], other)
+    found = []
+    for a, b in itertools.combinations(range(len(sets)), 2):
+        pair = (evaluations[a][0], evaluations[b][0])
+        lost = sizes[a] - len(sets[a]), sizes[b] - len(sets[b])
+        compared = _compare(sets[a], sets[b], pair, seed, resamples, confidence)
+        is_intersection = any(size != len(each) for size, each in zip(sizes, sets, strict=True))
+        found.append(
+            replace(compared, is_intersection=is_intersection, num_only_first=lost[0], num_only_second=lost[1])
+        )
+    corrected = holm([each.mcnemar_p for each in found]) if len(found) > 1 else [None] * len(found)
+    return [replace(each, mcnemar_p_holm=p) for each, p in zip(found, corrected, strict=True)]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for having made several tests; each stays in its place, none gets smaller.
+
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+    """
+    order = sorted(range(len(p_values)), key=lambda number: p_values[number])
+    corrected, largest = [1.0] * len(p_values), 0.0
+    for rank, number in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[number]))
+        corrected[number] = largest
+    return corrected
+
+
+def _compare(
+    firsts: Mapping[_Key, EpisodeRecord],
+    seconds: Mapping[_Key, EpisodeRecord],
+    names: tuple[str, str],
+    seed: int,
+    resamples: int,
+    confidence: float,
+) -> PairedComparison:
     pairs = [(record, seconds[key]) for key, record in sorted(firsts.items()) if _both_scored(record, seconds[key])]
     em = [(_value(a, "em"), _value(b, "em")) for a, b in pairs]
     f1 = [(_value(a, "f1"), _value(b, "f1")) for a, b in pairs]
@@ -109,8 +204,8 @@ def compare(
         return Difference(value=sum(gaps) / len(gaps) if gaps else 0.0, low=low, high=high)
 
     return PairedComparison(
-        first=names[0] if names else next(iter(firsts.values())).stage,
-        second=names[1] if names else next(iter(seconds.values())).stage,
+        first=names[0],
+        second=names[1],
         num_questions=len(pairs),
         num_excluded=len(firsts) - len(pairs),
         em_first=rate_of(both + losses, len(pairs), confidence),
@@ -129,10 +224,16 @@ def compare(
     )
 
 
-_Key = tuple[str, str]
+def records_by_question(records: Iterable[EpisodeRecord], which: str) -> dict[_Key, EpisodeRecord]:
+    """One evaluation's records by question.
 
+    Args:
+        records: one per question.
+        which: what to call the evaluation in an error.
 
-def _by_question(records: Iterable[EpisodeRecord], which: str) -> dict[_Key, EpisodeRecord]:
+    Raises:
+        DataError: a question comes twice, or there is no record.
+    """
     found: dict[_Key, EpisodeRecord] = {}
     for record in records:
         key = record.question.key
@@ -144,20 +245,46 @@ def _by_question(records: Iterable[EpisodeRecord], which: str) -> dict[_Key, Epi
     return found
 
 
-def _check_same_questions(firsts: Mapping[_Key, EpisodeRecord], seconds: Mapping[_Key, EpisodeRecord]) -> None:
+def common_questions(sets: Sequence[Mapping[_Key, EpisodeRecord]]) -> list[dict[_Key, EpisodeRecord]]:
+    """The records of the questions that all sets asked, in the same words with the same golds.
+
+    Raises:
+        DataError: there is no such question.
+    """
+    keys = [
+        key
+        for key, record in sets[0].items()
+        if all(key in other and _asked(other[key].question) == _asked(record.question) for other in sets[1:])
+    ]
+    if not keys:
+        raise DataError("the evaluations have no question in common; nothing can be compared, also not by intersection")
+    return [{key: each[key] for key in keys} for each in sets]
+
+
+def refuse_different_questions(
+    firsts: Mapping[_Key, EpisodeRecord],
+    seconds: Mapping[_Key, EpisodeRecord],
+    *,
+    names: tuple[str, str] = ("the first", "the second"),
+) -> None:
+    """Check that two evaluations asked the same questions.
+
+    Raises:
+        DataError: they did not; says how many differ, and in what.
+    """
     shared = firsts.keys() & seconds.keys()
     changed = [k for k in sorted(shared) if _asked(firsts[k].question) != _asked(seconds[k].question)]
     only_first, only_second = sorted(firsts.keys() - shared), sorted(seconds.keys() - shared)
     if not (changed or only_first or only_second):
         return
     examples = [f"{len(changed)} with another text or other golds, such as {changed[0]}"] if changed else []
-    examples += [f"{len(only_first)} only in the first, such as {only_first[0]}"] if only_first else []
-    examples += [f"{len(only_second)} only in the second, such as {only_second[0]}"] if only_second else []
+    examples += [f"{len(only_first)} only in {names[0]}, such as {only_first[0]}"] if only_first else []
+    examples += [f"{len(only_second)} only in {names[1]}, such as {only_second[0]}"] if only_second else []
     num_different = len(changed) + len(only_first) + len(only_second)
     raise DataError(
         f"the two evaluations asked different questions: {num_different} differ ({'; '.join(examples)}), "
         f"{len(shared) - len(changed)} are the same. Figures on different questions are not comparable; "
-        "evaluate both on one question file"
+        "evaluate both on one question file, or compare with --intersect on what they share"
     )
 
 

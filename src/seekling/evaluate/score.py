@@ -14,6 +14,8 @@ from pathlib import Path
 from seekling.corpus.questions import question_set_hash
 from seekling.errors import DataError
 from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
+from seekling.evaluate.judging import Judge, JudgeDetails
+from seekling.reward.compat import CompatibleScorer
 from seekling.reward.functions import score_answer
 from seekling.reward.match import is_vacuous
 from seekling.types import Json, Question
@@ -29,6 +31,8 @@ class Scores:
     em: Rate
     f1: Mean
     substring: Rate
+    rouge_l: Mean
+    judge: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,19 @@ class PredictionScores:
     em: Rate
     f1: Mean
     substring: Rate
+    rouge_l: Mean
+    judge: Rate | None
+    """Of the predictions that the judge gave a verdict on; None when no judge was asked."""
     answered: Rate
     """Rows whose prediction is neither null nor blank."""
     num_vacuous_golds: int
+    """Golds that SQuAD's rule empties. Matched under a milder rule, unless `compat` says otherwise."""
+    vacuous_golds: tuple[str, ...]
+    """Up to five of them, as `id: gold`."""
     question_set_hash: str
+    compat: str
+    """Whose scorer was reproduced; empty is our own."""
+    judge_details: JudgeDetails | None
     by_kind: Mapping[str, Scores]
     by_source: Mapping[str, Scores]
 
@@ -75,34 +88,79 @@ def read_predictions(path: Path | str) -> dict[str | tuple[str, str], str | None
     return predictions
 
 
-def score_predictions(predictions: Predictions, questions: Sequence[Question]) -> PredictionScores:
+def score_predictions(
+    predictions: Predictions,
+    questions: Sequence[Question],
+    *,
+    scorer: CompatibleScorer | None = None,
+    judge: Judge | None = None,
+) -> PredictionScores:
     """Score one prediction per question.
 
     Args:
         predictions: keyed by id, or by (source, id); exactly the questions' keys. None or blank is a wrong answer.
         questions: with their golds.
+        scorer: another system's; its predictions are whole responses with their marks, not answers.
+        judge: also asks for a verdict on each prediction.
 
     Returns:
         Figures over all questions.
 
     Raises:
-        DataError: no question, a question without a prediction, or a prediction without a question; all counted.
+        DataError: no question, a question without a prediction, or a prediction without a question, all counted; or
+            predictions that the other system's scorer could find no answer in at all.
     """
     if not questions:
         raise DataError("the question file holds no question; nothing can be scored")
     answers = _match_up(predictions, questions)
-    rows = [score_answer(answer, question.answers) for answer, question in zip(answers, questions, strict=True)]
+    if scorer is not None:
+        _check_marks(scorer, answers)
+    rows = [
+        score_answer(answer, question.answers) if scorer is None else scorer.score(answer, question.answers)
+        for answer, question in zip(answers, questions, strict=True)
+    ]
+    details = _judge(judge, scorer, answers, questions, rows) if judge is not None else None
+    vacuous = [f"{question.id}: {gold}" for question in questions for gold in question.answers if is_vacuous(gold)]
     total = _scores(rows)
     return PredictionScores(
         em=total.em,
         f1=total.f1,
         substring=total.substring,
+        rouge_l=total.rouge_l,
+        judge=None if judge is None else total.judge or rate_of(0, 0),
         answered=rate_of(sum(bool(answer and answer.strip()) for answer in answers), len(answers)),
-        num_vacuous_golds=sum(is_vacuous(gold) for question in questions for gold in question.answers),
+        num_vacuous_golds=len(vacuous),
+        vacuous_golds=tuple(vacuous[:5]),
         question_set_hash=question_set_hash(questions),
+        compat=scorer.name if scorer is not None else "",
+        judge_details=details,
         by_kind=_groups(rows, [question.kind for question in questions]),
         by_source=_groups(rows, [question.source for question in questions]),
     )
+
+
+def _check_marks(scorer: CompatibleScorer, answers: Sequence[str | None]) -> None:
+    if not any(answer and scorer.mark in answer for answer in answers):
+        raise DataError(
+            f"none of the {len(answers)} predictions holds {scorer.mark!r}. {scorer.name}'s scorer looks for "
+            "the answer in whole responses; give those as predictions, or score extracted answers without --compat"
+        )
+
+
+def _judge(
+    judge: Judge,
+    scorer: CompatibleScorer | None,
+    answers: Sequence[str | None],
+    questions: Sequence[Question],
+    rows: Sequence[dict[str, float]],
+) -> JudgeDetails:
+    """Add the verdicts to the rows."""
+    said = [scorer.answer(each or "") if scorer is not None else each for each in answers]
+    judged = judge.judge(list(zip(questions, said, strict=True)), exact=[row["em"] for row in rows])
+    for row, verdict in zip(rows, judged.verdicts, strict=True):
+        if verdict is not None:
+            row["judge"] = float(verdict)
+    return judged.details
 
 
 def _parse_row(line: str, where: str) -> tuple[str | tuple[str, str], str | None]:
@@ -150,10 +208,13 @@ def _key_in(predictions: Predictions, question: Question) -> str | tuple[str, st
 
 
 def _scores(rows: Sequence[Mapping[str, float]]) -> Scores:
+    verdicts = [row["judge"] for row in rows if "judge" in row]
     return Scores(
         em=rate_of(round(sum(row["em"] for row in rows)), len(rows)),
         f1=mean_of([row["f1"] for row in rows]),
         substring=rate_of(round(sum(row["substring"] for row in rows)), len(rows)),
+        rouge_l=mean_of([row["rouge_l"] for row in rows]),
+        judge=rate_of(round(sum(verdicts)), len(verdicts)) if verdicts else None,
     )
 
 

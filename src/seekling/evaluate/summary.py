@@ -6,56 +6,23 @@ ended in an infrastructure failure is counted under its cause and left out of ev
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import pydantic
 
-from seekling.config import Recipe
 from seekling.corpus.questions import question_set_hash
 from seekling.errors import DataError
 from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
+from seekling.evaluate.judging import JudgeDetails
+from seekling.evaluate.published import PublishedBeside, published_beside
+from seekling.evaluate.settings import EvalSettings
 from seekling.reward.functions import score_episode
 from seekling.reward.match import is_vacuous
 from seekling.types import Episode, EpisodeRecord, Json, Question, StopReason, Turn
-
-
-@dataclass(frozen=True, slots=True)
-class EvalSettings:
-    """What the figures depend on besides the policy and the questions."""
-
-    protocol: str
-    temperature: float
-    """0 is greedy."""
-    top_p: float
-    max_generations: int
-    """The most turns an episode can have, a forced last answer included."""
-    max_searching_turns: int
-    """How many of these can search and still be answered from. Systems call one or the other "max_turns"."""
-    max_searches: int
-    """Retrieval calls per episode; 0 is no limit besides the turns."""
-    turn_tokens: int
-    episode_tokens: int
-    retrieval: str
-    top_k: int
-
-    @staticmethod
-    def from_recipe(recipe: Recipe) -> EvalSettings:
-        """The settings under which a recipe evaluates."""
-        generations = recipe.env.max_turns + int(recipe.env.forced_answer)
-        return EvalSettings(
-            protocol=recipe.env.protocol,
-            temperature=recipe.eval.temperature,
-            top_p=recipe.eval.top_p,
-            max_generations=generations,
-            max_searching_turns=generations - 1,
-            max_searches=recipe.env.max_searches,
-            turn_tokens=recipe.rollout.turn_tokens,
-            episode_tokens=recipe.rollout.episode_tokens,
-            retrieval=recipe.retrieval.kind,
-            top_k=recipe.retrieval.top_k,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +33,10 @@ class GroupSummary:
     f1: Mean
     gold_retrieved: Rate
     searches_per_question: float | None
+    substring: Rate | None = None
+    """None in files of older versions, as below."""
+    rouge_l: Mean | None = None
+    judge: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +79,22 @@ class EvalSummary:
     settings: EvalSettings | None = None
     by_kind: Mapping[str, GroupSummary] = field(default_factory=dict)
     by_source: Mapping[str, GroupSummary] = field(default_factory=dict)
+    rouge_l: Mean | None = None
+    """None in files of older versions."""
+    judge: Rate | None = None
+    """Answers that a judging model called correct, of those it gave a verdict on; None when none was asked."""
+    judge_details: JudgeDetails | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """Texts of the infrastructure failures, numbers left out, with how often each came."""
+    vacuous_golds: tuple[str, ...] = ()
+    """Up to five of the golds that `num_vacuous_golds` counts, as `id: gold`."""
+    prompt_tokens_per_question: float | None = None
+    """Of served models, every turn's whole prompt counted; None for local ones."""
+    dollars_per_question: float | None = None
+    """None when no price was given. Excluded episodes cost too; the sum is divided by the questions asked."""
+    dollars_total: float | None = None
+    published: tuple[PublishedBeside, ...] = ()
+    """Figures that others published on the same benchmarks, and why each is comparable or not."""
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object; `from_json` is its inverse."""
@@ -134,13 +121,27 @@ class _Scored:
     is_gold_complete: bool
 
 
-def summarize(records: Iterable[EpisodeRecord], *, settings: EvalSettings | None = None) -> EvalSummary:
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What a summary tells that is not in the episodes."""
+
+    judge_details: JudgeDetails | None = None
+    not_asked: Mapping[str, int] = field(default_factory=dict)
+    """Questions that the mode cannot ask, by cause; they join the exclusions."""
+    dollars: float | None = None
+    """What the evaluation cost as a whole; None adds up what the episodes cost."""
+
+
+def summarize(
+    records: Iterable[EpisodeRecord], *, settings: EvalSettings | None = None, beyond: Beyond | None = None
+) -> EvalSummary:
     """Turn the episodes of one evaluation into its figures.
 
     Args:
         records: of one stage, one per question, in any order; consumed once.
         settings: under which they were sampled. The protocol and the temperature of every episode must agree with it,
             so that an evaluation that lost its greedy flag is refused instead of reported.
+        beyond: what else is to be told.
 
     Returns:
         The summary. With every episode excluded, rates are 0/0 and means None.
@@ -149,7 +150,7 @@ def summarize(records: Iterable[EpisodeRecord], *, settings: EvalSettings | None
         DataError: no record, two records of one question, more than one stage, an episode that belongs to another
             question, or episodes that disagree with `settings`.
     """
-    records = list(records)
+    records, beyond = list(records), beyond or Beyond()
     stage = _check_records(records)
     if settings is not None:
         _check_settings(records, settings)
@@ -157,7 +158,10 @@ def summarize(records: Iterable[EpisodeRecord], *, settings: EvalSettings | None
     turns = [turn for scored in kept for turn in scored.episode.turns]
     num_failed = len(records) - len(kept)
     questions = [record.question for record in records]
+    vacuous = [f"{question.id}: {gold}" for question in questions for gold in question.answers if is_vacuous(gold)]
     with_gold = [scored for scored in kept if scored.question.supporting_ids]
+    dollars = _dollars(records) if beyond.dollars is None else beyond.dollars
+    by_source = _groups(kept, [scored.question.source for scored in kept])
     return EvalSummary(
         stage=stage,
         num_questions=len(records),
@@ -176,13 +180,22 @@ def summarize(records: Iterable[EpisodeRecord], *, settings: EvalSettings | None
         observation_tokens_per_question=_mean([sum(t.num_observation_tokens for t in s.episode.turns) for s in kept]),
         seconds_per_question=_mean([scored.episode.duration_s for scored in kept]),
         stop_reasons=dict(sorted(Counter(record.episode.stop_reason.value for record in records).items())),
-        exclusions={StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {},
-        num_vacuous_golds=sum(is_vacuous(gold) for question in questions for gold in question.answers),
+        exclusions={**({StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {}), **beyond.not_asked},
+        num_vacuous_golds=len(vacuous),
         question_set_hash=question_set_hash(questions),
         temperatures=tuple(sorted({record.episode.temperature for record in records})),
         settings=settings,
         by_kind=_groups(kept, [scored.question.kind for scored in kept]),
-        by_source=_groups(kept, [scored.question.source for scored in kept]),
+        by_source=by_source,
+        rouge_l=mean_of([scored.scores["rouge_l"] for scored in kept]),
+        judge=_judge_rate(kept),
+        judge_details=beyond.judge_details,
+        failures=_failures(records),
+        vacuous_golds=tuple(vacuous[:5]),
+        prompt_tokens_per_question=_usage_mean(kept, "prompt_tokens"),
+        dollars_per_question=None if dollars is None else dollars / len(records),
+        dollars_total=dollars,
+        published=_published(by_source, settings),
     )
 
 
@@ -218,10 +231,48 @@ def _score(record: EpisodeRecord) -> _Scored:
     return _Scored(
         question=record.question,
         episode=record.episode,
-        scores=score_episode(record.episode, record.question),
+        scores={**score_episode(record.episode, record.question), **_verdict(record)},
         is_gold_seen=bool(support & returned),
         is_gold_complete=support <= returned,
     )
+
+
+def _verdict(record: EpisodeRecord) -> dict[str, float]:
+    """The one score that cannot be worked out again."""
+    return {"judge": record.scores["judge"]} if "judge" in record.scores else {}
+
+
+def _judge_rate(kept: Sequence[_Scored]) -> Rate | None:
+    verdicts = [scored.scores["judge"] for scored in kept if "judge" in scored.scores]
+    return rate_of(round(sum(verdicts)), len(verdicts)) if verdicts else None
+
+
+def _failures(records: Sequence[EpisodeRecord]) -> dict[str, int]:
+    """Failure texts differ in ports, counts and times; without numbers the same cause is the same text."""
+    failed = [record.episode for record in records if record.episode.stop_reason is StopReason.INFRA_FAILURE]
+    texts = Counter(re.sub(r"[0-9]+", "#", " ".join(episode.failure.split()))[:160] for episode in failed)
+    return dict(sorted(texts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _dollars(records: Sequence[EpisodeRecord]) -> float | None:
+    costs = [record.episode.usage["cost_usd"] for record in records if "cost_usd" in record.episode.usage]
+    return math.fsum(costs) if costs else None
+
+
+def _usage_mean(kept: Sequence[_Scored], name: str) -> float | None:
+    return _mean([scored.episode.usage[name] for scored in kept if name in scored.episode.usage])
+
+
+def _published(by_source: Mapping[str, GroupSummary], settings: EvalSettings | None) -> tuple[PublishedBeside, ...]:
+    beside: list[PublishedBeside] = []
+    for source, group in by_source.items():
+        values = {"em": (group.em.value, group.em.n)}
+        if group.rouge_l is not None:
+            values["rouge_l"] = (group.rouge_l.value, group.rouge_l.n)
+        if group.judge is not None:
+            values["judge"] = (group.judge.value, group.judge.n)
+        beside += published_beside(source, values, settings)
+    return tuple(beside)
 
 
 def _rate(kept: Sequence[_Scored], name: str) -> Rate:
@@ -253,4 +304,7 @@ def _group(members: Sequence[_Scored]) -> GroupSummary:
         f1=mean_of([scored.scores["f1"] for scored in members]),
         gold_retrieved=rate_of(sum(scored.is_gold_seen for scored in with_gold), len(with_gold)),
         searches_per_question=_mean([scored.episode.num_searches for scored in members]),
+        substring=_rate(members, "substring"),
+        rouge_l=mean_of([scored.scores["rouge_l"] for scored in members]),
+        judge=_judge_rate(members),
     )

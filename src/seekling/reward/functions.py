@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from seekling.errors import ConfigError, DataError
 from seekling.reward.match import exact_match, f1, substring
+from seekling.reward.rouge import rouge_l
 from seekling.types import Episode, Question, Reward, StopReason
 
 RewardFunction = Callable[[Episode, Question], Reward]
@@ -48,7 +49,7 @@ def make_reward(name: str) -> RewardFunction:
 
 
 def score_episode(episode: Episode, question: Question) -> dict[str, float]:
-    """Every string measure of one episode's answer: em, f1 and substring.
+    """Every string measure of one episode's answer: em, f1, substring and rouge_l.
 
     Raises:
         DataError: the episode belongs to another question, or ended in an infrastructure failure.
@@ -58,9 +59,14 @@ def score_episode(episode: Episode, question: Question) -> dict[str, float]:
 
 
 def score_answer(answer: str | None, golds: Iterable[str]) -> dict[str, float]:
-    """Every string measure of one answer: em, f1 and substring, each in [0, 1]; None scores 0."""
+    """Every string measure of one answer: em, f1, substring and rouge_l, each in [0, 1]; None scores 0."""
     golds = tuple(golds)
-    return {"em": exact_match(answer, golds), "f1": f1(answer, golds), "substring": substring(answer, golds)}
+    return {
+        "em": exact_match(answer, golds),
+        "f1": f1(answer, golds),
+        "substring": substring(answer, golds),
+        "rouge_l": rouge_l(answer, golds),
+    }
 
 
 def check_scorable(episode: Episode, question: Question) -> None:

@@ -1,0 +1,134 @@
+"""Benchmarks by name: which rows of a file belong to one, and how many a whole one has.
+
+Nothing is downloaded here. The seven of Search-R1 stand in one Parquet file and are told apart by `data_source`;
+rare-wiki is a file of its own, of which the last fifth is the test set; an almanac is written by seekling itself. Any
+other name is the user's own: the `source` of the rows that are meant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from seekling.corpus.questions import read_questions, split_questions
+from seekling.errors import ConfigError, DataError
+from seekling.types import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A set of questions that figures are published on."""
+
+    name: str
+    num_questions: int | None
+    """Of the whole published set; None where there is no fixed one."""
+    split: str
+    """Which split Search-R1's file holds, or how the test set is cut."""
+    hops: str
+    where: str
+    """Where people get it."""
+    aliases: tuple[str, ...] = ()
+    """Other names that rows of it carry as their source."""
+
+
+_SEARCH_R1 = "test.parquet of PeterJinGo/nq_hotpotqa_train, rows told by data_source"
+
+BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            Benchmark("nq", 3610, "test", "one", _SEARCH_R1, ("nq_open", "nq-open", "natural_questions")),
+            Benchmark("triviaqa", 11313, "test", "one", _SEARCH_R1, ("trivia_qa",)),
+            Benchmark("popqa", 14267, "test", "one", _SEARCH_R1),
+            Benchmark("hotpotqa", 7405, "dev", "two", _SEARCH_R1, ("hotpot_qa", "hotpot")),
+            Benchmark("2wikimultihopqa", 12576, "dev", "two to four", _SEARCH_R1, ("2wiki", "2wikimultihop")),
+            Benchmark("musique", 2417, "dev", "two to four", _SEARCH_R1),
+            Benchmark("bamboogle", 125, "test", "two", _SEARCH_R1),
+            Benchmark(
+                "rare-wiki",
+                96,
+                "the last 20 % in file order",
+                "one",
+                "willcb/wiki-trivia-questions-v4, 478 questions about willcb/rare-wiki-pages",
+                ("rare-wiki-trivia", "wiki-trivia"),
+            ),
+            Benchmark("almanac", None, "test.jsonl", "one and two", "seekling almanac"),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkSet:
+    """The questions of the benchmarks asked for."""
+
+    questions: list[Question]
+    notes: tuple[str, ...]
+    """What differs from the published sets, a sentence each."""
+
+
+def benchmark_of(source: str) -> str:
+    """Name of the benchmark that a source belongs to; empty when it is none of them.
+
+    Prefixes that other tools put before the name, such as verl's `searchR1_`, are read over.
+    """
+    name = source.strip().lower().removeprefix("searchr1_")
+    for benchmark in BENCHMARKS.values():
+        if name in (benchmark.name, *benchmark.aliases):
+            return benchmark.name
+    return ""
+
+
+def open_benchmarks(names: Sequence[str], path: Path | str) -> BenchmarkSet:
+    """Read the questions of one or more benchmarks from a file.
+
+    Args:
+        names: from `BENCHMARKS`, or sources of the user's own rows. rare-wiki and almanac stand alone.
+        path: a question file of any kind that is read.
+
+    Returns:
+        The questions in file order.
+
+    Raises:
+        ConfigError: no name, or one that cannot be combined with others.
+        DataError: the file cannot be read, or holds no row of one of the names; lists the names that it has.
+    """
+    alone = [name for name in names if benchmark_of(name) in ("rare-wiki", "almanac")]
+    if not names or (alone and len(names) > 1):
+        raise ConfigError(f"got the benchmarks {list(names)}; expected at least one, and rare-wiki or almanac alone")
+    if alone:
+        return _whole_file(benchmark_of(alone[0]), path)
+    questions = read_questions(path)
+    wanted = {benchmark_of(name) or name for name in names}
+    chosen = [question for question in questions if _name_of(question) in wanted]
+    found = Counter(map(_name_of, chosen))
+    missing = sorted(wanted - found.keys())
+    if missing:
+        have = Counter(_name_of(question) or "(no source)" for question in questions)
+        raise DataError(
+            f"{path} holds no question of {', '.join(missing)}; its rows are of "
+            f"{', '.join(f'{name} ({count})' for name, count in sorted(have.items()))}"
+        )
+    return BenchmarkSet(chosen, tuple(note for name in sorted(found) for note in _count_note(name, found[name])))
+
+
+def _whole_file(name: str, path: Path | str) -> BenchmarkSet:
+    questions = [replace(question, source=name) for question in read_questions(path, source=name)]
+    if name == "rare-wiki":
+        # The published split: 478 questions in file order, the first 382 for training, the last 96 for the test.
+        questions = split_questions(questions, 0.2)[1]
+    return BenchmarkSet(questions, _count_note(name, len(questions)))
+
+
+def _name_of(question: Question) -> str:
+    return benchmark_of(question.source) or question.source
+
+
+def _count_note(name: str, count: int) -> tuple[str, ...]:
+    published = BENCHMARKS[name].num_questions if name in BENCHMARKS else None
+    if published is None or published == count:
+        return ()
+    return (f"{name}: {count} questions, the published set has {published}: figures are not comparable with it",)

@@ -1,0 +1,199 @@
+"""Judge accuracy: a served model reads answers, its verdicts are cached by content, its failures are no verdicts.
+
+A case that the judge could not decide (no reply after all tries, or no readable verdict after asking again) is counted
+by its cause and left out of the rate; it is never scored 0. No answer at all is wrong without asking.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from seekling.errors import InfrastructureError
+from seekling.evaluate.intervals import Rate, rate_of
+from seekling.reward.judge import judge_messages, parse_verdict, prompt_hash
+from seekling.rollout.chat import ChatClient
+from seekling.types import Json, Question
+
+UNREADABLE = "unreadable_verdict"
+NO_REPLY = "no_reply"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAudit:
+    """The judge beside exact match; a lenient judge shows in `only_judge`, a broken one in `only_em`."""
+
+    both: int
+    only_judge: int
+    only_em: int
+    neither: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeDetails:
+    """What a judge's rate depends on."""
+
+    model: str
+    endpoint: str
+    prompt_hash: str
+    """Of the wording of its instructions."""
+    errors: Mapping[str, int]
+    """Cases without a verdict, by cause; left out of the rate."""
+    num_unanswered: int
+    """Wrong without asking: there was no answer."""
+    num_cached: int
+    """Verdicts that an earlier run had got for the same content."""
+    audit: JudgeAudit
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdicts of one evaluation, in the order of its cases."""
+
+    verdicts: tuple[bool | None, ...]
+    """None where the judge failed."""
+    rate: Rate
+    details: JudgeDetails
+
+
+class VerdictCache:
+    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on.
+
+    Args:
+        path: the file; made when the first verdict is kept. None keeps them in memory.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._verdicts: dict[str, bool] = {}
+        if path is not None and path.is_file():
+            for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+                self._load(line)
+
+    def get(self, key: str) -> bool | None:
+        """The verdict kept under a key."""
+        with self._lock:
+            return self._verdicts.get(key)
+
+    def put(self, key: str, verdict: bool) -> None:
+        """Keep a verdict. Errors are not kept: they are tried again."""
+        with self._lock:
+            self._verdicts[key] = verdict
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"key": key, "correct": verdict}) + "\n")
+
+    def _load(self, line: str) -> None:
+        try:
+            row = json.loads(line)
+            key, correct = row["key"], row["correct"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return  # a line that an interruption cut short: its case is judged again
+        if isinstance(key, str) and isinstance(correct, bool):
+            self._verdicts[key] = correct
+
+
+class Judge:
+    """Decides whether answers are right.
+
+    Args:
+        client: of the judging model.
+        cache: of its verdicts.
+        num_tries: how often an unreadable verdict is asked for again, the first time included.
+        in_flight: cases judged at once.
+        max_tokens: of a reply; reasoning judges need more.
+    """
+
+    def __init__(
+        self,
+        client: ChatClient,
+        cache: VerdictCache,
+        *,
+        num_tries: int = 3,
+        in_flight: int = 8,
+        max_tokens: int = 1024,
+    ) -> None:
+        self._client, self._cache = client, cache
+        self._num_tries, self._in_flight, self._max_tokens = num_tries, in_flight, max_tokens
+
+    def judge(
+        self,
+        cases: Sequence[tuple[Question, str | None]],
+        *,
+        exact: Sequence[float] = (),
+        on_verdict: Callable[[], None] = lambda: None,
+    ) -> Judged:
+        """Judge answers.
+
+        Args:
+            cases: each question with the answer given; None or blank is no answer.
+            exact: exact match of each case, for the audit; empty leaves it at zeros.
+            on_verdict: called after each case.
+
+        Raises:
+            ConfigError: the endpoint refuses us altogether.
+        """
+        with ThreadPoolExecutor(max_workers=self._in_flight) as pool:
+            outcomes = []
+            for outcome in pool.map(lambda case: self._one(*case), cases):
+                outcomes.append(outcome)
+                on_verdict()
+        verdicts = tuple(verdict for verdict, _ in outcomes)
+        notes = Counter(note for _, note in outcomes)
+        known = [verdict for verdict in verdicts if verdict is not None]
+        details = JudgeDetails(
+            model=self._client.endpoint.model,
+            endpoint=self._client.endpoint.url,
+            prompt_hash=prompt_hash(),
+            errors={cause: notes[cause] for cause in (NO_REPLY, UNREADABLE) if notes[cause]},
+            num_unanswered=notes["unanswered"],
+            num_cached=notes["cached"],
+            audit=_audit(verdicts, exact),
+        )
+        return Judged(verdicts, rate_of(sum(known), len(known)), details)
+
+    def _one(self, question: Question, answer: str | None) -> tuple[bool | None, str]:
+        """The verdict, and how it came about."""
+        if answer is None or not answer.strip():
+            return False, "unanswered"
+        key = self._key(question, answer)
+        kept = self._cache.get(key)
+        if kept is not None:
+            return kept, "cached"
+        for number in range(self._num_tries):
+            try:
+                # Asked again in the same words a greedy judge would fail in the same way, so the seed and then the
+                # temperature move.
+                reply = self._client.ask(
+                    judge_messages(question, answer),
+                    max_tokens=self._max_tokens,
+                    temperature=0.0 if number == 0 else 0.5,
+                    seed=number or None,
+                )
+            except InfrastructureError:
+                return None, NO_REPLY
+            verdict = None if reply.is_cut else parse_verdict(reply.text)
+            if verdict is not None:
+                self._cache.put(key, verdict)
+                return verdict, "asked"
+        return None, UNREADABLE
+
+    def _key(self, question: Question, answer: str) -> str:
+        endpoint = self._client.endpoint
+        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.extra)]
+        parts += [[each.role, each.content] for each in judge_messages(question, answer)]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
+
+
+def _audit(verdicts: Sequence[bool | None], exact: Sequence[float]) -> JudgeAudit:
+    pairs = Counter(
+        (bool(verdict), bool(em)) for verdict, em in zip(verdicts, exact, strict=False) if verdict is not None
+    )
+    return JudgeAudit(pairs[True, True], pairs[True, False], pairs[False, True], pairs[False, False])

@@ -1,0 +1,87 @@
+"""What the figures of an evaluation depend on besides the policy and the questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from seekling.config import Recipe
+from seekling.env.presets import num_generations, num_useful_searches
+
+Mode = Literal["search", "closed-book", "gold-passage", "oracle-search"]
+MODES: tuple[Mode, ...] = ("search", "closed-book", "gold-passage", "oracle-search")
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSettings:
+    """What the figures depend on besides the policy and the questions."""
+
+    protocol: str
+    temperature: float
+    """0 is greedy."""
+    top_p: float
+    max_generations: int
+    """The most turns an episode can have, a forced last answer included."""
+    max_searching_turns: int
+    """How many of these can search and still be answered from. Systems call one or the other "max_turns"."""
+    max_searches: int
+    """Retrieval calls per episode; 0 is no limit besides the turns."""
+    turn_tokens: int
+    episode_tokens: int
+    retrieval: str
+    top_k: int
+    mode: Mode = "search"
+    """search is the recipe's own game; the others bound it, see `evaluate.bounds`."""
+    model: str = ""
+    """What was evaluated: a served model's name, or the model's spec; empty in files of older versions."""
+    endpoint: str = ""
+    """Address of the served model; empty for a local one."""
+    observation_tokens: int = 0
+    """Budget of one observation; 0 is unknown."""
+    encoder: str = ""
+    """Of a dense or hybrid index."""
+    num_passages: int = 0
+    """Size of the index; 0 is unknown."""
+
+    @staticmethod
+    def from_recipe(
+        recipe: Recipe, *, mode: Mode = "search", model: str = "", endpoint: str = "", num_passages: int = 0
+    ) -> EvalSettings:
+        """The settings under which a recipe evaluates.
+
+        Args:
+            recipe: its env, retrieval, rollout and eval sections.
+            mode: closed-book and gold-passage have one generation, no search and a protocol of their own name.
+            model: what is evaluated; empty takes the recipe's model.
+            endpoint: where it is served.
+            num_passages: of the index.
+        """
+        searches = mode in ("search", "oracle-search")
+        return EvalSettings(
+            protocol=recipe.env.protocol if searches else mode,
+            temperature=recipe.eval.temperature,
+            top_p=recipe.eval.top_p,
+            max_generations=num_generations(recipe.env) if searches else 1,
+            max_searching_turns=num_useful_searches(recipe.env) if searches else 0,
+            max_searches=recipe.env.max_searches,
+            turn_tokens=recipe.rollout.turn_tokens,
+            episode_tokens=recipe.rollout.episode_tokens,
+            retrieval=recipe.retrieval.kind,
+            top_k=recipe.retrieval.top_k,
+            mode=mode,
+            model=model or recipe.model.spec,
+            endpoint=endpoint,
+            observation_tokens=recipe.env.observation_tokens,
+            encoder=recipe.retrieval.encoder if recipe.retrieval.kind != "bm25" else "",
+            num_passages=num_passages,
+        )
+
+    def describe(self) -> str:
+        """Decoding and both turn counts in words, for tables."""
+        decoding = "greedy" if self.temperature == 0 else f"temperature {self.temperature:g}, top-p {self.top_p:g}"
+        if self.max_searching_turns == 0 and self.mode in ("closed-book", "gold-passage"):
+            return f"{self.mode}, {decoding}, 1 generation, no search"
+        return (
+            f"{self.protocol}, {decoding}, up to {self.max_generations} generations of which "
+            f"{self.max_searching_turns} can search and be followed by an answer, {self.retrieval} top {self.top_k}"
+        )

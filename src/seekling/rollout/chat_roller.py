@@ -1,0 +1,181 @@
+"""A served chat model x environment -> episodes, so that any model can be evaluated under the rules of the small one.
+
+Works on texts, not tokens: what comes of it can be read and scored, not trained on. Each turn is an assistant message
+and each observation a user message, also in the tags protocol, where a local policy goes on inside its own turn: an
+endpoint cannot continue a message. No stop strings are sent (some models refuse them, others take the tag off); a reply
+is cut here after the first one, and all tokens of it count, since they were paid for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+
+from seekling.env.environment import SearchEnv, Session
+from seekling.errors import InfrastructureError
+from seekling.rollout.chat import ChatClient
+from seekling.rollout.loop import Decoding
+from seekling.rollout.sampler import derive_seed
+from seekling.types import Episode, EpisodeGroup, Message, Question, StopReason, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What an endpoint charges."""
+
+    usd_per_million_prompt_tokens: float = 0.0
+    usd_per_million_completion_tokens: float = 0.0
+
+    def cost_usd(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """Dollars for so many tokens."""
+        prompt = prompt_tokens * self.usd_per_million_prompt_tokens
+        return (prompt + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
+
+
+class ChatRoller:
+    """Rolls questions out through an environment with a served model.
+
+    Args:
+        env: what the agent may do.
+        client: of the model.
+        in_flight: episodes running at once.
+        price: to add up dollars; None counts tokens only.
+    """
+
+    def __init__(self, env: SearchEnv, client: ChatClient, *, in_flight: int = 8, price: Price | None = None) -> None:
+        self._env, self._client, self._in_flight, self._price = env, client, in_flight, price
+
+    def rollout(
+        self,
+        questions: Sequence[Question],
+        decoding: Decoding,
+        *,
+        seed: int = 0,
+        on_group: Callable[[EpisodeGroup], None] = lambda group: None,
+    ) -> list[EpisodeGroup]:
+        """Produce one episode for each question.
+
+        Args:
+            questions: P of them.
+            decoding: temperature and budgets, in the server's tokens.
+            seed: sent along when sampling; servers promise little about it.
+            on_group: called in this thread as each episode ends, in order of ending.
+
+        Returns:
+            P groups without trajectories, in the order of the questions; failed episodes are in `failed`.
+
+        Raises:
+            ConfigError: the endpoint refuses us altogether; what was answered before went to `on_group`.
+        """
+        groups: dict[int, EpisodeGroup] = {}
+        pool = ThreadPoolExecutor(max_workers=self._in_flight)
+        try:
+            futures = {
+                pool.submit(self._episode, question, decoding, derive_seed(seed, *question.key, 0)): number
+                for number, question in enumerate(questions)
+            }
+            for future in as_completed(futures):
+                number, episode = futures[future], future.result()
+                is_failed = episode.stop_reason is StopReason.INFRA_FAILURE
+                kept, failed = ((), (episode,)) if is_failed else ((episode,), ())
+                groups[number] = EpisodeGroup(questions[number], kept, (), failed)
+                on_group(groups[number])
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+        return [groups[number] for number in range(len(questions))]
+
+    def _episode(self, question: Question, decoding: Decoding, seed: int) -> Episode:
+        started = time.perf_counter()
+        run = _Run()
+        try:
+            with self._env.start(question) as session:
+                run.prompt = list(session.prompt)
+                self._turns(run, session, decoding, seed)
+        except InfrastructureError as error:
+            run.stop_reason, run.failure = StopReason.INFRA_FAILURE, str(error)
+        return Episode(
+            question_id=question.id,
+            source=question.source,
+            protocol=self._env.protocol.name,
+            prompt=tuple(run.prompt),
+            turns=tuple(run.turns),
+            answer=run.answer,
+            stop_reason=run.stop_reason,
+            failure=run.failure,
+            seed=seed,
+            temperature=decoding.temperature,
+            duration_s=time.perf_counter() - started,
+            usage=run.usage | ({} if self._price is None else {"cost_usd": self._cost(run.usage)}),
+        )
+
+    def _cost(self, usage: dict[str, float]) -> float:
+        assert self._price is not None
+        return self._price.cost_usd(usage["prompt_tokens"], usage["completion_tokens"])
+
+    def _turns(self, run: _Run, session: Session, decoding: Decoding, seed: int) -> None:
+        messages = list(run.prompt)
+        num_tokens = 0
+        while True:
+            left = decoding.episode_tokens - num_tokens
+            if run.turns and left <= 0:
+                run.stop_reason = StopReason.MAX_TOKENS
+                return
+            reply = self._client.ask(
+                messages,
+                max_tokens=max(1, min(decoding.turn_tokens, left)),
+                temperature=decoding.temperature,
+                top_p=decoding.top_p,
+                seed=derive_seed(seed, len(run.turns)) if decoding.temperature > 0 else None,
+            )
+            for name, amount in (
+                ("prompt_tokens", reply.prompt_tokens),
+                ("completion_tokens", reply.completion_tokens),
+            ):
+                run.usage[name] += amount
+            run.usage["num_requests"] += 1
+            num_tokens = reply.prompt_tokens + reply.completion_tokens
+            text, is_complete = cut_after_stop(reply.text, self._env.protocol.stop_strings)
+            result = session.step(text, finish="length" if reply.is_cut and not is_complete else "stop")
+            observed = result.turn.observation
+            run.turns.append(
+                replace(
+                    result.turn,
+                    num_action_tokens=reply.completion_tokens,
+                    num_observation_tokens=self._env.budget.count_tokens(observed) if observed else 0,
+                )
+            )
+            if result.is_over:
+                assert result.stop_reason is not None
+                run.answer, run.stop_reason, run.failure = result.answer, result.stop_reason, result.failure
+                return
+            messages += [Message("assistant", text), Message("user", observed.strip())]
+
+
+@dataclass(slots=True)
+class _Run:
+    """The growing state of one episode."""
+
+    prompt: list[Message] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    answer: str | None = None
+    stop_reason: StopReason = StopReason.MAX_TOKENS
+    failure: str = ""
+    usage: dict[str, float] = field(
+        default_factory=lambda: {"prompt_tokens": 0.0, "completion_tokens": 0.0, "num_requests": 0.0}
+    )
+
+
+def cut_after_stop(text: str, stop_strings: Sequence[str]) -> tuple[str, bool]:
+    """What a policy that stops by itself would have written.
+
+    Args:
+        text: a whole reply.
+        stop_strings: of the protocol.
+
+    Returns:
+        The text up to and with the first stop string, and whether there is one.
+    """
+    ends = [text.find(stop) + len(stop) for stop in stop_strings if stop in text]
+    return (text[: min(ends)], True) if ends else (text, False)
