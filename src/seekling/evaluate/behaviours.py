@@ -8,10 +8,35 @@ without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from seekling.types import Episode, Question
+from seekling.evaluate.code_habits import is_misuse, program_habits, provided_names
+from seekling.evaluate.evidence import (
+    Need,
+    find_evidence,
+    fold,
+    has_nothing_to_find,
+    holds,
+    is_abstention,
+    is_fact_shown,
+    is_output,
+    is_retrieved,
+    listed_in,
+    needs_of,
+    shown_in,
+)
+from seekling.evaluate.queries import about, query_habits
+from seekling.reward.match import normalize_answer
+from seekling.types import Episode, Question, StopReason, Turn
+
+ECHO_WORDS = 8
+"""So many words in a row of the instructions are no coincidence."""
+PHRASE_WORDS = 4
+PHRASE_TIMES = 4
+"""A phrase of so many words, so many times in one turn, is repetition."""
 
 BEHAVIOURS: Mapping[str, str] = MappingProxyType(
     {
@@ -54,6 +79,14 @@ ERROR_CAUSES: Mapping[str, str] = MappingProxyType(
 """Name of every cause of an error -> what it means, in the order of an episode's way to its answer."""
 
 
+_TAG = re.compile(r"</?\w+>")
+_ANSWER_FORM = re.compile(r"(<answer>|^\s*answer:)\s*\w", re.IGNORECASE | re.MULTILINE)
+_ANSWER_LEAD = re.compile(r"^(question|premise|answer|the answer is)\b:?\s*", re.IGNORECASE)
+_RETRIEVAL = re.compile(
+    r"\b(search\w*|view_sections|read_section)\s*\(|^\s*(import|from) (wiki|tools|search)", re.MULTILINE
+)
+
+
 def detect_behaviours(question: Question, episode: Episode) -> tuple[str, ...]:
     """The names of `BEHAVIOURS` that an episode shows.
 
@@ -64,7 +97,11 @@ def detect_behaviours(question: Question, episode: Episode) -> tuple[str, ...]:
     Returns:
         Sorted names, each once.
     """
-    return ()
+    found = {*query_habits(question, episode), *program_habits(episode)}
+    found.update(_answer_habits(question, episode))
+    found.update(_search_outcomes(question, episode))
+    found.update(_form_habits(question, episode))
+    return tuple(sorted(found))
 
 
 def error_cause(question: Question, episode: Episode, em: float) -> str:
@@ -78,4 +115,139 @@ def error_cause(question: Question, episode: Episode, em: float) -> str:
     Returns:
         A name of `ERROR_CAUSES`; empty when the episode is right.
     """
-    return ""
+    if episode.stop_reason is StopReason.INFRA_FAILURE:
+        return "infrastructure"
+    if em >= 1:
+        return ""
+    if episode.answer is None:
+        return "no_answer"
+    if is_fact_shown(question, episode) or has_nothing_to_find(question):
+        return "misread"
+    return "not_read" if is_retrieved(question, episode) else "not_retrieved"
+
+
+def _answer_habits(question: Question, episode: Episode) -> Iterator[str]:
+    has_searched = any(_is_attempt(turn) for turn in episode.turns)
+    answer = episode.answer
+    if answer is None:
+        if not has_searched and any(_states_something(turn, question, episode) for turn in episode.turns):
+            yield "answer_from_memory"
+        return
+    if is_abstention(answer):
+        yield "abstention"
+    elif not has_searched:
+        yield "answer_from_memory"
+    elif find_evidence(episode, answer) is not None:
+        yield "grounded_answer"
+    elif _is_claim(question, answer) and not _has_shown_answer(question, episode):
+        yield "hallucination"
+
+
+def _search_outcomes(question: Question, episode: Episode) -> Iterator[str]:
+    """Failed searches, and whether what they were for was found later."""
+    needs = needs_of(question)
+    came = {need: next((i for i in range(len(episode.turns)) if _brought(episode, i, need)), None) for need in needs}
+    for number, turn in enumerate(episode.turns):
+        if not _is_attempt(turn) or not turn.observation:
+            continue
+        target = about(" ".join(str(call.arguments.get("query", "")) for call in turn.calls), needs)
+        # A fact that was known before is shown again by many pages; only for its own query is that a success.
+        if any(_brought(episode, number, need) for need in needs if target in (None, need) or came[need] == number):
+            continue
+        yield "failed_search"
+        wanted = [came[need] for need in needs if target is None or need is target]
+        if any(place is not None and place > number for place in wanted):
+            yield "recovery"
+
+
+def _form_habits(question: Question, episode: Episode) -> Iterator[str]:
+    instructions = _instructions(question, episode)
+    provided = provided_names(episode)
+    seen: set[tuple[str, str]] = set()
+    for turn in episode.turns:
+        if is_misuse(turn, provided):
+            yield "interface_misuse"
+        if _echoed(turn.action, instructions):
+            yield "prompt_echo"
+        if turn.kind == "invalid" or turn.action.count("<think>") > turn.action.count("</think>"):
+            yield "format_break"
+        act = (turn.kind, " ".join((turn.payload or turn.action).lower().split()))
+        if act in seen or _repeats_itself(turn):
+            yield "repetition"
+        seen.add(act)
+
+
+def _is_attempt(turn: Turn) -> bool:
+    """Whether a turn tried to retrieve something and was executed."""
+    if turn.kind in ("search", "call"):
+        return bool(turn.calls or turn.observation)
+    return turn.kind == "code" and (bool(turn.calls) or _RETRIEVAL.search(turn.payload) is not None)
+
+
+def _brought(episode: Episode, number: int, need: Need) -> bool:
+    """Whether a turn showed a needed fact, or a needed page where pages are listed; an error spoils a listing only."""
+    turn = episode.turns[number]
+    return shown_in(episode, number, need) or (is_output(turn) and listed_in(turn, need))
+
+
+def _has_shown_answer(question: Question, episode: Episode) -> bool:
+    """Whether the answer itself was shown. Of an unanswerable question there is none to show."""
+    return bool(needs_of(question)[-1].answers) and is_fact_shown(question, episode)
+
+
+def _is_claim(question: Question, answer: str) -> bool:
+    """Whether an answer says something that can be made up: not yes or no, and not the question again."""
+    words = normalize_answer(answer)
+    if words in ("yes", "no"):
+        return False
+    asked = fold(question.question)
+    is_question_again = len(words.split()) > PHRASE_WORDS and set(words.split()) <= set(asked.split())
+    return not is_question_again or question.kind == "comparison"
+
+
+def _states_something(turn: Turn, question: Question, episode: Episode) -> bool:
+    """Whether an unreadable turn states an answer in prose: a sentence about the question that is not only its words.
+
+    What it copied from the instructions and the question itself are no statements.
+    """
+    if turn.kind != "invalid":
+        return False
+    instructions = _instructions(question, episode)
+    asked = fold(question.question)
+    for sentence in re.split(r"[\n.]", turn.action):
+        text = _ANSWER_LEAD.sub("", _TAG.sub(" ", sentence).strip())
+        words = fold(text).split()
+        if text.endswith("?") or not words or _is_copied(words, instructions) or holds(asked, " ".join(words)):
+            continue
+        is_about_it = len(words) >= PHRASE_WORDS and bool(set(words) & set(asked.split()))
+        if is_about_it or _ANSWER_FORM.search(sentence):
+            return True
+    return False
+
+
+def _instructions(question: Question, episode: Episode) -> str:
+    """The folded text that tells the policy what to do: the prompt without the question, and complaints."""
+    texts = [message.content.replace(question.question.strip(), " ") for message in episode.prompt]
+    texts += [turn.observation for turn in episode.turns if turn.kind == "invalid"]
+    return " | ".join(fold(text) for text in texts)
+
+
+def _echoed(action: str, instructions: str) -> bool:
+    words = fold(_TAG.sub(" ", action)).split()
+    return any(
+        holds(instructions, " ".join(words[place : place + ECHO_WORDS])) for place in range(len(words) - ECHO_WORDS + 1)
+    )
+
+
+def _is_copied(words: list[str], instructions: str) -> bool:
+    return holds(instructions, " ".join(words[:ECHO_WORDS]))
+
+
+def _repeats_itself(turn: Turn) -> bool:
+    """Whether one phrase, or in a program one long line, is written over and over."""
+    if turn.kind == "code":
+        lines = Counter(line.strip() for line in turn.payload.splitlines() if len(line.split()) >= PHRASE_WORDS)
+        return any(times >= PHRASE_TIMES for times in lines.values())
+    words = fold(turn.action).split()
+    phrases = Counter(tuple(words[place : place + PHRASE_WORDS]) for place in range(len(words) - PHRASE_WORDS + 1))
+    return any(times >= PHRASE_TIMES for times in phrases.values())

@@ -1,0 +1,111 @@
+"""How far the detectors agree with a person: labelled episodes in, precision and recall per behaviour out.
+
+A row of a labelled file is an episode with its question, the names a person gave it after reading it, and the cause of
+its error: {"id", "origin", "labels", "error", "question", "episode"}. Anyone can label episodes of their own and
+measure the same rules on them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seekling.errors import DataError
+from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES, detect_behaviours, error_cause
+from seekling.evaluate.intervals import Rate, rate_of
+from seekling.reward.match import exact_match
+from seekling.types import Episode, EpisodeRecord, Question
+
+_FIELDS = {"id", "origin", "stage", "labels", "error", "question", "episode"}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledEpisode:
+    """An episode and what a person who read it says of it."""
+
+    id: str
+    origin: str
+    """model, expert or written: who made the episode."""
+    labels: frozenset[str]
+    error: str
+    """A name of `ERROR_CAUSES`; empty when the episode is right."""
+    question: Question
+    episode: Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a detector finds against what a person found."""
+
+    precision: Rate
+    """Of the episodes the detector names, those the person named too."""
+    recall: Rate
+    """Of the episodes the person named, those the detector names too."""
+    false_positives: tuple[str, ...]
+    """Ids of episodes that only the detector names."""
+    false_negatives: tuple[str, ...]
+    """Ids of episodes that only the person named."""
+
+
+def read_labelled(path: Path | str) -> list[LabelledEpisode]:
+    """Read a file of labelled episodes.
+
+    Raises:
+        DataError: a row is damaged or has a name that is no behaviour; names file and line.
+    """
+    rows = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+        if line.strip():
+            rows.append(_parse(line, f"{path}:{number}"))
+    return rows
+
+
+def measure_agreement(rows: Sequence[LabelledEpisode]) -> dict[str, Agreement]:
+    """Precision and recall of every detector, in the order of `BEHAVIOURS`."""
+    found = [(row, frozenset(detect_behaviours(row.question, row.episode))) for row in rows]
+    return {
+        name: _agreement((row.id, name in row.labels, name in detected) for row, detected in found)
+        for name in BEHAVIOURS
+    }
+
+
+def measure_causes(rows: Sequence[LabelledEpisode]) -> dict[str, Agreement]:
+    """The same for the causes of errors, in the order of `ERROR_CAUSES`."""
+    found = [(row, error_cause(row.question, row.episode, _em(row))) for row in rows]
+    return {
+        cause: _agreement((row.id, row.error == cause, said == cause) for row, said in found) for cause in ERROR_CAUSES
+    }
+
+
+def _em(row: LabelledEpisode) -> float:
+    return exact_match(row.episode.answer, row.question.answers)
+
+
+def _agreement(pairs: Iterable[tuple[str, bool, bool]]) -> Agreement:
+    pairs = list(pairs)
+    both = sum(labelled and detected for _, labelled, detected in pairs)
+    return Agreement(
+        precision=rate_of(both, sum(detected for _, _, detected in pairs)),
+        recall=rate_of(both, sum(labelled for _, labelled, _ in pairs)),
+        false_positives=tuple(key for key, labelled, detected in pairs if detected and not labelled),
+        false_negatives=tuple(key for key, labelled, detected in pairs if labelled and not detected),
+    )
+
+
+def _parse(line: str, where: str) -> LabelledEpisode:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON ({error}); expected a labelled episode") from None
+    if not isinstance(row, dict) or not row.keys() >= _FIELDS:
+        raise DataError(f"{where}: expected an object with {', '.join(sorted(_FIELDS))}")
+    unknown = sorted({*row["labels"]} - BEHAVIOURS.keys()) + [row["error"]] * (row["error"] not in {*ERROR_CAUSES, ""})
+    if unknown:
+        raise DataError(f"{where}: {unknown[0]!r} is no behaviour and no cause; choose from {', '.join(BEHAVIOURS)}")
+    fields = {"stage": row["stage"], "question": row["question"], "episode": row["episode"]}
+    record = EpisodeRecord.from_json(fields)
+    return LabelledEpisode(
+        row["id"], row["origin"], frozenset(row["labels"]), row["error"], record.question, record.episode
+    )

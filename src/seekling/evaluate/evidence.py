@@ -1,0 +1,192 @@
+"""What an episode was shown: where its answer stands in an observation, and which needed facts and pages came when.
+
+Texts are compared as words under SQuAD's normalisation, after Markdown's marks were taken out, so that `[Lukui](p83)`
+holds the word Lukui. Only what reached the policy counts: the recorded results of calls are read for one thing, to say
+which document an observation came from.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from seekling.env.protocol.code import NOTHING_PRINTED
+from seekling.reward.match import exact_match, normalize_answer
+from seekling.types import Episode, Question, Turn
+
+_LINK = re.compile(r"\[([^\]\n]*)\]\([^)\s]*\)")
+_MARKS = re.compile(r"\\n|[\[\](){}*_`#|\\–—“”\"/:]")  # noqa: RUF001 - dashes join words in page texts
+_LISTING = ("search_pages", "view_sections")
+_NOT_KNOWN = frozenset({"unknown", "unanswerable", "unclear", "no answer", "none", "na", "not applicable"})
+_NOT_KNOWN_PHRASE = re.compile(
+    r"\b(not (know|found|known|stated|mentioned|given|available|specified|sure|say|enough information)"
+    r"|(cannot|could not|can not) (be )?(determined?|found|find|say|answer)|(dont|doesnt|didnt) (know|say)"
+    r"|no information|answer is unknown)\b"
+)
+ABSTENTION_WORDS = 12
+"""A longer answer that holds such a phrase says something else too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where a text stands in the observations."""
+
+    turn: int
+    """Index of the first turn whose observation holds it."""
+    document_ids: tuple[str, ...]
+    """The documents it can come from: those of the call whose result holds it, else all that came back by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One fact that a question needs."""
+
+    subject: str
+    answers: tuple[str, ...]
+    """Any of these says it; empty when no page says it, and then finding the page is all there is to do."""
+    document_id: str
+    """The page that says it; empty when unknown, or when there is none."""
+
+
+@functools.lru_cache(maxsize=512)
+def fold(text: str) -> str:
+    """The words of a text for comparison: without marks, case, punctuation and articles.
+
+    Remembers a few hundred texts, since every detector asks for the same observations again.
+    """
+    return normalize_answer(_MARKS.sub(" ", _LINK.sub(r"\1", text)))
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Whether a folded text holds a folded phrase, as whole words; an empty phrase is never held."""
+    return bool(phrase) and f" {phrase} " in f" {text} "
+
+
+def is_abstention(answer: str | None) -> bool:
+    """Whether an answer says that it is not known."""
+    words = normalize_answer(answer or "")
+    if len(words.split()) > ABSTENTION_WORDS:
+        return False
+    return words in _NOT_KNOWN or _NOT_KNOWN_PHRASE.search(words) is not None
+
+
+def find_evidence(episode: Episode, text: str) -> Evidence | None:
+    """Find where a text first stands word for word in an observation.
+
+    An observation counts once a document has come back: what a program made up and printed is no evidence.
+
+    Args:
+        episode: whose observations are read.
+        text: such as its answer.
+
+    Returns:
+        The place; None when it stands nowhere, or when the text has no words.
+    """
+    phrase = fold(text)
+    for number, turn in enumerate(episode.turns):
+        if not holds(_observed(turn), phrase):
+            continue
+        came_back = _documents(episode.turns[: number + 1])
+        if came_back:
+            sources = [call.document_ids for call in turn.calls if holds(fold(call.result), phrase)]
+            return Evidence(number, sources[0] if sources and sources[0] else came_back)
+    return None
+
+
+def needs_of(question: Question) -> tuple[Need, ...]:
+    """What has to be found, in order: the hops, or where they are unknown the answer itself."""
+    is_unanswerable = _is_unanswerable(question)
+    if not question.hops:
+        page = question.supporting_ids[0] if len(question.supporting_ids) == 1 else ""
+        return (Need("", () if is_unanswerable else question.answers, page),)
+    needs = []
+    for number, hop in enumerate(question.hops):
+        is_last = number == len(question.hops) - 1
+        accepted = question.answers if is_last and not _is_comparison(question) else ()
+        answers = () if is_unanswerable else tuple(dict.fromkeys(text for text in (hop.answer, *accepted) if text))
+        needs.append(Need(hop.query_subject, answers, hop.document_id))
+    return tuple(needs)
+
+
+def shown_in(episode: Episode, number: int, need: Need) -> bool:
+    """Whether the observation of a turn shows a needed fact, or a page of which nothing else is needed."""
+    turn = episode.turns[number]
+    if not need.answers:
+        return bool(need.document_id) and is_output(turn) and need.document_id in _documents((turn,), _LISTING)
+    if need.document_id and need.document_id not in _documents(episode.turns[: number + 1], _LISTING):
+        return False  # a list of titles may hold the answer's words, but does not say that it is the answer
+    observed = _observed(turn)
+    return any(holds(observed, fold(answer)) for answer in need.answers)
+
+
+def listed_in(turn: Turn, need: Need) -> bool:
+    """Whether a turn only looked for pages, and its observation names the needed one."""
+    if not need.document_id or not turn.calls or any(call.name not in _LISTING for call in turn.calls):
+        return False
+    names = (need.document_id.lower(), fold(need.subject))
+    return need.document_id in _documents((turn,)) and any(holds(_observed(turn), name) for name in names)
+
+
+def is_fact_shown(question: Question, episode: Episode) -> bool:
+    """Whether what answers the question stood in the observations: both facts of a comparison, else the last one."""
+    needs = needs_of(question)
+    wanted = needs if _is_comparison(question) else needs[-1:]
+    return all(any(shown_in(episode, number, need) for number in range(len(episode.turns))) for need in wanted)
+
+
+def is_retrieved(question: Question, episode: Episode) -> bool:
+    """Whether every needed page came back; where none is known, whether any result of a call holds an answer."""
+    pages = set(question.supporting_ids) or {hop.document_id for hop in question.hops if hop.document_id}
+    if pages:
+        return pages <= set(_documents(episode.turns))
+    results = [fold(call.result) for turn in episode.turns for call in turn.calls]
+    return any(holds(result, fold(answer)) for result in results for answer in question.answers)
+
+
+def has_nothing_to_find(question: Question) -> bool:
+    """Whether no page says anything about what is asked, so that no search can be the cause of a wrong answer."""
+    return _is_unanswerable(question) and not any(need.document_id for need in needs_of(question))
+
+
+def is_output(turn: Turn) -> bool:
+    """Whether something other than an error or our note about silence came back."""
+    observation = turn.observation.strip()
+    return bool(observation) and not observation.startswith("Error:") and NOTHING_PRINTED not in observation
+
+
+def executed_queries(episode: Episode, *, with_failed: bool = True) -> list[tuple[int, str]]:
+    """Index of the turn and text of every query that was executed, in order."""
+    return [
+        (number, query)
+        for number, turn in enumerate(episode.turns)
+        for call in turn.calls
+        if call.name.startswith("search") and (with_failed or not call.error)
+        for query in _texts(call.arguments.get("query", call.arguments.get("query_list")))
+    ]
+
+
+def _texts(value: object) -> Iterator[str]:
+    for each in value if isinstance(value, Sequence) and not isinstance(value, str) else (value,):
+        if isinstance(each, str) and each.strip():
+            yield each
+
+
+def _observed(turn: Turn) -> str:
+    return "" if turn.kind == "invalid" else fold(turn.observation)
+
+
+def _documents(turns: Sequence[Turn], without: Sequence[str] = ()) -> tuple[str, ...]:
+    """Ids of the documents that came back, each once; `without` names calls that only list pages."""
+    ids = (each for turn in turns for call in turn.calls if call.name not in without for each in call.document_ids)
+    return tuple(dict.fromkeys(ids))
+
+
+def _is_comparison(question: Question) -> bool:
+    """The answer of a comparison is one of its subjects, so no single fact of it is the answer."""
+    return question.kind == "comparison"
+
+
+def _is_unanswerable(question: Question) -> bool:
+    return question.kind == "unanswerable" or bool(exact_match("unknown", question.answers))
