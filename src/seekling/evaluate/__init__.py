@@ -1,5 +1,7 @@
 """Episodes -> figures that can be trusted: k/n, intervals, exclusions by cause, paired comparisons."""
 
+from seekling.evaluate.behaviour_rates import CurvePoint, behaviour_curves, behaviour_rates, error_causes, first_change
+from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES, detect_behaviours, error_cause
 from seekling.evaluate.compare import PairedComparison, compare, compare_all
 from seekling.evaluate.files import (
     read_records,
@@ -25,6 +27,9 @@ from seekling.evaluate.settings import EvalSettings
 from seekling.evaluate.summary import EvalSummary, GroupSummary, summarize
 
 __all__ = [
+    "BEHAVIOURS",
+    "ERROR_CAUSES",
+    "CurvePoint",
     "EvalSettings",
     "EvalSummary",
     "GroupSummary",
@@ -33,8 +38,14 @@ __all__ = [
     "PredictionScores",
     "Rate",
     "SampleSummary",
+    "behaviour_curves",
+    "behaviour_rates",
     "compare",
     "compare_all",
+    "detect_behaviours",
+    "error_cause",
+    "error_causes",
+    "first_change",
     "format_mean",
     "format_rate",
     "mcnemar_p",

@@ -16,6 +16,7 @@ import pydantic
 
 from seekling.corpus.questions import question_set_hash
 from seekling.errors import DataError
+from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
 from seekling.evaluate.judging import JudgeDetails
 from seekling.evaluate.published import PublishedBeside, published_beside
@@ -95,6 +96,10 @@ class EvalSummary:
     dollars_total: float | None = None
     published: tuple[PublishedBeside, ...] = ()
     """Figures that others published on the same benchmarks, and why each is comparable or not."""
+    behaviours: Mapping[str, Rate] = field(default_factory=dict)
+    """Episodes that show each behaviour of `BEHAVIOURS`; empty in files of older versions."""
+    error_causes: Mapping[str, int] = field(default_factory=dict)
+    """Why episodes are not right. Sums to the episodes with a record minus `em.k`: excluded ones have a cause too."""
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object; `from_json` is its inverse."""
@@ -196,6 +201,8 @@ def summarize(
         dollars_per_question=None if dollars is None else dollars / len(records),
         dollars_total=dollars,
         published=_published(by_source, settings),
+        behaviours=behaviour_rates(records),
+        error_causes=error_causes(records),
     )
 
 
