@@ -26,7 +26,7 @@ ROOM_IMPORTS = {
     "models": BASE,
     "doctor": BASE,
     "reward": BASE,
-    "report": BASE,
+    "report": {*BASE, "evaluate"},
     "retrieval": {*BASE, "corpus", "models"},
     "env": {*BASE, "retrieval"},
     "env/sandbox": BASE,

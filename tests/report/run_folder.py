@@ -7,7 +7,8 @@ import argparse
 import json
 import math
 import random
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seekling.config import Recipe, build_recipe, recipe_to_toml
@@ -135,7 +136,7 @@ def _finish(fact, turns, answer, stop, rng, stage, step) -> Episode:
         source=fact.question.source,
         protocol="tags",
         prompt=(Message("user", PROMPT + fact.question.question),),
-        turns=tuple(turns),
+        turns=tuple(turn if stage == "expert" else with_tokens(turn, rng) for turn in turns),
         answer=answer,
         stop_reason=stop,
         failure="the search server did not answer within 30 s" if stop is StopReason.INFRA_FAILURE else "",
@@ -143,6 +144,18 @@ def _finish(fact, turns, answer, stop, rng, stage, step) -> Episode:
         seed=rng.randrange(2**31),
         temperature=1.0 if stage == "rl" else 0.0,
         duration_s=rng.uniform(0.5, 4.0),
+    )
+
+
+def with_tokens(turn: Turn, rng: random.Random) -> Turn:
+    """The turn with a probability for each piece of its action, pieces being words and what stands between them."""
+    pieces = re.findall(r"\w+|\W", turn.action)
+    logprobs = tuple(-round(rng.choice([0.0, 0.0, 0.01, 0.05, 0.3, 0.9, 2.5]), 2) + 0.0 for _ in pieces)
+    return replace(
+        turn,
+        num_action_tokens=len(pieces),
+        action_lengths=tuple(len(piece) for piece in pieces),
+        action_logprobs=logprobs,
     )
 
 
@@ -189,10 +202,11 @@ def metric_rows(steps: int, rng: random.Random) -> list[dict]:
     return rows
 
 
-def write_records(run: Path, stage: str, records: list[EpisodeRecord]) -> None:
+def write_records(run: Path, stage: str, records: list[EpisodeRecord], *, append: bool = False) -> None:
     path = run / "episodes" / f"{stage}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record.to_json()) + "\n" for record in records), encoding="utf-8")
+    with path.open("a" if append else "w", encoding="utf-8") as file:
+        file.write("".join(json.dumps(record.to_json()) + "\n" for record in records))
 
 
 def write_run(run: Path, *, questions: int = 100, steps: int = 24, seed: int = 0, recipe: Recipe | None = None) -> Path:
@@ -204,6 +218,7 @@ def write_run(run: Path, *, questions: int = 100, steps: int = 24, seed: int = 0
     run.mkdir(parents=True, exist_ok=True)
     (run / "recipe.toml").write_text(recipe_to_toml(recipe))
     (run / "record.json").write_text(json.dumps(RECORD | {"seed": seed}, indent=1))
+    (run / "progress.json").write_text(json.dumps(PROGRESS))
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metric_rows(steps, rng)))
     facts = [make_fact(number, rng) for number in range(questions)]
     expert = [EpisodeRecord("expert", f.question, make_episode(f, "expert", rng, skill=1, searching=1)) for f in facts]
@@ -222,6 +237,7 @@ def write_run(run: Path, *, questions: int = 100, steps: int = 24, seed: int = 0
     return run
 
 
+PROGRESS = {"done": ["expert", "eval-base", "sft", "eval-sft", "rl", "eval-rl"], "stage": "", "step": 0, "state": ""}
 RECORD = {
     "versions": {
         "seekling": "0.1.0",
@@ -234,7 +250,7 @@ RECORD = {
     "model": {"spec": "default", "resolved": "HuggingFaceTB/SmolLM2-135M-Instruct", "parameters": 134515008},
     "hashes": {"corpus": "9f2c1a77", "train_questions": "51be20aa", "test_questions": "c07d4d19"},
     "machine": {"cpu": "2 cores", "memory_gb": 15.6, "bf16": True, "gpu": None},
-    "timings_s": {"collect": 41.2, "sft": 122.7, "rl": 516.3, "eval-base": 61.0, "eval-sft": 58.4, "eval-rl": 60.1},
+    "seconds": {"setup": 2.1, "expert": 41.2, "sft": 122.7, "rl": 516.3, "eval-base": 61.0, "eval-sft": 58.4, "eval-rl": 60.1},
     "sandbox_layers": ["process", "seccomp", "rlimits"],
 }
 

@@ -160,7 +160,7 @@ def test_a_wrong_address_shows_something_sensible(browser, report, address):
 
 def test_the_page_fits_a_phone(report):
     with Browser(width=390, height=844, is_phone=True) as phone:
-        for address in ("#/0/overview", "#/0/episodes", "#/0/recipe", "#/0/episodes/5"):
+        for address in ("#/0/overview", "#/0/analysis", "#/0/episodes", "#/0/recipe", "#/0/episodes/5"):
             phone.open(report, address)
             assert phone.run("document.documentElement.scrollWidth") <= 390
         assert phone.run("getComputedStyle(document.querySelector('.side')).display") == "none"
@@ -249,7 +249,7 @@ def test_an_evaluation_of_another_shape_does_not_break_the_page(browser, tmp_pat
     (tmp_path / "eval" / "compare-sft-rl.json").write_text(
         json.dumps({"first": "eval-sft", "em_difference": evaluation})
     )
-    (tmp_path / "record.json").write_text(json.dumps({"machine": [1], "versions": "x", "timings_s": [1], "model": 3}))
+    (tmp_path / "record.json").write_text(json.dumps({"machine": [1], "versions": "x", "seconds": [1], "model": 3}))
     write_report([tmp_path], tmp_path / "report.html")
     browser.open(tmp_path / "report.html")
 

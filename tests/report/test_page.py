@@ -6,6 +6,8 @@ import hashlib
 import html.parser
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -13,11 +15,12 @@ from hypothesis import strategies as st
 
 from seekling.errors import DataError
 from seekling.report import write_report
-from seekling.report.episodes import CHUNK, outcome, pack
-from seekling.report.page import encode
-from seekling.report.read import read_run
+from seekling.report.encode import encode
+from seekling.report.episodes import CHUNK, Packer
+from seekling.report.facts import outcome
+from seekling.report.read import RunReader, read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, Reward, StopReason, ToolCall, Turn
-from tests.report.run_folder import write_run
+from tests.report.run_folder import write_records, write_run
 
 
 class Blocks(html.parser.HTMLParser):
@@ -178,7 +181,7 @@ def test_nothing_a_model_wrote_becomes_markup(tmp_path, page):
     for name, script in hostile.scripts.items():
         if name != "code":
             assert not set(script) & set("<>&\u2028\u2029\x00")
-    kept = json.loads(hostile.scripts["episodes-0-0"])
+    kept = json.loads(hostile.scripts["episodes-0-0-0"])
     assert set(ATTACKS) <= set(kept["strings"])
 
 
@@ -194,26 +197,56 @@ def test_a_lone_surrogate_can_be_written():
     assert encode("a\ud800b") == '"a\\ud800b"'
 
 
-def test_equal_texts_are_written_once_per_chunk(run):
+def pack(folder, records):
+    """Index and chunks of records, through a file as in life."""
+    write_records(folder, "rl", records)
+    packed = Packer().pack(read_run(folder).files)
+    return packed.index, [json.loads(text) for text in packed.chunks.values()]
+
+
+def test_equal_texts_are_written_once_per_chunk(run, tmp_path):
     records = read_run(run).episodes
-    packed = pack(records * 8)
-    assert packed.index["count"] == 8 * len(records)
-    assert len(packed.chunks) == -(-8 * len(records) // CHUNK)
-    for chunk in packed.chunks:
+    index, chunks = pack(tmp_path, records * 8)
+    assert index["count"] == 8 * len(records)
+    assert len(chunks) == -(-8 * len(records) // CHUNK)
+    assert [size for _, size in index["chunks"]] == [len(chunk["episodes"]) for chunk in chunks]
+    for chunk in chunks:
         assert len(set(chunk["strings"])) == len(chunk["strings"])
-    first = packed.chunks[0]["episodes"][0]
-    assert packed.chunks[0]["strings"][first["prompt"][0][1]] == records[0].episode.prompt[0].content
+    first = chunks[0]["episodes"][0]
+    assert chunks[0]["strings"][first["prompt"][0][1]] == records[0].episode.prompt[0].content
 
 
-def test_a_result_that_the_policy_did_not_see_is_kept_beside_the_observation():
+def test_a_result_that_the_policy_did_not_see_is_kept_beside_the_observation(tmp_path):
     call = ToolCall("search", {}, result="the whole page")
     seen = Turn("a", "search", observation="<information>the whole page</information>", calls=(call,))
     unseen = Turn("a", "code", observation="printed", calls=(call,))
     episode = Episode("q", "", "code", (), (seen, unseen), None, StopReason.MAX_TURNS)
-    (chunk,) = pack([EpisodeRecord("rl", Question("q", "?", ("a",)), episode)]).chunks
+    _, (chunk,) = pack(tmp_path, [EpisodeRecord("rl", Question("q", "?", ("a",)), episode)])
     first, second = (turn["calls"][0]["result"] for turn in chunk["episodes"][0]["turns"])
     assert first is None
     assert chunk["strings"][second] == "the whole page"
+
+
+def test_probabilities_of_tokens_are_packed_as_hundredths_and_only_where_they_are_whole(tmp_path):
+    whole = Turn("ab c", "invalid", action_lengths=(2, 2, 0), action_logprobs=(0.0, -2.31, -0.05))
+    torn = Turn("ab c", "invalid", action_lengths=(), action_logprobs=(0.0, -2.31, -0.05))
+    episode = Episode("q", "", "tags", (), (whole, torn), None, StopReason.MAX_TURNS)
+    _, (chunk,) = pack(tmp_path, [EpisodeRecord("rl", Question("q", "?", ("a",)), episode)])
+    first, second = chunk["episodes"][0]["turns"]
+    assert (first["lengths"], first["logprobs"]) == ([2, 2, 0], [0, -231, -5])
+    assert "lengths" not in second
+
+
+def test_a_file_that_grows_changes_its_last_chunk_only(run, tmp_path):
+    records = read_run(run).episodes
+    many = (records * 8)[: 2 * CHUNK + 10]
+    write_records(tmp_path, "rl", many[:-5])
+    reader, packer = RunReader(tmp_path), Packer()
+    before = packer.pack(reader.read().files).chunks
+    write_records(tmp_path, "rl", many[-5:], append=True)
+    after = packer.pack(reader.read().files)
+    assert [name for name in after.chunks if after.chunks[name] is not before.get(name)] == ["0-2"]
+    assert after.index["count"] == len(many)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +293,14 @@ def test_a_refused_report_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_same_id_with_another_text_is_another_question():
+def test_same_id_with_another_text_is_another_question(tmp_path):
     question = Question("q", "One?", ("a",))
     episode = Episode("q", "", "tags", (), (), "a", StopReason.ANSWERED)
     records = [EpisodeRecord("rl", q, episode) for q in (question, dataclasses.replace(question, question="Two?"))]
-    assert pack(records).index["columns"]["question"] == [0, 1]
+    assert pack(tmp_path, records)[0]["columns"]["question"] == [0, 1]
+
+
+def test_reading_a_run_loads_no_model_and_no_index():
+    heavy = "torch transformers tokenizers pyarrow bm25s httpx2 seekling.retrieval seekling.learn"
+    code = f"import sys, seekling.report, seekling.report.watch; print(set('{heavy}'.split()) & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

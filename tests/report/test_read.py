@@ -117,8 +117,8 @@ def test_what_is_not_a_run_folder_is_refused(tmp_path):
 def test_numbers_that_browsers_refuse_become_nothing(run):
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "rl", "step": 4, "reward_mean": NaN, "loss": Infinity, "entropy": 0.5}\n')
-    (run / "record.json").write_text(json.dumps({"timings_s": {"rl": float("nan")}}))
+    (run / "record.json").write_text(json.dumps({"seconds": {"rl": float("nan")}}))
     folder = read_run(run)
     last = folder.metrics["rl"][-1]
     assert (last["reward_mean"], last["loss"], last["entropy"]) == (None, None, 0.5)
-    assert folder.record == {"timings_s": {"rl": None}}
+    assert folder.record == {"seconds": {"rl": None}}

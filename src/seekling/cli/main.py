@@ -45,6 +45,7 @@ ENTRIES = (
     Entry("ask", "Ask a trained agent a question and see its answer, its searches and its sources."),
     Entry("ask", "Ask a trained agent a question and see its answer, its searches and its sources."),
     Entry("report", "Write run folders as one self-contained HTML page."),
+    Entry("watch", "Serve a run's report to your browser while it trains, keeping it up to date."),
     Entry("compare", "Compare two evaluations question by question."),
     Entry("score", "Score anyone's answers against a question file."),
     Entry("almanac", "Write an almanac of an invented world: corpus.jsonl, train.jsonl and test.jsonl."),

@@ -2,15 +2,20 @@
 
 Two parts. The *index* has a few short columns per episode and is all that the list needs. The *texts* are cut into
 chunks of a few hundred episodes that the page parses only when one of them is opened; within a chunk equal strings (the
-prompt of a group, a passage that was found again) are written once and referred to by number.
+prompt of a group, a passage that was found again) are written once and referred to by number. Chunks are cut file by
+file, so that a growing file changes its last chunk only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from seekling.types import Episode, EpisodeRecord, Json, Question, StopReason, ToolCall, Turn
+from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.report.encode import encode
+from seekling.report.facts import Facts, facts_of
+from seekling.report.lines import LinesFile
+from seekling.types import Episode, EpisodeRecord, Json, Question, ToolCall, Turn
 
 CHUNK = 250
 _SHORT = 120
@@ -22,55 +27,88 @@ class PackedEpisodes:
     """What the page gets of a run's episodes."""
 
     index: dict[str, Json]
-    chunks: tuple[dict[str, Json], ...]
+    chunks: dict[str, str]
+    """JSON by name, in the order of the episodes."""
+    records: list[EpisodeRecord]
+    facts: list[Facts]
 
 
-def pack(records: Sequence[EpisodeRecord]) -> PackedEpisodes:
-    """Pack records, keeping their order; the n-th record is entry `n % CHUNK` of chunk `n // CHUNK`."""
-    return PackedEpisodes(index=_index(records), chunks=tuple(_chunks(records)))
+@dataclass(slots=True)
+class _Packed:
+    """What was made of a file so far: facts of every record, JSON of every full chunk."""
+
+    items: list[EpisodeRecord]
+    facts: list[Facts] = field(default_factory=list)
+    chunks: list[str] = field(default_factory=list)
 
 
-def outcome(record: EpisodeRecord) -> str:
-    """What became of an episode, by its recorded scores: right, wrong, none (no answer), failed, or unscored."""
-    if record.episode.stop_reason is StopReason.INFRA_FAILURE:
-        return "failed"
-    parts = record.reward.parts if record.reward else {}
-    em = record.scores.get("em", parts.get("em"))
-    if em is not None and em >= 1:
-        return "right"
-    if record.episode.answer is None:
-        return "none"
-    return "unscored" if em is None else "wrong"
+class Packer:
+    """Packs a run's episodes, again and again while the run grows, and does nothing twice."""
+
+    def __init__(self) -> None:
+        self._packed: dict[str, _Packed] = {}
+
+    def pack(self, files: Sequence[LinesFile[EpisodeRecord]]) -> PackedEpisodes:
+        """Pack the records of episodes files, keeping their order."""
+        chunks: dict[str, str] = {}
+        sizes: list[tuple[str, int]] = []
+        records: list[EpisodeRecord] = []
+        facts: list[Facts] = []
+        for number, file in enumerate(files):
+            packed = self._packed.get(file.name)
+            if packed is None or packed.items is not file.items:
+                packed = self._packed[file.name] = _Packed(file.items)
+            packed.facts += [facts_of(record) for record in file.items[len(packed.facts) :]]
+            mine = file.all_items
+            records += mine
+            facts += [*packed.facts, *(facts_of(record) for record in mine[len(packed.facts) :])]
+            for start in range(0, len(mine), CHUNK):
+                part, at = mine[start : start + CHUNK], start // CHUNK
+                text = packed.chunks[at] if at < len(packed.chunks) else encode(_chunk(part))
+                if at == len(packed.chunks) and len(file.items) >= start + CHUNK:
+                    packed.chunks.append(text)
+                chunks[f"{number}-{at}"] = text
+                sizes.append((f"{number}-{at}", len(part)))
+        return PackedEpisodes(_index(records, facts, sizes), chunks, records, facts)
 
 
-def _index(records: Sequence[EpisodeRecord]) -> dict[str, Json]:
+def _index(records: Sequence[EpisodeRecord], facts: Sequence[Facts], sizes: list[tuple[str, int]]) -> dict[str, Json]:
     stages = list(dict.fromkeys(record.stage for record in records))
     questions: dict[tuple[str, str, str], int] = {}
     table: list[Json] = []
-    columns: dict[str, list[Json]] = {
-        name: [] for name in ("stage", "question", "outcome", "answer", "step", "reward", "advantage", "searches")
-    }
+    numbers: list[Json] = []
     for record in records:
         # Two files may hold the same id with another text; they must not be shown as one question.
         key = (*record.question.key, record.question.question)
         if key not in questions:
             questions[key] = len(table)
             table.append(_question(record.question))
-        reward, advantage = record.reward.total if record.reward else None, record.advantage
-        columns["stage"].append(stages.index(record.stage))
-        columns["question"].append(questions[key])
-        columns["outcome"].append(outcome(record))
-        columns["answer"].append((record.episode.answer or "")[:_SHORT])
-        columns["step"].append(record.step)
-        columns["reward"].append(None if reward is None else round(reward, 4))
-        columns["advantage"].append(None if advantage is None else round(advantage, 4))
-        columns["searches"].append(record.episode.num_searches)
+        numbers.append(questions[key])
+    places = {stage: number for number, stage in enumerate(stages)}
+    bits = {name: 1 << number for number, name in enumerate(BEHAVIOURS)}
+    causes = ["", *ERROR_CAUSES]
+    columns: dict[str, Json] = {
+        "stage": [places[record.stage] for record in records],
+        "question": numbers,
+        "outcome": [one.outcome for one in facts],
+        "answer": [(record.episode.answer or "")[:_SHORT] for record in records],
+        "step": [record.step for record in records],
+        "reward": [None if record.reward is None else round(record.reward.total, 4) for record in records],
+        "advantage": [None if record.advantage is None else round(record.advantage, 4) for record in records],
+        "searches": [one.num_searches for one in facts],
+        "behaviours": [sum(bits.get(name, 0) for name in one.behaviours) for one in facts],
+        "cause": [causes.index(one.cause) if one.cause in causes else 0 for one in facts],
+        "tokens": [one.action_tokens for one in facts],
+        "seconds": [round(record.episode.duration_s, 2) for record in records],
+    }
     return {
         "count": len(records),
-        "chunk": CHUNK,
+        "chunks": [[name, size] for name, size in sizes],
         "stages": list[Json](stages),
+        "behaviours": list[Json](bits),
+        "causes": list[Json](causes),
         "questions": table,
-        "columns": {name: column for name, column in columns.items()},
+        "columns": columns,
     }
 
 
@@ -85,11 +123,10 @@ def _question(question: Question) -> dict[str, Json]:
     }
 
 
-def _chunks(records: Sequence[EpisodeRecord]) -> Iterator[dict[str, Json]]:
-    for start in range(0, len(records), CHUNK):
-        strings = _Strings()
-        rows = [_episode(record, strings) for record in records[start : start + CHUNK]]
-        yield {"strings": list[Json](strings.table), "episodes": list[Json](rows)}
+def _chunk(records: Sequence[EpisodeRecord]) -> dict[str, Json]:
+    strings = _Strings()
+    rows = [_episode(record, strings) for record in records]
+    return {"strings": list[Json](strings.table), "episodes": list[Json](rows)}
 
 
 class _Strings:
@@ -120,7 +157,7 @@ def _episode(record: EpisodeRecord, strings: _Strings) -> dict[str, Json]:
 
 
 def _turn(turn: Turn, strings: _Strings) -> dict[str, Json]:
-    return {
+    packed: dict[str, Json] = {
         "action": strings.number(turn.action),
         "kind": turn.kind,
         "payload": turn.payload,
@@ -130,6 +167,11 @@ def _turn(turn: Turn, strings: _Strings) -> dict[str, Json]:
         "cut": turn.is_observation_truncated,
         "tokens": [turn.num_action_tokens, turn.num_observation_tokens],
     }
+    if turn.action_lengths and len(turn.action_lengths) == len(turn.action_logprobs):
+        packed["lengths"] = list[Json](turn.action_lengths)
+        # Hundredths, as whole numbers: a long page has a million of them.
+        packed["logprobs"] = [round(100 * value) for value in turn.action_logprobs]
+    return packed
 
 
 def _call(call: ToolCall, turn: Turn, strings: _Strings) -> dict[str, Json]:

@@ -11,25 +11,39 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from seekling import __version__
 from seekling.config import Recipe
 from seekling.errors import DataError
+from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.files import write_atomically
-from seekling.report.episodes import pack
-from seekling.report.read import RunFolder, finite, read_run
+from seekling.report.encode import encode
+from seekling.report.episodes import PackedEpisodes, Packer
+from seekling.report.panels import panels
+from seekling.report.read import RunFolder, read_run
 from seekling.types import Json
 
-_STYLES = ("style.css", "episodes.css")
-_SCRIPTS = ("dom.js", "data.js", "charts.js", "overview.js", "conversation.js", "episodes.js", "recipe.js", "app.js")
-# Besides what could end or confuse a script block: lone surrogates, which UTF-8 cannot hold, and the line separators
-# that JSON allows in strings.
-_UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+_STYLES = ("style.css", "analysis.css", "episodes.css")
+_SCRIPTS = (
+    "dom.js",
+    "data.js",
+    "charts.js",
+    "overview.js",
+    "table.js",
+    "timing.js",
+    "analysis.js",
+    "evidence.js",
+    "tokens.js",
+    "conversation.js",
+    "explorer.js",
+    "detail.js",
+    "recipe.js",
+    "app.js",
+)
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -49,62 +63,75 @@ def write_report(runs: Sequence[Path], out: Path) -> list[str]:
     if not runs:
         raise DataError("a report needs at least one run folder, as `seekling train` writes it")
     folders = [read_run(path) for path in runs]
-    write_atomically(out, render(folders))
+    blocks = blocks_of(folders, [Packer().pack(folder.files) for folder in folders])
+    write_atomically(out, render(blocks)[0])
     return [f"{folder.name}: {problem}" for folder in folders for problem in folder.problems]
 
 
-def render(folders: Sequence[RunFolder]) -> str:
-    """The HTML of a report."""
+def blocks_of(
+    folders: Sequence[RunFolder], packed: Sequence[PackedEpisodes], *, is_live: bool = False
+) -> dict[str, str]:
+    """The data of a page: JSON by name of its block.
+
+    Args:
+        folders: the runs.
+        packed: the episodes of each.
+        is_live: the page is served while the run goes on.
+    """
+    overview: dict[str, Json] = {
+        "version": __version__,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "live": is_live,
+        "defaults": Recipe().model_dump(mode="json"),
+        "behaviours": dict(BEHAVIOURS),
+        "causes": dict(ERROR_CAUSES),
+        "runs": [_run(folder, episodes) for folder, episodes in zip(folders, packed, strict=True)],
+    }
+    blocks = {"overview": encode(overview)}
+    for number, episodes in enumerate(packed):
+        blocks[f"index-{number}"] = encode(episodes.index)
+        blocks |= {f"episodes-{number}-{name}": text for name, text in episodes.chunks.items()}
+    return blocks
+
+
+def render(blocks: Mapping[str, str], *, extra: Sequence[str] = (), connect: str = "'none'") -> tuple[str, str]:
+    """The HTML of a page around its data, and the content policy that it states.
+
+    Args:
+        blocks: from `blocks_of`.
+        extra: script files that only this page has; they run before the last one.
+        connect: where its script may connect to.
+    """
     assets = importlib.resources.files("seekling.report") / "assets"
     style = "\n".join((assets / name).read_text(encoding="utf-8") for name in _STYLES)
-    code = "\n".join((assets / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    names = (*_SCRIPTS[:-1], *extra, _SCRIPTS[-1])
+    code = "\n".join((assets / name).read_text(encoding="utf-8") for name in names)
     script = f'"use strict";\n(() => {{\n{code}\n}})();\n'
-    blocks = [_block("overview", _overview(folders))]
-    for number, folder in enumerate(folders):
-        packed = pack(folder.episodes)
-        blocks.append(_block(f"index-{number}", packed.index))
-        blocks += [_block(f"episodes-{number}-{i}", chunk) for i, chunk in enumerate(packed.chunks)]
     slots = {
-        "policy": _policy(script, style),
+        "policy": _policy(script, style, connect),
         "style": style,
         "script": script,
-        "data": "\n".join(blocks),
+        "data": "\n".join(
+            f'<script type="application/json" id="{name}">{text}</script>' for name, text in blocks.items()
+        ),
     }
     page = (assets / "page.html").read_text(encoding="utf-8")
     # One pass, so that a slot's name inside an episode stays what it is: text.
-    return _SLOT.sub(lambda match: slots[match.group(1)], page)
+    return _SLOT.sub(lambda match: slots[match.group(1)], page), slots["policy"]
 
 
-def encode(value: Json) -> str:
-    r"""JSON that is safe inside a script block, whatever strings it holds.
-
-    Example:
-        >>> print(encode("</script>"))
-        "\u003c/script\u003e"
-    """
-    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-
-
-def _overview(folders: Sequence[RunFolder]) -> dict[str, Json]:
-    return {
-        "version": __version__,
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "defaults": Recipe().model_dump(mode="json"),
-        "runs": [_run(folder) for folder in folders],
-    }
-
-
-def _run(folder: RunFolder) -> dict[str, Json]:
+def _run(folder: RunFolder, packed: PackedEpisodes) -> dict[str, Json]:
     return {
         "name": folder.name,
         "problems": list[Json](folder.problems),
         "recipe": folder.recipe,
         "recipe_toml": folder.recipe_toml,
         "record": folder.record,
+        "progress": folder.progress,
         "metrics": {stage: _columns(rows) for stage, rows in folder.metrics.items()},
         "evaluations": {name: summary for name, summary in folder.evaluations.items()},
         "comparisons": list[Json](folder.comparisons),
+        "panels": panels(packed.records, packed.facts),
     }
 
 
@@ -120,15 +147,11 @@ def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _block(identifier: str, value: Json) -> str:
-    return f'<script type="application/json" id="{identifier}">{encode(value)}</script>'
-
-
-def _policy(script: str, style: str) -> str:
+def _policy(script: str, style: str, connect: str) -> str:
     def digest(text: str) -> str:
         return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
     return (
-        f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; base-uri 'none'; "
-        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )

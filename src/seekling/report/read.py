@@ -1,26 +1,27 @@
 """A run folder, read as far as it can be read.
 
 A report is most wanted when something went wrong, so nothing here raises for a missing or damaged file: what is there
-is kept, and `RunFolder.problems` says what is not. Reads files only; it does not score, compare or repair.
+is kept, and `RunFolder.problems` says what is not. Reads files only; it does not score, compare or repair. A
+`RunReader` reads a run again and again while it is being written, and only what is new.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 from seekling.errors import DataError
+from seekling.report.encode import finite
+from seekling.report.lines import LinesFile
 from seekling.types import EpisodeRecord, Json
 
 EVALUATIONS = ("base", "sft", "rl")
 """In the order of training; the table of a report has them in this order."""
 
-_KNOWN = ("recipe.toml", "record.json", "metrics.jsonl", "episodes", "eval")
+_KNOWN = ("recipe.toml", "record.json", "progress.json", "metrics.jsonl", "episodes", "eval")
 
 
 @dataclass(slots=True)
@@ -32,15 +33,22 @@ class RunFolder:
     recipe_toml: str = ""
     recipe: dict[str, Json] = field(default_factory=dict)
     record: dict[str, Json] = field(default_factory=dict)
+    progress: dict[str, Json] = field(default_factory=dict)
+    """Which stages are done, and the seconds of each; empty for a run that does not say."""
     metrics: dict[str, list[dict[str, Json]]] = field(default_factory=dict)
     """Rows by stage, in file order."""
     evaluations: dict[str, dict[str, Json]] = field(default_factory=dict)
     """Summaries by name, such as rl; `EVALUATIONS` first."""
     comparisons: list[dict[str, Json]] = field(default_factory=list)
-    episodes: list[EpisodeRecord] = field(default_factory=list)
-    """Of all stages, in the order of training, then in file order."""
+    files: list[LinesFile[EpisodeRecord]] = field(default_factory=list)
+    """The episodes files, in the order of training."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, one sentence each."""
+
+    @property
+    def episodes(self) -> list[EpisodeRecord]:
+        """Of all stages, in the order of training, then in file order."""
+        return [record for file in self.files for record in file.all_items]
 
 
 def read_run(path: Path | str) -> RunFolder:
@@ -55,18 +63,83 @@ def read_run(path: Path | str) -> RunFolder:
     Raises:
         DataError: there is no such folder, or it holds nothing that a run writes.
     """
-    path = Path(path)
-    if not path.is_dir():
-        raise DataError(f"there is no run folder at {path}; expected what `seekling train` writes")
-    if not any((path / name).exists() for name in _KNOWN):
-        raise DataError(f"{path} is not a run folder: it holds none of {', '.join(_KNOWN)}")
-    run = RunFolder(name=path.resolve().name, path=path)
-    _read_recipe(run)
-    run.record = _read_object(run, path / "record.json")
-    _read_metrics(run)
-    _read_evaluations(run)
-    _read_episodes(run)
-    return run
+    return RunReader(path).read()
+
+
+class RunReader:
+    """Reads one run folder, as often as asked; lines that were read once are not read again.
+
+    Args:
+        path: of the folder.
+        is_growing: a training run is still writing: a last line without an end is no damage.
+
+    Raises:
+        DataError: there is no such folder, or it holds nothing that a run writes.
+    """
+
+    def __init__(self, path: Path | str, *, is_growing: bool = False) -> None:
+        self._path = path = Path(path)
+        if not path.is_dir():
+            raise DataError(f"there is no run folder at {path}; expected what `seekling train` writes")
+        if not any((path / name).exists() for name in _KNOWN):
+            raise DataError(f"{path} is not a run folder: it holds none of {', '.join(_KNOWN)}")
+        self._is_growing = is_growing
+        self._metrics = LinesFile(path / "metrics.jsonl", "metrics.jsonl", lambda row: row, is_growing=is_growing)
+        self._episodes: dict[str, LinesFile[EpisodeRecord]] = {}
+        self._states: dict[str, tuple[int, int, int]] = {}
+
+    def has_changed(self) -> bool:
+        """Whether any file of the run is another than at the last call; True at the first."""
+        files = [self._path / name for name in _KNOWN]
+        files += [file for folder in ("episodes", "eval") for file in (self._path / folder).glob("*.json*")]
+        states = {}
+        for file in files:
+            try:
+                stat = file.stat()
+            except OSError:
+                continue
+            states[str(file)] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        before, self._states = self._states, states
+        return states != before
+
+    def is_there(self) -> bool:
+        """Whether the folder still exists."""
+        return self._path.is_dir()
+
+    def read(self) -> RunFolder:
+        """Everything that can be read now."""
+        run = RunFolder(name=self._path.resolve().name, path=self._path)
+        _read_recipe(run)
+        run.record = _read_object(run, self._path / "record.json")
+        if (self._path / "progress.json").exists():
+            run.progress = _read_object(run, self._path / "progress.json")
+        self._read_metrics(run)
+        _read_evaluations(run)
+        self._read_episodes(run)
+        return run
+
+    def _read_metrics(self, run: RunFolder) -> None:
+        self._metrics.refresh()
+        for row in self._metrics.all_items:
+            stage = row.get("stage")
+            run.metrics.setdefault(stage if isinstance(stage, str) else "", []).append(row)
+        run.problems += self._metrics.problems
+
+    def _read_episodes(self, run: RunFolder) -> None:
+        found = sorted((self._path / "episodes").glob("*.jsonl"), key=lambda file: (_order(file.stem), file.stem))
+        if not found:
+            run.problems.append("episodes/ holds no file: there is nothing to page through.")
+        known = self._episodes
+        self._episodes = {}
+        for path in found:
+            new = LinesFile(path, f"episodes/{path.name}", EpisodeRecord.from_json, is_growing=self._is_growing)
+            file = self._episodes[path.stem] = known.get(path.stem, new)
+            file.refresh()
+            run.files.append(file)
+            run.problems += file.problems
+        have = {record.stage for file in run.files for record in file.all_items}
+        missing = [name for name in run.evaluations if f"eval-{name}" not in have]
+        run.problems += [f"episodes/eval-{name}.jsonl is missing: figures without episodes." for name in missing]
 
 
 def _read_recipe(run: RunFolder) -> None:
@@ -75,13 +148,6 @@ def _read_recipe(run: RunFolder) -> None:
         run.recipe = tomllib.loads(run.recipe_toml)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         run.problems.append(f"recipe.toml is damaged: {error}.")
-
-
-def _read_metrics(run: RunFolder) -> None:
-    path = run.path / "metrics.jsonl"
-    for row in _read_rows(run, path):
-        stage = row.get("stage")
-        run.metrics.setdefault(stage if isinstance(stage, str) else "", []).append(row)
 
 
 def _read_evaluations(run: RunFolder) -> None:
@@ -126,21 +192,6 @@ def _planned_evaluations(run: RunFolder) -> tuple[str, ...]:
     return tuple(name for name in EVALUATIONS if name in stages)
 
 
-def _read_episodes(run: RunFolder) -> None:
-    files = sorted((run.path / "episodes").glob("*.jsonl"), key=lambda file: (_order(file.stem), file.stem))
-    if not files:
-        run.problems.append("episodes/ holds no file: there is nothing to page through.")
-    for file in files:
-        for row in _read_rows(run, file):
-            try:
-                run.episodes.append(EpisodeRecord.from_json(row))
-            except DataError as error:
-                _count_damage(run, f"episodes/{file.name}", str(error).splitlines()[1].strip())
-    have = {record.stage for record in run.episodes}
-    missing = [name for name in run.evaluations if f"eval-{name}" not in have]
-    run.problems += [f"episodes/eval-{name}.jsonl is missing: figures without episodes." for name in missing]
-
-
 def _order(stage: str) -> int:
     order = ("expert", "sft", "rl", *(f"eval-{name}" for name in EVALUATIONS))
     return order.index(stage) if stage in order else len(order)
@@ -168,51 +219,3 @@ def _read_object(run: RunFolder, path: Path) -> dict[str, Json]:
         run.problems.append(f"{name} is damaged: expected an object.")
         return {}
     return cast("dict[str, Json]", finite(value))
-
-
-def _read_rows(run: RunFolder, path: Path) -> Iterator[dict[str, Json]]:
-    name = path.relative_to(run.path).as_posix()
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        run.problems.append(f"{name} is missing.")
-        return
-    except OSError as error:
-        run.problems.append(f"{name} cannot be read: {error.strerror}.")
-        return
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            is_last = not any(rest.strip() for rest in lines[number:])
-            _count_damage(run, name, f"line {number} is cut" if is_last else f"line {number} is not JSON")
-            continue
-        if isinstance(row, dict):
-            yield cast("dict[str, Json]", finite(row))
-        else:
-            _count_damage(run, name, f"line {number} is not an object")
-
-
-def _count_damage(run: RunFolder, name: str, what: str) -> None:
-    """One sentence per damaged line, up to three; then only how many more."""
-    mine = [i for i, problem in enumerate(run.problems) if problem.startswith(f"{name}: ")]
-    if len(mine) < 3:
-        run.problems.append(f"{name}: {what}; left out.")
-    elif len(mine) == 3:
-        run.problems.append(f"{name}: 1 more line left out.")
-    else:
-        count = int(run.problems[mine[3]].removeprefix(f"{name}: ").split()[0]) + 1
-        run.problems[mine[3]] = f"{name}: {count} more lines left out."
-
-
-def finite(value: object) -> object:
-    """Replace NaN and infinities, which Python's JSON writes and browsers refuse, by None."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [finite(item) for item in value]
-    return value

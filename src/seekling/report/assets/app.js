@@ -1,6 +1,6 @@
 // Which view is shown, for which run; the keys that work everywhere; light and dark.
 
-const VIEWS = { overview: ["Overview", overviewView], episodes: ["Episodes", episodesView], recipe: ["Recipe", recipeView] };
+const VIEWS = { overview: ["Overview", overviewView], analysis: ["Analysis", analysisView], episodes: ["Episodes", episodesView], recipe: ["Recipe", recipeView] };
 const place = { run: 0, view: "overview" };
 
 /** Addresses are #/RUN/VIEW, #/RUN/episodes/NUMBER or #/RUN/episodes/STAGE:OUTCOME; anything else is an overview. */
@@ -14,7 +14,7 @@ function remember(run, number) {
   history.replaceState(null, "", `#/${run}/episodes/${number}`);
 }
 
-function show() {
+function show(isAgain = false) {
   const { run, view, detail } = readAddress();
   Object.assign(place, { run, view });
   const [name, build] = VIEWS[view];
@@ -29,7 +29,7 @@ function show() {
   main.className = `view-${view}`;
   replace(main, part("This view", build, run, detail));
   if (view === "episodes" && explorer.shown.length) { scrollToSelected(); drawRows(); }
-  window.scrollTo(0, 0);
+  if (isAgain !== true) window.scrollTo(0, 0);
 }
 
 function runPicker() {

@@ -1,0 +1,66 @@
+// Where the time of a run goes: its stages, its steps, its episodes.
+
+/** Seconds by stage: from the record of a finished run, or from the progress of one that goes on. */
+function stageTimes(data) {
+  const times = [data.record.seconds, data.progress.seconds].find(isObject);
+  return times ? Object.entries(times).filter(([, value]) => isNumber(value)) : [];
+}
+
+function totalTime(data) {
+  const total = stageTimes(data).reduce((sum, [, value]) => sum + value, 0);
+  return total > 0 ? duration(total) : null;
+}
+
+function timings(data, stages) {
+  const cursors = { rl: new Set() };
+  const curves = TIME_CURVES.map((spec) => knownCurve(data, spec, cursors)).filter(Boolean);
+  const spread = stages.filter(([, { time }]) => Object.values(time).some(Array.isArray));
+  const bar = timeBar(data);
+  if (!bar && !curves.length && !spread.length) return null;
+  return [
+    h("section", { class: "panel" }, bar || h("h2", null, "Where the time goes"), spread.length > 0 && spreadTable(spread)),
+    curves.length > 0 && h("div", { class: "chart-grid" }, curves),
+  ];
+}
+
+function timeBar(data) {
+  const times = stageTimes(data);
+  const total = times.reduce((sum, [, value]) => sum + value, 0);
+  if (!total) return null;
+  let from = 0;
+  const parts = times.map(([name, value]) => {
+    const width = (1000 * value) / total;
+    from += width;
+    return s("rect", { class: `bar-fill tone-${stageTone(name)}`, x: from - width, width: Math.max(0, width - 3), height: 14, rx: 2 });
+  });
+  return [
+    h("h2", null, `Where the time went: ${duration(total)}`),
+    s("svg", { viewBox: "0 0 1000 14", class: "time-bar", "aria-hidden": "true", preserveAspectRatio: "none" }, parts),
+    h("ul", { class: "time-list" }, times.map(([name, value]) => h("li", null, h("i", { class: `key tone-${stageTone(name)}` }), `${name} `, h("b", null, duration(value)), ` ${percent(value / total, 0)}`))),
+  ];
+}
+
+function stageTone(name) {
+  if (STAGES[name]) return STAGES[name].tone;
+  return name === "collect" ? "expert" : "other";
+}
+
+function spreadTable(stages) {
+  const columns = [["seconds", "Seconds per episode"], ["turns", "Turns"], ["action_tokens", "Tokens written"], ["observation_tokens", "Tokens read"]];
+  return h(
+    "div",
+    { class: "scroll", tabindex: 0, role: "group", "aria-label": "Time and tokens by stage" },
+    h(
+      "table",
+      { class: "spread" },
+      h("thead", null, h("tr", null, h("th", { scope: "col" }, "Median (10th to 90th percentile)"), columns.map(([, name]) => h("th", { scope: "col" }, name)))),
+      h("tbody", null, stages.map(([stage, { time }]) => h("tr", null, h("th", { scope: "row" }, stageName(stage)), columns.map(([name]) => h("td", null, spreadCell(time[name])))))),
+    ),
+  );
+}
+
+function spreadCell(values) {
+  if (!Array.isArray(values)) return "–";
+  const [, low, middle, high, most] = values;
+  return [h("b", null, plain(middle)), h("small", { title: `at most ${plain(most)}` }, ` ${plain(low)} – ${plain(high)}`)];
+}

@@ -1,0 +1,122 @@
+"""Figures over the episodes of a stage: behaviours, errors, retrieval, time. Counted from facts, each with its n."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.intervals import rate_of
+from seekling.report.facts import Facts
+from seekling.types import EpisodeRecord, Json
+
+_MANY = 8
+"""Episodes with this many searches or more are counted together."""
+
+
+def panels(records: Sequence[EpisodeRecord], facts: Sequence[Facts]) -> dict[str, Json]:
+    """The panels of every stage, and the curves of behaviours over the steps of training.
+
+    Args:
+        records: of one run.
+        facts: of each.
+
+    Returns:
+        `{"stages": {stage: {...}}, "curves": {stage: {"step": [...], behaviour: [...]}}}`.
+    """
+    by_stage: dict[str, list[int]] = {}
+    for number, record in enumerate(records):
+        by_stage.setdefault(record.stage, []).append(number)
+    stages: dict[str, Json] = {}
+    curves: dict[str, Json] = {}
+    for stage, numbers in by_stage.items():
+        kept = [number for number in numbers if facts[number].outcome != "failed"]
+        mine = [facts[number] for number in kept]
+        # Episodes of one question are no independent trials, and an interval that takes them for such is too narrow.
+        is_sample = len({records[number].question.key for number in kept}) == len(kept)
+        stages[stage] = {
+            "episodes": len(numbers),
+            "is_sample": is_sample,
+            "behaviours": _behaviours(mine),
+            "causes": _causes([facts[number] for number in numbers]),
+            "retrieval": _retrieval(mine),
+            "time": _time([records[number] for number in kept], mine),
+        }
+        steps = sorted({records[number].step for number in kept})
+        if len(steps) > 1:
+            curves[stage] = _curves(kept, records, facts, steps)
+    return {"stages": stages, "curves": curves}
+
+
+def _rate(k: int, n: int) -> Json:
+    rate: Json = asdict(rate_of(k, n))
+    return rate
+
+
+def _behaviours(facts: Sequence[Facts]) -> dict[str, Json]:
+    counted = Counter(name for one in facts for name in one.behaviours)
+    return {name: _rate(counted[name], len(facts)) for name in BEHAVIOURS}
+
+
+def _causes(facts: Sequence[Facts]) -> dict[str, Json]:
+    """Every episode once: right, a cause, or unscored."""
+    counted = Counter(
+        "right" if one.outcome == "right" else one.cause or ("failed" if one.outcome == "failed" else "unscored")
+        for one in facts
+    )
+    return {name: counted[name] for name in ("right", *ERROR_CAUSES, "failed", "unscored") if counted[name]}
+
+
+def _retrieval(facts: Sequence[Facts]) -> dict[str, Json]:
+    known = [one for one in facts if one.found_at is not None]
+    found = [one for one in known if one.found_at]
+    scored = [one for one in known if one.outcome != "unscored"]
+    hits = [one for one in scored if one.found_at]
+    misses = [one for one in scored if not one.found_at]
+    num_searches = sum(one.num_searches for one in facts)
+    return {
+        "found": _rate(len(found), len(known)),
+        "complete": _rate(sum(one.is_complete for one in known), len(known)),
+        "right_if_found": _rate(sum(one.outcome == "right" for one in hits), len(hits)),
+        "right_if_not": _rate(sum(one.outcome == "right" for one in misses), len(misses)),
+        "empty": [sum(one.num_empty for one in facts), num_searches],
+        "found_at": _histogram([one.found_at or 0 for one in found]),
+        "rank": _histogram([one.rank or 0 for one in found]),
+        "searches": _histogram([one.num_searches for one in facts]),
+    }
+
+
+def _histogram(values: Sequence[int]) -> list[Json]:
+    counted = Counter(min(value, _MANY) for value in values)
+    return [counted[value] for value in range(max(counted, default=-1) + 1)]
+
+
+def _time(records: Sequence[EpisodeRecord], facts: Sequence[Facts]) -> dict[str, Json]:
+    return {
+        "seconds": _quantiles([record.episode.duration_s for record in records]),
+        "action_tokens": _quantiles([one.action_tokens for one in facts]),
+        "observation_tokens": _quantiles([one.observation_tokens for one in facts]),
+        "turns": _quantiles([len(record.episode.turns) for record in records]),
+    }
+
+
+def _quantiles(values: Sequence[float]) -> Json:
+    """Smallest, tenth, half, nine tenths, largest; nothing when there are no values or all are 0."""
+    ordered = sorted(values)
+    if not ordered or not any(ordered):
+        return None
+    return [round(float(ordered[round(share * (len(ordered) - 1))]), 3) for share in (0.0, 0.1, 0.5, 0.9, 1.0)]
+
+
+def _curves(
+    numbers: Sequence[int], records: Sequence[EpisodeRecord], facts: Sequence[Facts], steps: Sequence[int]
+) -> dict[str, Json]:
+    """Share of a step's episodes that show each behaviour; behaviours that never show are left out."""
+    total = Counter(records[number].step for number in numbers)
+    seen = Counter((name, records[number].step) for number in numbers for name in facts[number].behaviours)
+    shown = [name for name in BEHAVIOURS if any(seen[name, step] for step in steps)]
+    columns: dict[str, Json] = {"step": list[Json](steps)}
+    for name in shown:
+        columns[name] = [round(seen[name, step] / total[step], 4) for step in steps]
+    return columns
