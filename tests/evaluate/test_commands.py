@@ -101,8 +101,8 @@ def test_compare_refuses_different_question_sets_with_their_number(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["one"], "expected two runs with --stage once"),
-        (["one", "two", "three"], "got 3 run(s) and 1 stage(s)"),
+        (["one"], "expected two or more runs with --stage once"),
+        (["one", "two", "three", "--stage", "a", "--stage", "b"], "got 3 run(s) and 2 stage(s)"),
         (["one", "two"], "no episodes at"),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 from seekling.errors import ConfigError, DataError
 from seekling.models import load_policy
 from seekling.pipeline import stages
-from seekling.pipeline.evaluate import evaluate_model
+from seekling.pipeline.eval_request import evaluate_model
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.stages import run_recipe
 from seekling.pipeline.table import result_table

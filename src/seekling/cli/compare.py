@@ -1,4 +1,4 @@
-"""`seekling compare`: two evaluations of the same questions."""
+"""`seekling compare`: evaluations of the same questions, pair by pair or as samples of one system."""
 
 from __future__ import annotations
 
@@ -10,48 +10,67 @@ import typer
 from rich.console import Console
 
 from seekling.errors import ConfigError
+from seekling.types import Json
 
 if TYPE_CHECKING:
     from seekling.evaluate import PairedComparison
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Two run folders (or episode files), or one and two stages.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders (or episode files), or one and several stages.")],
     stage: Annotated[
-        list[str] | None, typer.Option(help="Which evaluation; twice for another one of each. Default: eval-rl.")
+        list[str] | None, typer.Option(help="Which evaluation; repeated for another one of each. Default: eval-rl.")
     ] = None,
+    intersect: Annotated[
+        bool,
+        typer.Option("--intersect", help="Compare on the questions that all asked; says how many are left out."),
+    ] = False,
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Take the runs for seeds of one system: mean, pass@k, majority vote.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compare two evaluations question by question.
 
-    Differences are second minus first, with a paired bootstrap interval and McNemar's exact p. Evaluations of different
-    questions are refused. `seekling compare RUN --stage eval-sft --stage eval-rl` compares two stages of one run.
+    Differences are second minus first, with a paired bootstrap interval and McNemar's exact p; of more than two, every
+    pair is compared, with Holm's correction. Evaluations of different questions are refused, unless --intersect.
+    `seekling compare RUN --stage eval-sft --stage eval-rl` compares stages of one run.
     """
-    from seekling.evaluate import compare, read_records
+    from seekling.evaluate import compare_all, read_records, summarize_samples
 
-    (first, first_stage), (second, second_stage) = _resolve(runs, stage or ["eval-rl"])
-    result = compare(
-        read_records(_episodes(first, first_stage)),
-        read_records(_episodes(second, second_stage)),
-        names=(f"{first.name} {first_stage}", f"{second.name} {second_stage}"),
-        seed=seed,
-    )
+    chosen = _resolve(runs, stage or ["eval-rl"])
+    evaluations = [(f"{run.name} {name}", read_records(_episodes(run, name))) for run, name in chosen]
+    if pool:
+        samples = summarize_samples(evaluations)
+        if as_json:
+            print(json.dumps(samples.to_json(), ensure_ascii=False, indent=2))
+        else:
+            from seekling.pipeline.table import samples_table
+
+            Console(highlight=False).print(samples_table(samples))
+        return
+    results = compare_all(evaluations, seed=seed, intersect=intersect)
     if as_json:
-        print(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
-    else:
+        rows: list[Json] = [result.to_json() for result in results]
+        print(json.dumps(rows[0] if len(rows) == 1 else {"comparisons": rows}, ensure_ascii=False, indent=2))
+        return
+    for number, result in enumerate(results):
+        if number:
+            print()
         _print(result)
 
 
 def _resolve(runs: list[Path], stages: list[str]) -> list[tuple[Path, str]]:
-    if len(runs) > 2 or len(stages) > 2 or (len(runs) == 1 and len(stages) == 1):
+    count = max(len(runs), len(stages))
+    if count < 2 or any(len(each) not in (1, count) for each in (runs, stages)):
         raise ConfigError(
-            f"got {len(runs)} run(s) and {len(stages)} stage(s); expected two runs with --stage once, "
-            "or one run with --stage twice"
+            f"got {len(runs)} run(s) and {len(stages)} stage(s); expected two or more runs with --stage once, "
+            "one run with --stage twice or more, or as many stages as runs"
         )
-    both_runs = runs if len(runs) == 2 else runs * 2
-    both_stages = stages if len(stages) == 2 else stages * 2
-    return list(zip(both_runs, both_stages, strict=True))
+    all_runs = runs if len(runs) == count else runs * count
+    all_stages = stages if len(stages) == count else stages * count
+    return list(zip(all_runs, all_stages, strict=True))
 
 
 def _episodes(run: Path, stage: str) -> Path:
@@ -67,11 +86,17 @@ def _print(result: PairedComparison) -> None:
     for name, gap in (("EM", result.em_difference), ("F1", result.f1_difference)):
         low, high = 100 * gap.low, 100 * gap.high
         console.print(f"{name} second - first: {100 * gap.value:+.1f} points, 95 % [{low:+.1f}, {high:+.1f}]")
+    corrected = "" if result.mcnemar_p_holm is None else f" ({result.mcnemar_p_holm:.3g} with Holm's correction)"
     console.print(
         f"right in both {result.num_both}, only second {result.num_wins}, only first {result.num_losses}, "
-        f"neither {result.num_neither}; McNemar exact p = {result.mcnemar_p:.3g}"
+        f"neither {result.num_neither}; McNemar exact p = {result.mcnemar_p:.3g}{corrected}"
     )
     console.print(
         f"{result.num_questions} questions, {result.num_excluded} excluded for infrastructure failures, "
         f"question set {result.question_set_hash[:12]}"
     )
+    if result.is_intersection:
+        console.print(
+            f"INTERSECTION of different question sets: {result.num_only_first} questions of the first and "
+            f"{result.num_only_second} of the second are left out; the figures are over what is shared"
+        )

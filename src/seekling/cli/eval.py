@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from seekling.config import load_recipe
+from seekling.errors import ConfigError
 from seekling.types import Json
+
+if TYPE_CHECKING:
+    from seekling.pipeline.eval_request import EvalOutcome
+    from seekling.rollout.chat import ChatEndpoint
+    from seekling.rollout.chat_roller import Price
 
 
 def command(
@@ -18,25 +25,100 @@ def command(
     model: Annotated[str, typer.Option(help="Model spec or trained directory; default the recipe's model.")] = "",
     name: Annotated[str, typer.Option(help="What to call this policy in the files: eval-NAME.")] = "model",
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/eval-<recipe>-<name>.")] = None,
+    mode: Annotated[str, typer.Option(help="search, or a bound: closed-book, gold-passage, oracle-search.")] = "search",
+    samples: Annotated[int, typer.Option(min=1, help="Samples per question; above 1 needs eval.temperature > 0.")] = 1,
+    benchmark: Annotated[
+        list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
+    ] = None,
+    questions: Annotated[Path | None, typer.Option(help="Question file instead of the recipe's test set.")] = None,
+    endpoint: Annotated[str, typer.Option(help="OpenAI-compatible base URL, such as http://host:8000/v1.")] = "",
+    endpoint_model: Annotated[str, typer.Option(help="Model name there.")] = "",
+    endpoint_key_env: Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key.")] = "",
+    endpoint_extra: Annotated[str, typer.Option(help="JSON object added to each request; null removes.")] = "",
+    endpoint_tries: Annotated[int, typer.Option(min=1, help="Tries per request, with growing pauses.")] = 6,
+    in_flight: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
+    price_in: Annotated[float | None, typer.Option(min=0, help="USD per million prompt tokens.")] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, help="USD per million written tokens.")] = None,
+    price_hour: Annotated[float | None, typer.Option(min=0, help="USD per hour of this machine.")] = None,
+    judge_url: Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")] = "",
+    judge_model: Annotated[str, typer.Option(help="Model name of the judge.")] = "",
+    judge_key_env: Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")] = "",
+    judge_cache: Annotated[Path | None, typer.Option(help="File of verdicts; default in the run folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Evaluate a model on questions and print the scores with their intervals.
 
     All test questions are asked, greedily unless the recipe says otherwise, and every episode is written. An evaluation
-    that was interrupted goes on where it stopped.
+    that was interrupted goes on where it stopped, and asks again what failed for reasons of infrastructure. With
+    --endpoint a served model plays by the recipe's rules. --mode closed-book and gold-passage bound every result.
     """
     changes = [*(overrides or []), *([f"model.spec={model}"] if model else [])]
     resolved = load_recipe(recipe, changes)
     folder = out or Path("runs") / f"eval-{resolved.name}-{name}"
-    from seekling.pipeline.evaluate import evaluate_model
+    from seekling.evaluate.settings import MODES
+    from seekling.pipeline.eval_request import EvalRequest, run_evaluation
     from seekling.pipeline.progress import Reporter
-    from seekling.pipeline.table import result_table
 
+    chosen = next((each for each in MODES if each == mode), None)
+    if chosen is None:
+        raise ConfigError(f"--mode {mode!r} is none of {', '.join(MODES)}")
+    request = EvalRequest(
+        name=name,
+        mode=chosen,
+        num_samples=samples,
+        benchmarks=tuple(benchmark or ()),
+        questions=questions,
+        endpoint=_endpoint(
+            endpoint, endpoint_model, endpoint_key_env, what="endpoint", extra=endpoint_extra, num_tries=endpoint_tries
+        ),
+        in_flight=in_flight,
+        price=_price(price_in, price_out),
+        usd_per_hour=price_hour,
+        judge=_endpoint(judge_url, judge_model, judge_key_env, what="judge", num_tries=endpoint_tries),
+        judge_cache=judge_cache,
+    )
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")
-    summary = evaluate_model(resolved, folder, name, reporter)
-    if as_json:
-        row: dict[str, Json] = summary.to_json()
-        typer.echo(json.dumps(row, ensure_ascii=False))
-    else:
-        result_table([summary], folder)
+    _show(run_evaluation(resolved, folder, request, reporter), folder, as_json)
+
+
+def _endpoint(
+    url: str, model: str, key_env: str, *, what: str, extra: str = "", num_tries: int = 6
+) -> ChatEndpoint | None:
+    if not (url or model):
+        return None
+    flags = ("--endpoint", "--endpoint-model") if what == "endpoint" else ("--judge-url", "--judge-model")
+    if not (url and model):
+        raise ConfigError(f"got one of {flags[0]} and {flags[1]}; both are needed")
+    from seekling.rollout.chat import ChatEndpoint
+
+    try:
+        fields = json.loads(extra) if extra else {}
+    except ValueError as error:
+        raise ConfigError(f"--endpoint-extra is not JSON ({error}); expected an object") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"--endpoint-extra is {extra!r}; expected a JSON object of request fields")
+    return ChatEndpoint(url, model, key_env, num_tries=num_tries, extra=fields)
+
+
+def _price(price_in: float | None, price_out: float | None) -> Price | None:
+    if price_in is None and price_out is None:
+        return None
+    from seekling.rollout.chat_roller import Price
+
+    return Price(price_in or 0.0, price_out or 0.0)
+
+
+def _show(outcome: EvalOutcome, folder: Path, as_json: bool) -> None:
+    from seekling.pipeline.table import result_table, samples_table
+
+    if not as_json:
+        result_table(outcome.summaries, folder)
+        if outcome.samples is not None:
+            Console(highlight=False).print(samples_table(outcome.samples))
+        return
+    row: dict[str, Json] = outcome.summaries[0].to_json()
+    if outcome.samples is not None:
+        rows: list[Json] = [summary.to_json() for summary in outcome.summaries]
+        row = {"samples": outcome.samples.to_json(), "summaries": rows}
+    typer.echo(json.dumps(row, ensure_ascii=False))

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from seekling.errors import ConfigError
+
+if TYPE_CHECKING:
+    from seekling.evaluate.judging import Judge
+    from seekling.evaluate.score import PredictionScores
 
 
 def command(
@@ -16,32 +23,78 @@ def command(
     questions: Annotated[
         Path, typer.Argument(help="Question file: id, question, answers, in any format that is read.")
     ],
+    compat: Annotated[
+        str, typer.Option(help="Score responses as another system does, quirks included: search-r1, slime, tinker.")
+    ] = "",
+    benchmark: Annotated[
+        list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
+    ] = None,
+    judge_url: Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")] = "",
+    judge_model: Annotated[str, typer.Option(help="Model name of the judge.")] = "",
+    judge_key_env: Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")] = "",
+    judge_cache: Annotated[Path | None, typer.Option(help="File in which verdicts are kept.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Score anyone's answers against a question file.
 
-    Prints exact match, F1 and substring match, with SQuAD's normalisation, k/n and 95 % intervals. Every question needs
-    exactly one row; "source" in a row tells apart ids that restart per data set.
+    Prints exact match, F1, substring match and ROUGE-L, with SQuAD's normalisation, k/n and 95 % intervals, and judge
+    accuracy when a judge is named. Every question needs exactly one row; "source" in a row tells apart ids that restart
+    per data set. With --compat the predictions are whole responses, in which the other system looks for the answer.
     """
     from seekling.corpus.questions import read_questions
-    from seekling.evaluate import format_mean, format_rate, read_predictions, score_predictions
+    from seekling.evaluate import read_predictions, score_predictions
+    from seekling.evaluate.benchmarks import open_benchmarks
+    from seekling.reward.compat import compatible_scorer
 
-    scores = score_predictions(read_predictions(predictions), read_questions(questions))
+    asked = open_benchmarks(benchmark, questions).questions if benchmark else read_questions(questions)
+    scores = score_predictions(
+        read_predictions(predictions),
+        asked,
+        scorer=compatible_scorer(compat) if compat else None,
+        judge=_judge(judge_url, judge_model, judge_key_env, judge_cache),
+    )
     if as_json:
         print(json.dumps(scores.to_json(), ensure_ascii=False, indent=2))
-        return
-    table = Table(title=f"{predictions.name} on {scores.em.n} questions (set {scores.question_set_hash[:12]})")
-    for column in ("", "exact match", "F1", "substring"):
+    else:
+        _print(scores, predictions.name)
+
+
+def _judge(url: str, model: str, key_env: str, cache: Path | None) -> Judge | None:
+    if not (url or model):
+        return None
+    if not (url and model):
+        raise ConfigError("got one of --judge-url and --judge-model; both are needed")
+    from seekling.evaluate.judging import Judge, VerdictCache
+    from seekling.rollout.chat import ChatClient, ChatEndpoint
+
+    return Judge(ChatClient(ChatEndpoint(url, model, key_env)), VerdictCache(cache))
+
+
+def _print(scores: PredictionScores, name: str) -> None:
+    from seekling.evaluate import format_mean, format_rate
+    from seekling.evaluate.score import Scores
+
+    with_judge = scores.judge is not None
+    rules = f", by the rules of {scores.compat}" if scores.compat else ""
+    table = Table(title=escape(f"{name} on {scores.em.n} questions (set {scores.question_set_hash[:12]}){rules}"))
+    for column in ("", "exact match", "F1", "substring", "ROUGE-L", *(["judge"] if with_judge else [])):
         table.add_column(column)
-    table.add_row("all", format_rate(scores.em), format_mean(scores.f1), format_rate(scores.substring))
-    for groups in (scores.by_source, scores.by_kind):
-        for name, group in groups.items():
-            table.add_row(name or "(none)", format_rate(group.em), format_mean(group.f1), format_rate(group.substring))
+    whole = Scores(scores.em, scores.f1, scores.substring, scores.rouge_l, scores.judge)
+    for label, group in (("all", whole), *scores.by_source.items(), *scores.by_kind.items()):
+        judge = [format_rate(group.judge) if group.judge is not None else "-"] if with_judge else []
+        rates = (format_rate(group.em), format_mean(group.f1), format_rate(group.substring), format_mean(group.rouge_l))
+        table.add_row(escape(label or "(none)"), *rates, *judge)
     console = Console()
     console.print(table)
     console.print(f"answered {format_rate(scores.answered)}", highlight=False, markup=False)
+    if scores.judge_details is not None and scores.judge_details.errors:
+        errors = ", ".join(f"{count} {cause}" for cause, count in scores.judge_details.errors.items())
+        console.print(f"without a verdict and left out of the judge's rate: {errors}", style="yellow", markup=False)
     if scores.num_vacuous_golds:
+        matched = "match any answer that does too" if scores.compat else "were matched by their own letters"
+        examples = "; ".join(scores.vacuous_golds[:3])
         console.print(
-            f"{scores.num_vacuous_golds} gold answer(s) normalise to nothing and were matched by their own letters",
+            f"warning: {scores.num_vacuous_golds} gold answer(s) normalise to nothing and {matched}: {examples}",
             style="yellow",
+            markup=False,
         )

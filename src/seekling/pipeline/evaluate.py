@@ -1,52 +1,60 @@
-"""Evaluation of a policy on questions: every episode is written as it ends, an interrupted evaluation goes on."""
+"""Evaluation of a policy on questions: every episode is written as it ends, an interrupted evaluation goes on.
+
+Infrastructure failures are kept and counted, and are tried again when the same evaluation is started again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from seekling.config import Recipe
-from seekling.errors import ConfigError
+from seekling.errors import IndexMismatchError
 from seekling.evaluate.files import write_summary
 from seekling.evaluate.intervals import format_rate
-from seekling.evaluate.summary import EvalSettings, EvalSummary, summarize
-from seekling.models import resolve_model
+from seekling.evaluate.judging import Judge, JudgeDetails
+from seekling.evaluate.settings import EvalSettings
+from seekling.evaluate.summary import Beyond, EvalSummary, summarize
 from seekling.pipeline.progress import Reporter
-from seekling.pipeline.record import describe_run
 from seekling.pipeline.run_folder import RunFolder
-from seekling.pipeline.world import open_world
+from seekling.retrieval.record import read_record
 from seekling.reward.functions import score_episode
-from seekling.serve.agent import Agent, eval_decoding, open_agent
+from seekling.rollout.loop import Decoding
+from seekling.serve.agent import Agent, eval_decoding
 from seekling.types import EpisodeGroup, EpisodeRecord, Question, StopReason
 
 
-def evaluate_model(recipe: Recipe, path: Path, name: str, reporter: Reporter) -> EvalSummary:
-    """Evaluate the recipe's model by itself, in a run folder of its own.
+class QuestionRoller(typing.Protocol):
+    """What turns questions into episodes: a `Roller` over any sampler, or a `ChatRoller` over an endpoint."""
 
-    Args:
-        recipe: its model, data, retrieval, env, rollout and eval sections count.
-        path: the run folder.
-        name: of the policy in the files.
-        reporter: for progress.
+    def rollout(
+        self,
+        questions: Sequence[Question],
+        decoding: Decoding,
+        *,
+        seed: int = 0,
+        on_group: Callable[[EpisodeGroup], None] = ...,
+    ) -> list[EpisodeGroup]:
+        """One episode per question; `on_group` is called as each ends."""
+        ...
 
-    Raises:
-        ConfigError: the name cannot be part of a file name.
-    """
-    if not name.replace("-", "").replace("_", "").isalnum():
-        raise ConfigError(f"--name {name!r} becomes part of a file name; use letters, digits, - and _")
-    folder = RunFolder(path, recipe)
-    world = open_world(recipe, path, reporter)
-    model_dir = resolve_model(recipe.model.spec, log=reporter.line)
-    with open_agent(recipe, world.library, model_dir) as agent:
-        summary = evaluate_policy(recipe, folder, agent, world.test, name, reporter)
-        folder.write_record(describe_run(recipe, folder, world, agent, model_dir))
-    return summary
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What may come on top of asking and scoring."""
+
+    judge: Judge | None = None
+    not_asked: Mapping[str, int] = field(default_factory=dict)
+    """Questions that the mode cannot ask, by cause."""
+    dollars: Callable[[], float | None] = lambda: None
+    """What the evaluation cost, asked for at its end; None adds up what the episodes cost."""
 
 
 def evaluate_policy(
     recipe: Recipe, folder: RunFolder, agent: Agent, questions: Sequence[Question], name: str, reporter: Reporter
 ) -> EvalSummary:
-    """Ask the questions that are not answered in the folder yet, then write all in order, and the summary.
+    """Evaluate the policy that an agent's sampler holds, as a stage of a run.
 
     Args:
         recipe: its eval, rollout and env sections count.
@@ -56,31 +64,110 @@ def evaluate_policy(
         name: of the policy.
         reporter: for progress.
     """
-    stage = f"eval-{name}"
-    done = {record.question.key for record in folder.read_records(stage)}
+    settings = stage_settings(recipe, folder, name)
+    return ask_and_score(
+        folder, agent.roller, questions, eval_decoding(recipe), settings, name, reporter, seed=recipe.seed
+    )
+
+
+def ask_and_score(
+    folder: RunFolder,
+    roller: QuestionRoller,
+    questions: Sequence[Question],
+    decoding: Decoding,
+    settings: EvalSettings,
+    name: str,
+    reporter: Reporter,
+    *,
+    seed: int,
+    extras: Extras | None = None,
+) -> EvalSummary:
+    """Ask the questions that are not answered in the folder yet, then write all in order, and the summary.
+
+    Args:
+        folder: where `episodes/eval-<name>.jsonl` and `eval/<name>.json` go.
+        roller: holds the policy.
+        questions: all of them, in the order of the files.
+        decoding: of the actions.
+        settings: go into the summary, and are checked against the episodes.
+        name: of the policy.
+        reporter: for progress, with exact match so far.
+        seed: of the sampling.
+        extras: a judge, and what else goes into the summary.
+    """
+    stage, extras = f"eval-{name}", extras or Extras()
+    asked = {question.key: question for question in questions}
+    earlier = [record for record in folder.read_records(stage) if asked.get(record.question.key) == record.question]
+    done = {record.question.key for record in earlier if not _is_failed(record)}
+    counts = [sum(record.scores.get("em", 0.0) for record in earlier if not _is_failed(record)), len(done)]
     with reporter.track(stage, len(questions), done=len(done)) as advance:
 
         def on_group(group: EpisodeGroup) -> None:
-            folder.append_records(_scored(stage, group))
-            advance("")
+            records = _scored(stage, group)
+            folder.append_records(records)
+            counts[0] += sum(record.scores.get("em", 0.0) for record in records)
+            counts[1] += sum(not _is_failed(record) for record in records)
+            advance(f"EM {counts[0]:.0f}/{counts[1]:.0f}")
 
-        agent.roller.rollout(
-            [question for question in questions if question.key not in done],
-            eval_decoding(recipe),
-            seed=recipe.seed,
-            on_group=on_group,
-        )
-    by_key = {record.question.key: record for record in folder.read_records(stage)}
+        left = [question for question in questions if question.key not in done]
+        roller.rollout(left, decoding, seed=seed, on_group=on_group)
+    by_key = {record.question.key: record for record in _newest_last(folder.read_records(stage), asked)}
     folder.replace_records(stage, [by_key[question.key] for question in questions])
-    summary = read_summary_of(recipe, folder, name)
+    details = _judge(folder, stage, extras.judge, reporter) if extras.judge is not None else None
+    beyond = Beyond(judge_details=details, not_asked=extras.not_asked, dollars=extras.dollars())
+    summary = summarize(folder.read_records(stage), settings=settings, beyond=beyond)
     write_summary(folder.path, summary)
     reporter.line(f"{name}: EM {format_rate(summary.em)}")
     return summary
 
 
 def read_summary_of(recipe: Recipe, folder: RunFolder, name: str) -> EvalSummary:
-    """Summarise the episodes of a finished evaluation."""
-    return summarize(folder.read_records(f"eval-{name}"), settings=EvalSettings.from_recipe(recipe))
+    """Summarise the episodes of a finished evaluation of a run."""
+    return summarize(folder.read_records(f"eval-{name}"), settings=stage_settings(recipe, folder, name))
+
+
+def stage_settings(recipe: Recipe, folder: RunFolder, name: str) -> EvalSettings:
+    """The settings of an evaluation stage of a run."""
+    model = recipe.model.spec if name == "base" else f"{recipe.model.spec}, {name}"
+    return EvalSettings.from_recipe(recipe, model=model, num_passages=num_passages_of(folder))
+
+
+def num_passages_of(folder: RunFolder) -> int:
+    """Passages in a run folder's index; 0 when it has none."""
+    try:
+        return read_record(folder.path / "index").num_passages
+    except IndexMismatchError:
+        return 0
+
+
+def _judge(folder: RunFolder, stage: str, judge: Judge, reporter: Reporter) -> JudgeDetails:
+    """Put a verdict beside the other scores of every scored episode."""
+    records = folder.read_records(stage)
+    cases = [record for record in records if not _is_failed(record)]
+    with reporter.track(f"judge {stage}", len(cases)) as advance:
+        judged = judge.judge(
+            [(record.question, record.episode.answer) for record in cases],
+            exact=[record.scores["em"] for record in cases],
+            on_verdict=lambda: advance(""),
+        )
+    verdicts = {record.question.key: verdict for record, verdict in zip(cases, judged.verdicts, strict=True)}
+    folder.replace_records(stage, [_with_verdict(record, verdicts.get(record.question.key)) for record in records])
+    return judged.details
+
+
+def _with_verdict(record: EpisodeRecord, verdict: bool | None) -> EpisodeRecord:
+    scores = {name: value for name, value in record.scores.items() if name != "judge"}
+    return replace(record, scores=scores if verdict is None else {**scores, "judge": float(verdict)})
+
+
+def _newest_last(records: Sequence[EpisodeRecord], asked: Mapping[tuple[str, str], Question]) -> list[EpisodeRecord]:
+    """The records of these very questions, an answer after failures, else in the order they were written."""
+    mine = [record for record in records if asked.get(record.question.key) == record.question]
+    return sorted(mine, key=lambda record: not _is_failed(record))
+
+
+def _is_failed(record: EpisodeRecord) -> bool:
+    return record.episode.stop_reason is StopReason.INFRA_FAILURE
 
 
 def _scored(stage: str, group: EpisodeGroup) -> list[EpisodeRecord]:

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,16 +24,36 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "peft", "bm25s
 
 def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, model_dir: Path) -> dict[str, Json]:
     """Versions, hashes, seeds, machine and timings of a run, as a JSON object."""
+    model: dict[str, Json] = {
+        "spec": recipe.model.spec,
+        "resolved": model_dir.name,
+        "dtype": str(agent.sampler.dtype),
+    }
+    return describe_evaluation(recipe, folder, world, model, agent.sandbox_layers)
+
+
+def describe_evaluation(
+    recipe: Recipe, folder: RunFolder, world: World, model: dict[str, Json], sandbox_layers: Sequence[str]
+) -> dict[str, Json]:
+    """The same for a policy that need not be a local model.
+
+    Args:
+        recipe: what ran.
+        folder: its timings.
+        world: its hashes.
+        model: what the policy is.
+        sandbox_layers: of the sandbox, when there is one.
+    """
     return {
         "name": recipe.name,
         "seed": recipe.seed,
         "protocol": recipe.env.protocol,
-        "model": {"spec": recipe.model.spec, "resolved": model_dir.name, "dtype": str(agent.sampler.dtype)},
+        "model": model,
         "versions": {"seekling": __version__, "python": platform.python_version(), **_versions()},
         "git_commit": _git_commit(),
         "hashes": world.hashes,
         "machine": describe_machine(),
-        "sandbox_layers": list(agent.sandbox_layers),
+        "sandbox_layers": list(sandbox_layers),
         "command": " ".join(sys.argv),
         "seconds": {name: round(value, 1) for name, value in folder.seconds().items()},
         "peak_memory_bytes": peak_memory_bytes(),

@@ -6,32 +6,40 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from seekling.errors import DataError
 from seekling.evaluate.compare import compare
 from seekling.evaluate.files import read_records
 from seekling.evaluate.intervals import format_mean, format_rate
+from seekling.evaluate.samples import SampleSummary
 from seekling.evaluate.summary import EvalSummary
 
 NAMES = {"base": "base", "sft": "SFT", "rl": "SFT+RL"}
 
 
 def result_table(summaries: Sequence[EvalSummary], folder: Path) -> None:
-    """Print the evaluations of a run, and what RL gained over SFT on the same questions.
+    """Print the evaluations of a run, what they depend on, and what RL gained over SFT on the same questions.
 
     Args:
         summaries: in the order of training.
         folder: of the run, for the paired comparison.
     """
     console = Console(highlight=False)
-    table = Table("", "EM", "F1", "answered", "gold page found", "searches", "turns", title=_title(summaries))
+    has_judge = any(summary.judge is not None for summary in summaries)
+    table = Table("", "EM", "F1", "ROUGE-L", title=_title(summaries))
+    for name in (*(["judge"] if has_judge else []), "answered", "gold page found", "searches", "turns"):
+        table.add_column(name)
     for summary in summaries:
         name = summary.stage.removeprefix("eval-")
+        judge = [format_rate(summary.judge) if summary.judge is not None else "-"] if has_judge else []
         table.add_row(
-            NAMES.get(name, name),
+            escape(NAMES.get(name, name)),
             format_rate(summary.em),
             format_mean(summary.f1),
+            format_mean(summary.rouge_l) if summary.rouge_l is not None else "-",
+            *judge,
             f"{summary.answered.k}/{summary.answered.n}",
             f"{summary.gold_retrieved.k}/{summary.gold_retrieved.n}",
             _number(summary.searches_per_question),
@@ -42,9 +50,83 @@ def result_table(summaries: Sequence[EvalSummary], folder: Path) -> None:
     for first, second in (("base", "rl"), ("sft", "rl")):
         if first in by_name and second in by_name:
             console.print(_gain(folder, first, second))
+    for line in notes_of(summaries):
+        console.print(line, markup=False)
+    if summaries and summaries[-1].published:
+        console.print(published_table(summaries[-1]))
+
+
+def notes_of(summaries: Sequence[EvalSummary]) -> list[str]:
+    """What a reader needs besides the table: settings, costs, exclusions, odd golds, the judge's errors."""
+    lines: list[str] = []
     for summary in summaries:
-        if summary.exclusions:
-            console.print(f"{summary.stage}: left out of every figure: {dict(summary.exclusions)}")
+        name = summary.stage.removeprefix("eval-")
+        if summary.settings is not None:
+            lines.append(f"{name}: {summary.settings.model or 'model not recorded'}; {summary.settings.describe()}")
+        costs = [
+            f"{_number(summary.action_tokens_per_question)} tokens written",
+            f"{_number(summary.observation_tokens_per_question)} read",
+            f"{_number(summary.seconds_per_question)} s",
+        ]
+        if summary.dollars_per_question is not None:
+            costs.append(f"${summary.dollars_per_question:.6f} (${summary.dollars_total or 0:.4f} in all)")
+        lines.append(f"{name}: per question {', '.join(costs)}")
+        lines += [f"{name}: left out of every figure: {count} {cause}" for cause, count in summary.exclusions.items()]
+        lines += [f"{name}:   {count} x {text}" for text, count in summary.failures.items()]
+        if summary.judge_details is not None:
+            errors = [f"{count} {cause}" for cause, count in summary.judge_details.errors.items()]
+            audit = summary.judge_details.audit
+            lines.append(
+                f"{name}: judge {summary.judge_details.model}: without a verdict and left out: "
+                f"{', '.join(errors) or 'none'}; right for both {audit.both}, only for the judge {audit.only_judge}, "
+                f"only for EM {audit.only_em}, for neither {audit.neither}"
+            )
+    if summaries and summaries[0].num_vacuous_golds:
+        first = summaries[0]
+        lines.append(
+            f"warning: {first.num_vacuous_golds} gold answer(s) normalise to nothing under SQuAD's rule and are "
+            f"matched by their own letters, such as {'; '.join(first.vacuous_golds[:3])}"
+        )
+    return lines
+
+
+def published_table(summary: EvalSummary) -> Table:
+    """Published figures of the same benchmarks beside ours, each marked as comparable or not, and why."""
+    table = Table(
+        "system",
+        "model",
+        "benchmark",
+        "published",
+        "ours",
+        "comparable",
+        title="published by others (sources in JSON)",
+    )
+    for beside in summary.published:
+        figure = beside.figure
+        ours = "-" if beside.ours is None else f"{100 * beside.ours:.1f} % of {beside.ours_n}"
+        table.add_row(
+            escape(figure.system),
+            escape(figure.model),
+            f"{figure.benchmark} {figure.metric}",
+            f"{100 * figure.value:.2f} %" + (f" of {figure.num_questions}" if figure.num_questions else ""),
+            ours,
+            "yes" if beside.is_comparable else escape("no: " + "; ".join(beside.reasons)),
+        )
+    return table
+
+
+def samples_table(samples: SampleSummary) -> Table:
+    """Several samples or seeds as one: mean, pass@k, majority vote."""
+    deviation = "" if samples.em_deviation is None else f", standard deviation {100 * samples.em_deviation:.1f} points"
+    table = Table("", "", title=f"{samples.num_samples} samples of {samples.num_questions} questions")
+    table.add_row("EM, mean", format_mean(samples.em_mean))
+    table.add_row("EM of each", ", ".join(f"{rate.k}/{rate.n}" for rate in samples.em_per_sample) + deviation)
+    table.add_row("F1, mean", format_mean(samples.f1_mean))
+    for k, mean in samples.pass_at_k.items():
+        table.add_row(f"pass@{k}", format_mean(mean))
+    table.add_row("majority vote, EM", format_rate(samples.majority))
+    table.add_row("left out", f"{samples.num_excluded} episodes that infrastructure failures ended")
+    return table
 
 
 def _title(summaries: Sequence[EvalSummary]) -> str:
@@ -60,11 +142,11 @@ def _gain(folder: Path, first: str, second: str) -> str:
     try:
         result = compare(list(read_records(paths[0])), list(read_records(paths[1])))
     except DataError as error:
-        return f"{NAMES[first]} and {NAMES[second]} cannot be compared: {error}"
+        return f"{NAMES[first]} and {NAMES[second]} cannot be compared: {escape(str(error))}"
     em = result.em_difference
+    interval = escape(f"[{100 * em.low:+.1f}, {100 * em.high:+.1f}]")
     return (
-        f"{NAMES[second]} over {NAMES[first]}: EM {100 * em.value:+.1f} points, 95 % interval "
-        f"[{100 * em.low:+.1f}, {100 * em.high:+.1f}], "
+        f"{NAMES[second]} over {NAMES[first]}: EM {100 * em.value:+.1f} points, 95 % interval {interval}, "
         f"exact McNemar p = {result.mcnemar_p:.2g} (n = {result.num_questions})"
     )
 

@@ -1,0 +1,347 @@
+"""One `seekling eval`: which policy, in which mode, on which questions, how often, judged by whom, at what price."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seekling.config import Recipe
+from seekling.corpus.questions import question_set_hash, read_questions
+from seekling.env.environment import SearchEnv
+from seekling.env.protocol import make_protocol
+from seekling.env.sandbox import open_sandbox
+from seekling.env.tools import all_tools
+from seekling.errors import ConfigError, DataError, MissingExtraError, ModelError
+from seekling.evaluate.benchmarks import benchmark_of, open_benchmarks
+from seekling.evaluate.bounds import NO_GOLD_PAGE, OracleEnv, PlainProtocol, has_gold_page
+from seekling.evaluate.files import read_records
+from seekling.evaluate.judging import Judge, VerdictCache
+from seekling.evaluate.samples import SampleSummary, summarize_samples
+from seekling.evaluate.settings import EvalSettings, Mode
+from seekling.evaluate.summary import EvalSummary
+from seekling.files import write_atomically
+from seekling.models import resolve_model
+from seekling.pipeline.evaluate import Extras, QuestionRoller, ask_and_score, num_passages_of
+from seekling.pipeline.progress import Reporter
+from seekling.pipeline.record import describe_evaluation
+from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.world import World, open_world
+from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat_roller import ChatRoller, Price
+from seekling.rollout.loop import Roller
+from seekling.rollout.sampler import derive_seed
+from seekling.serve.agent import eval_decoding, open_agent
+from seekling.types import Json, Question
+
+CHARS_PER_TOKEN = 4
+"""How observations are measured for an endpoint when the recipe's own tokenizer cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRequest:
+    """What `seekling eval` is asked for besides the recipe."""
+
+    name: str = "model"
+    """Of the policy in the files: `eval-<name>`."""
+    mode: Mode = "search"
+    num_samples: int = 1
+    benchmarks: tuple[str, ...] = ()
+    questions: Path | None = None
+    """A question file instead of the recipe's test questions."""
+    endpoint: ChatEndpoint | None = None
+    """A served model instead of the recipe's."""
+    in_flight: int = 8
+    """Requests at once, to the endpoint and to the judge."""
+    price: Price | None = None
+    usd_per_hour: float | None = None
+    """Of this machine, for a local model."""
+    judge: ChatEndpoint | None = None
+    judge_tokens: int = 1024
+    judge_cache: Path | None = None
+    """Verdicts are kept in this file; None is `judge-cache.jsonl` in the run folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalOutcome:
+    """What came of a request."""
+
+    summaries: list[EvalSummary]
+    """One per sample."""
+    samples: SampleSummary | None
+    """All of them together; None for one sample."""
+    notes: tuple[str, ...]
+    """What a reader must know about the questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    questions: list[Question]
+    not_asked: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def evaluate_model(recipe: Recipe, path: Path, name: str, reporter: Reporter) -> EvalSummary:
+    """Evaluate the recipe's model by itself, in a run folder of its own.
+
+    Args:
+        recipe: its model, data, retrieval, env, rollout and eval sections count.
+        path: the run folder.
+        name: of the policy in the files.
+        reporter: for progress.
+
+    Raises:
+        ConfigError: the name cannot be part of a file name.
+    """
+    return run_evaluation(recipe, path, EvalRequest(name), reporter).summaries[0]
+
+
+def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: Reporter) -> EvalOutcome:
+    """Do what is asked, or go on where an earlier process stopped.
+
+    Args:
+        recipe: its model, data, retrieval, env, rollout and eval sections count.
+        path: the run folder.
+        request: the rest.
+        reporter: for progress.
+
+    Raises:
+        ConfigError: the request does not make sense, or the folder holds another evaluation of this name.
+        DataError: no question is left, or a file is bad.
+    """
+    _check(recipe, request)
+    judge = _open_judge(request, path)
+    folder = RunFolder(path, recipe)
+    world = open_world(recipe, path, reporter)
+    asked = _questions(recipe, request, world)
+    for note in asked.notes:
+        reporter.line(f"note: {note}")
+    settings = _settings(recipe, request, folder)
+    _claim(folder, request, settings, asked.questions)
+    with _open_roller(recipe, world, request, reporter) as (roller, model, layers):
+        summaries = [
+            _sample(recipe, request, folder, roller, asked, settings, judge, number, reporter)
+            for number in range(request.num_samples)
+        ]
+        folder.write_record(describe_evaluation(recipe, folder, world, model, layers))
+    return EvalOutcome(summaries, _put_together(folder, request), asked.notes)
+
+
+def _check(recipe: Recipe, request: EvalRequest) -> None:
+    if not request.name.replace("-", "").replace("_", "").isalnum():
+        raise ConfigError(f"--name {request.name!r} becomes part of a file name; use letters, digits, - and _")
+    if request.num_samples > 1 and recipe.eval.temperature == 0:
+        raise ConfigError(
+            f"{request.num_samples} samples of a greedy policy are {request.num_samples} copies; "
+            "set eval.temperature above 0, or ask for one sample"
+        )
+    if request.endpoint is None and request.price is not None:
+        raise ConfigError("prices per token are an endpoint's; for a local model give the machine's price per hour")
+    if request.endpoint is not None and request.usd_per_hour is not None:
+        raise ConfigError("a price per hour is a local model's; for an endpoint give its prices per million tokens")
+
+
+def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
+    questions, notes = world.test, tuple[str, ...]()
+    path = request.questions or (Path(recipe.data.test) if recipe.data.test else None)
+    if request.benchmarks and path is not None:
+        chosen = open_benchmarks(request.benchmarks, path)
+        questions, notes = chosen.questions, chosen.notes
+    elif request.benchmarks and [benchmark_of(name) for name in request.benchmarks] != ["almanac"]:
+        raise ConfigError(
+            f"the recipe names no question file for {', '.join(request.benchmarks)}; add --questions FILE"
+        )
+    elif request.questions is not None:
+        questions = read_questions(request.questions)
+    if questions is not world.test:
+        questions = [each for each in questions if not recipe.data.kinds or each.kind in recipe.data.kinds]
+        questions = questions[: recipe.eval.num_questions or None]
+        _refuse_trained(questions, world)
+    num_all = len(questions)
+    if request.mode in ("gold-passage", "oracle-search"):
+        questions = [question for question in questions if has_gold_page(world.library, question)]
+    if not questions:
+        raise DataError(
+            f"of {num_all} questions none can be asked in mode {request.mode}; check the file, data.kinds and, for "
+            "modes that need gold pages, supporting_ids"
+        )
+    lost = num_all - len(questions)
+    if lost:
+        notes += (f"{lost} of {num_all} questions name no page of the corpus and cannot be asked in {request.mode}",)
+    return _Asked(list(questions), {NO_GOLD_PAGE: lost} if lost else {}, notes)
+
+
+def _refuse_trained(questions: Sequence[Question], world: World) -> None:
+    trained = {question.key for question in world.train}
+    seen = [question.key for question in questions if question.key in trained]
+    if seen:
+        raise DataError(
+            f"{len(seen)} of the questions are the recipe's training questions, such as {seen[0]}; "
+            "a held-out figure would mean nothing: name other questions, or another data.train"
+        )
+
+
+def _settings(recipe: Recipe, request: EvalRequest, folder: RunFolder) -> EvalSettings:
+    served = request.endpoint
+    return EvalSettings.from_recipe(
+        recipe,
+        mode=request.mode,
+        model=served.model if served is not None else "",
+        endpoint=served.url if served is not None else "",
+        num_passages=num_passages_of(folder),
+    )
+
+
+def _claim(folder: RunFolder, request: EvalRequest, settings: EvalSettings, questions: Sequence[Question]) -> None:
+    """Note what is evaluated under this name; an earlier evaluation of something else must not be gone on with."""
+    path = folder.path / "requests" / f"{request.name}.json"
+    now: dict[str, Json] = {
+        "mode": request.mode,
+        "model": settings.model,
+        "endpoint": settings.endpoint,
+        "extra": json.dumps(dict(request.endpoint.extra), sort_keys=True) if request.endpoint is not None else "",
+        "question_set_hash": question_set_hash(questions),
+        "is_sampled_repeatedly": request.num_samples > 1,
+    }
+    if not path.exists():
+        write_atomically(path, json.dumps(now, indent=1) + "\n")
+        return
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); use another --name, or delete {folder.path}") from None
+    differing = [name for name in now if not isinstance(before, dict) or before.get(name) != now[name]]
+    if differing:
+        raise ConfigError(
+            f"{folder.path} holds an evaluation named {request.name!r} that differs in {', '.join(differing)}; "
+            "use another --name, or another folder with --out"
+        )
+
+
+@contextlib.contextmanager
+def _open_roller(
+    recipe: Recipe, world: World, request: EvalRequest, reporter: Reporter
+) -> Iterator[tuple[QuestionRoller, dict[str, Json], tuple[str, ...]]]:
+    """The roller, what the policy is, and the sandbox's layers."""
+    if request.endpoint is not None:
+        client = ChatClient(request.endpoint)
+        count_tokens, counter = _token_counter(recipe, reporter)
+        with _open_env(recipe, world, count_tokens) as (env, layers):
+            roller = ChatRoller(
+                _env_of_mode(env, recipe, world, request.mode), client, in_flight=request.in_flight, price=request.price
+            )
+            served: dict[str, Json] = {"spec": request.endpoint.model, "resolved": request.endpoint.url}
+            yield roller, served | {"dtype": "", "token_counter": counter}, layers
+        return
+    model_dir = resolve_model(recipe.model.spec, log=reporter.line)
+    with open_agent(recipe, world.library, model_dir) as agent:
+        model: dict[str, Json] = {"spec": recipe.model.spec, "resolved": model_dir.name}
+        env = _env_of_mode(agent.env, recipe, world, request.mode)
+        local = Roller(env, agent.sampler, agent.renderer, in_flight=agent.sampler.num_slots)
+        yield local, model | {"dtype": str(agent.sampler.dtype)}, agent.sandbox_layers
+
+
+@contextlib.contextmanager
+def _open_env(
+    recipe: Recipe, world: World, count_tokens: Callable[[str], int]
+) -> Iterator[tuple[SearchEnv, tuple[str, ...]]]:
+    tools = all_tools(world.library, recipe.retrieval.top_k, recipe.env.tools)
+    protocol = make_protocol(recipe.env, tools)
+    with contextlib.ExitStack() as stack:
+        sandbox = stack.enter_context(open_sandbox(recipe.sandbox)) if protocol.name == "code" else None
+        layers = sandbox.layers if sandbox is not None else ()
+        yield SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=count_tokens), layers
+
+
+def _env_of_mode(env: SearchEnv, recipe: Recipe, world: World, mode: Mode) -> SearchEnv:
+    if mode == "search":
+        return env
+    if mode == "oracle-search":
+        return OracleEnv(env, world.library, recipe)
+    one_turn = recipe.env.model_copy(update={"max_turns": 1, "forced_answer": False, "invalid_action": "retry"})
+    protocol = PlainProtocol(mode, world.library, recipe, env.budget)
+    return SearchEnv(protocol, {}, one_turn, count_tokens=env.budget.count_tokens)
+
+
+def _token_counter(recipe: Recipe, reporter: Reporter) -> tuple[Callable[[str], int], str]:
+    """How observations are measured: with the small model's tokenizer, so that both see the same ones."""
+    import transformers
+
+    try:
+        folder = resolve_model(recipe.model.spec, log=reporter.line)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (ModelError, MissingExtraError, OSError, ValueError) as error:
+        reporter.line(f"note: observations are measured by {CHARS_PER_TOKEN} characters a token ({error})")
+        return (lambda text: math.ceil(len(text) / CHARS_PER_TOKEN)), f"{CHARS_PER_TOKEN} characters a token"
+    lock = threading.Lock()  # fast tokenizers refuse to be used by two threads at once
+
+    def count(text: str) -> int:
+        with lock:
+            return len(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+    return count, recipe.model.spec
+
+
+def _open_judge(request: EvalRequest, path: Path) -> Judge | None:
+    if request.judge is None:
+        return None
+    cache = VerdictCache(request.judge_cache or path / "judge-cache.jsonl")
+    return Judge(ChatClient(request.judge), cache, in_flight=request.in_flight, max_tokens=request.judge_tokens)
+
+
+def _sample(
+    recipe: Recipe,
+    request: EvalRequest,
+    folder: RunFolder,
+    roller: QuestionRoller,
+    asked: _Asked,
+    settings: EvalSettings,
+    judge: Judge | None,
+    number: int,
+    reporter: Reporter,
+) -> EvalSummary:
+    name, started = _name_of(request, number), time.perf_counter()
+    stage = f"eval-{name}"
+    earlier_s = folder.seconds().get(stage, 0.0)
+
+    def dollars() -> float | None:
+        if request.usd_per_hour is None:
+            return None
+        return request.usd_per_hour * (earlier_s + time.perf_counter() - started) / 3600
+
+    # The first sample is what one sample would have been.
+    seed = recipe.seed if number == 0 else derive_seed(recipe.seed, "sample", number)
+    try:
+        return ask_and_score(
+            folder,
+            roller,
+            asked.questions,
+            eval_decoding(recipe),
+            settings,
+            name,
+            reporter,
+            seed=seed,
+            extras=Extras(judge, asked.not_asked, dollars),
+        )
+    finally:
+        folder.add_seconds(stage, time.perf_counter() - started)
+
+
+def _name_of(request: EvalRequest, number: int) -> str:
+    return request.name if request.num_samples == 1 else f"{request.name}-s{number + 1}"
+
+
+def _put_together(folder: RunFolder, request: EvalRequest) -> SampleSummary | None:
+    if request.num_samples == 1:
+        return None
+    names = [_name_of(request, number) for number in range(request.num_samples)]
+    records = [(name, read_records(folder.episodes_path(f"eval-{name}"))) for name in names]
+    summary = summarize_samples(records)
+    path = folder.path / "samples" / f"{request.name}.json"
+    write_atomically(path, json.dumps(summary.to_json(), ensure_ascii=False, indent=1) + "\n")
+    return summary
