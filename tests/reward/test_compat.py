@@ -1,0 +1,109 @@
+"""Other systems' scorers, against values that their own code gave."""
+
+import pytest
+
+from seekling.errors import ConfigError
+from seekling.reward.compat import (
+    PROMPT_PAIRS,
+    FormatWeights,
+    compatible_scorer,
+    search_r1_answer,
+    search_r1_exact_match,
+    search_r1_format_score,
+    search_r1_substring,
+    tinker_answer,
+)
+
+PROMPT = f"<|im_start|>user\n{PROMPT_PAIRS}<|im_end|>\n<|im_start|>assistant\n"
+INVALID = "\nMy action is not correct. Put the answer between <answer> and </answer>.\n"
+
+
+def response(text):
+    return PROMPT + text
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<answer>Paris</answer>", None),
+        ("no tags", None),
+        (f"{PROMPT_PAIRS} nothing", "Beijing"),
+        (f"{PROMPT_PAIRS} {INVALID}", "and"),
+        (f"{PROMPT_PAIRS} <answer>\n Paris \n</answer>", "Paris"),
+        (f"{PROMPT_PAIRS} <answer>Rome</answer> <answer>Paris</answer>", "Paris"),
+    ],
+)
+def test_the_last_pair_of_at_least_two_is_the_answer(text, answer):
+    assert search_r1_answer(text) == answer
+
+
+def test_no_answer_is_scored_as_beijing_and_after_an_invalid_action_as_and():
+    assert search_r1_exact_match(response("<think>hm</think>"), ["Beijing"]) == 1.0
+    assert search_r1_exact_match(response(f"hm{INVALID}hm"), ["and"]) == 1.0
+    assert search_r1_exact_match(response(f"hm{INVALID}hm"), ["Beijing"]) == 0.0
+
+
+def test_a_gold_that_normalises_to_nothing_is_in_everything():
+    text = response("<answer>Paris</answer>")
+    assert search_r1_substring(text, ["A"]) == 1.0
+    assert search_r1_exact_match(text, ["A"]) == 0.0
+    assert search_r1_exact_match(response("<answer>the</answer>"), ["A"]) == 1.0
+    assert search_r1_substring("no pairs at all", ["A"]) == 0.0
+
+
+DOCS = "<information>Doc 1(Title: x) Paris is the capital.</information>"
+WELL_FORMED = f"<think>a</think>\n<search>q</search>\n\n{DOCS}\n\n<think>b</think>\n<answer>%s</answer>"
+FORMAT = [
+    (WELL_FORMED % "Paris", 1.0),
+    (f"<think>a\n<search>q</search>\n{DOCS}\n<think>b</think><answer>Paris</answer>", 0.8),
+    (f"<think>a</think><search>q</search>\n{DOCS}\n<answer>Paris</answer>", 0.8),
+    (WELL_FORMED % "Rome", 0.3),
+    (WELL_FORMED.replace("Paris is", "Lyon is") % "Rome", 0.2),
+    ("<answer>Rome</answer>", 0.1),
+    (WELL_FORMED % "Paris" + " done", 0.8),
+    ("<think>a</think><answer>Paris</answer><search>q</search>", 0.8),
+    ("nothing at all", 0.1),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), FORMAT)
+def test_the_format_score_has_the_values_of_the_reference(text, expected):
+    weights = FormatWeights(structure=0.2, final=0.1, retrieval=0.1)
+    assert search_r1_format_score(response(text), ["Paris"], weights) == pytest.approx(expected)
+
+
+def test_without_a_chat_template_no_text_is_ever_well_formed():
+    raw = PROMPT_PAIRS + WELL_FORMED % "Paris"
+    assert search_r1_format_score(raw, ["Paris"], FormatWeights(structure=0.2)) == pytest.approx(0.8)
+
+
+def test_with_all_weights_zero_the_format_score_is_exact_match():
+    for text, _ in FORMAT:
+        expected = search_r1_exact_match(response(text), ["Paris"])
+        assert search_r1_format_score(response(text), ["Paris"], FormatWeights()) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        ("I think so.\nAnswer: Paris", "Paris"),
+        ("Answer: Paris\nbecause", "Paris\nbecause"),
+        ("Answer: Rome. Answer: Paris", None),
+        ("answer: Paris", None),
+        ("Answer:", ""),
+    ],
+)
+def test_tinker_wants_its_mark_exactly_once(message, answer):
+    assert tinker_answer(message) == answer
+
+
+def test_the_scorers_by_name_score_single_responses():
+    beijing = compatible_scorer("search-r1").score("<search>x</search>", ["Beijing"])
+    assert (beijing["em"], beijing["substring"], beijing["f1"]) == (1.0, 1.0, 1.0)
+    assert compatible_scorer("slime").score(None, ["Beijing"])["em"] == 1.0
+    found = compatible_scorer("search-r1").score("<answer>in Paris</answer>", ["Paris"])
+    assert found == {"em": 0.0, "f1": 2 / 3, "substring": 1.0, "rouge_l": 2 / 3}
+    assert compatible_scorer("tinker").score("Answer: Paris", ["Paris"])["em"] == 1.0
+    assert compatible_scorer("tinker").score("Paris", ["Paris"])["em"] == 0.0
+    with pytest.raises(ConfigError, match="choose one of search-r1, slime, tinker"):
+        compatible_scorer("verl")
