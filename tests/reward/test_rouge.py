@@ -41,9 +41,9 @@ def test_beta_weighs_recall_as_the_formula_says():
 
 
 def test_the_subsequence_may_have_gaps_and_keeps_the_order():
-    assert longest_common_subsequence("a b c d e".split(), "b x d e".split()) == 3
-    assert longest_common_subsequence("a b".split(), "b a".split()) == 1
-    assert longest_common_subsequence([], "b a".split()) == 0
+    assert longest_common_subsequence(list("abcde"), list("bxde")) == 3
+    assert longest_common_subsequence(list("ab"), list("ba")) == 1
+    assert longest_common_subsequence([], list("ba")) == 0
 
 
 def test_one_gold_as_a_bare_string_is_refused():

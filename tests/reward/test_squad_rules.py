@@ -47,7 +47,7 @@ VECTORS = [
     ("JFK", ["John F. Kennedy"], 0, 0),
     ("Zürich", ["Zurich"], 0, 0),
     ("Zürich", ["Zürich", "Zurich"], 1, 1),
-    ("l'été", ["l’été"], 0, 0),
+    ("l'été", ["l\u2019été"], 0, 0),
     ("“Emma”", ["Emma"], 0, 0),
     ('"Emma"', ["Emma"], 1, 1),
     ("東京", ["東京"], 1, 1),

@@ -33,9 +33,8 @@ def roll(respond, questions=(MILL,), *, env=None, decoding=GREEDY, price=None, s
     with chat_server(respond) as server:
         endpoint = ChatEndpoint(server.url, "tiny", num_tries=2, first_pause_s=0.001)
         roller = ChatRoller(env or env_of(), ChatClient(endpoint), in_flight=in_flight, price=price)
-        groups = roller.rollout(
-            list(questions), decoding, seed=3, on_group=(seen.append if seen is not None else print)
-        )
+        on_group = [].append if seen is None else seen.append
+        groups = roller.rollout(list(questions), decoding, seed=3, on_group=on_group)
     return groups, server
 
 
@@ -53,7 +52,7 @@ def searcher(body):
 
 def test_an_episode_is_recorded_as_a_local_policys_would_be():
     seen = []
-    (group,), server = roll(searcher, price=Price(2.0, 10.0), seen=seen)
+    (group,), _ = roll(searcher, price=Price(2.0, 10.0), seen=seen)
     assert seen == [group]
     (episode,) = group.episodes
     assert (episode.answer, episode.stop_reason) == ("1655", StopReason.ANSWERED)
