@@ -1,8 +1,8 @@
 """How far the detectors agree with a person: labelled episodes in, precision and recall per behaviour out.
 
 A row of a labelled file is an episode with its question, the names a person gave it after reading it, and the cause of
-its error: {"id", "origin", "labels", "error", "question", "episode"}. Anyone can label episodes of their own and
-measure the same rules on them.
+its error: {"id", "origin", "stage", "labels", "error", "question", "episode"}, and perhaps "is_held_out". Anyone can
+label episodes of their own and measure the same rules on them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class LabelledEpisode:
     """A name of `ERROR_CAUSES`; empty when the episode is right."""
     question: Question
     episode: Episode
+    is_held_out: bool = False
+    """Labelled after the rules were written, before they were run on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,5 +109,11 @@ def _parse(line: str, where: str) -> LabelledEpisode:
     fields = {"stage": row["stage"], "question": row["question"], "episode": row["episode"]}
     record = EpisodeRecord.from_json(fields)
     return LabelledEpisode(
-        row["id"], row["origin"], frozenset(row["labels"]), row["error"], record.question, record.episode
+        id=row["id"],
+        origin=row["origin"],
+        labels=frozenset(row["labels"]),
+        error=row["error"],
+        question=record.question,
+        episode=record.episode,
+        is_held_out=row.get("is_held_out") is True,
     )

@@ -42,7 +42,8 @@ BEHAVIOURS: Mapping[str, str] = MappingProxyType(
     {
         "keyword_query": "A query names the subject of the question, adds words of what is asked, and is not the "
         "question itself.",
-        "parroted_query": "A query is the question again: it holds at least 80 % of the question's words.",
+        "parroted_query": "A query is the question again: at least 80 % of its words in their order, or half of them after "
+        "a question word.",
         "iteration": "Two or more different queries ran, or the text of two or more pages or sections was read.",
         "reformulation": "A query about the same subject as an earlier one runs with other words.",
         "loop": "A program loops: for, while or a comprehension.",
@@ -83,7 +84,7 @@ _TAG = re.compile(r"</?\w+>")
 _ANSWER_FORM = re.compile(r"(<answer>|^\s*answer:)\s*\w", re.IGNORECASE | re.MULTILINE)
 _ANSWER_LEAD = re.compile(r"^(question|premise|answer|the answer is)\b:?\s*", re.IGNORECASE)
 _RETRIEVAL = re.compile(
-    r"\b(search\w*|view_sections|read_section)\s*\(|^\s*(import|from) (wiki|tools|search)", re.MULTILINE
+    r"\b(search\w*|view_sections|read_section)\s*\(|^[ \t]*(import|from) (wiki|tools|search)", re.MULTILINE
 )
 
 

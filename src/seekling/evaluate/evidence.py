@@ -16,7 +16,7 @@ from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.reward.match import exact_match, normalize_answer
 from seekling.types import Episode, Question, Turn
 
-_LINK = re.compile(r"\[([^\]\n]*)\]\([^)\s]*\)")
+_LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\[\s]*\)")
 _MARKS = re.compile(r"\\n|[\[\](){}*_`#|\\–—“”\"/:]")  # noqa: RUF001 - dashes join words in page texts
 _LISTING = ("search_pages", "view_sections")
 _NOT_KNOWN = frozenset({"unknown", "unanswerable", "unclear", "no answer", "none", "na", "not applicable"})
@@ -96,11 +96,16 @@ def find_evidence(episode: Episode, text: str) -> Evidence | None:
 
 
 def needs_of(question: Question) -> tuple[Need, ...]:
-    """What has to be found, in order: the hops, or where they are unknown the answer itself."""
+    """What has to be found, in order.
+
+    The hops; where they are unknown the supporting pages, of which the last says the answer; where these are unknown
+    too, the answer itself.
+    """
     is_unanswerable = _is_unanswerable(question)
     if not question.hops:
-        page = question.supporting_ids[0] if len(question.supporting_ids) == 1 else ""
-        return (Need("", () if is_unanswerable else question.answers, page),)
+        *before, last = question.supporting_ids or ("",)
+        says_last = () if is_unanswerable or (before and _is_comparison(question)) else question.answers
+        return (*(Need("", (), page) for page in before), Need("", says_last, last))
     needs = []
     for number, hop in enumerate(question.hops):
         is_last = number == len(question.hops) - 1

@@ -11,7 +11,7 @@ from seekling.types import Episode, Question
 
 PARROT_SHARE = 0.8
 """A query that holds this share of the question's words, in their order, is the question again."""
-PARROT_SHARE_ASKED = 0.6
+PARROT_SHARE_ASKED = 0.5
 """The same for a query that begins with a question word: keywords do not."""
 SUBJECT_SHARE = 0.5
 """A query is about a subject when it holds at least this share of its words."""
@@ -66,9 +66,10 @@ def _is_keyword_query(query: str, question: Question, needs: Sequence[Need]) -> 
     subjects = [set(fold(need.subject).split()) for need in needs if need.subject]
     if subjects:
         return any(subject and subject < words for subject in subjects)
-    # Where the subject is unknown: some words of the question, and none that only a question has.
+    # Where the subject is unknown: words of the question, no word that only a question has, and not only names.
+    names = {fold(name) for name in _CAPITALISED.findall(question.question.partition(" ")[2])}
     asked = set(fold(question.question).split()) - _ASKING - _FUNCTION_WORDS
-    return len(words) > 1 and bool(asked & words) and not _ASKING & words
+    return bool(asked & words) and bool(words - names - _FUNCTION_WORDS) and len(words) > 1 and not _ASKING & words
 
 
 def _is_reformulation(first: str, second: str, needs: Sequence[Need]) -> bool:

@@ -1,0 +1,88 @@
+"""The detectors against 220 episodes that a person read and labelled, and the reader of such files."""
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from seekling.errors import DataError
+from seekling.evaluate.agreement import measure_agreement, measure_causes, read_labelled
+from seekling.evaluate.behaviours import BEHAVIOURS
+from seekling.reward.match import exact_match
+
+LABELLED = Path(__file__).parent / "fixtures" / "labelled_episodes.jsonl"
+
+LEAST = 0.85
+"""Of precision and recall, on all episodes; most are above 0.95. The figures are in docs/BEHAVIOURS.md."""
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return read_labelled(LABELLED)
+
+
+def test_the_labels_cover_every_behaviour_protocol_and_origin(rows):
+    assert len(rows) == 220
+    assert Counter(row.origin for row in rows) == {"model": 94, "expert": 26, "written": 100}
+    assert Counter(row.episode.protocol for row in rows) == {"tags": 115, "code": 76, "tools": 29}
+    positives = Counter(name for row in rows for name in row.labels)
+    assert min(positives[name] for name in BEHAVIOURS) >= 11
+    assert sum(row.is_held_out for row in rows) == 46
+    assert LABELLED.stat().st_size < 600_000
+
+
+def test_an_episode_has_a_cause_exactly_when_it_is_not_right(rows):
+    for row in rows:
+        assert (row.error == "") == bool(exact_match(row.episode.answer, row.question.answers)), row.id
+
+
+@pytest.fixture(scope="module")
+def agreements(rows):
+    return measure_agreement(rows)
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_a_detector_agrees_with_the_person_who_read(agreements, name):
+    agreement = agreements[name]
+    assert agreement.precision.value >= LEAST, agreement.false_positives
+    assert agreement.recall.value >= LEAST, agreement.false_negatives
+
+
+def test_the_causes_agree_too(rows):
+    for cause, agreement in measure_causes(rows).items():
+        assert agreement.precision.value >= LEAST, (cause, agreement.false_positives)
+        assert agreement.recall.value >= LEAST, (cause, agreement.false_negatives)
+
+
+def test_without_hops_the_rules_hold_up_less_well_but_hold_up(rows):
+    blind = [dataclasses.replace(row, question=dataclasses.replace(row.question, hops=())) for row in rows]
+    for name, agreement in measure_agreement(blind).items():
+        assert agreement.precision.value >= 0.8, (name, agreement.false_positives)
+        assert agreement.recall.value >= 0.75, (name, agreement.false_negatives)
+
+
+def test_counts_are_those_worked_by_hand(rows):
+    some = [dataclasses.replace(row, labels=frozenset()) for row in rows if "loop" in row.labels][:3]
+    some.append(dataclasses.replace(rows[0], labels=frozenset({"loop"})))
+    loop = measure_agreement(some)["loop"]
+    assert (loop.precision.k, loop.precision.n, loop.recall.k, loop.recall.n) == (0, 3, 0, 1)
+    assert loop.false_positives == tuple(row.id for row in some[:3])
+    assert loop.false_negatives == (rows[0].id,)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": ["loops"]}, "x.jsonl:1: 'loops' is no behaviour"),
+        ({"error": "misred"}, "x.jsonl:1: 'misred' is no behaviour and no cause"),
+        ({"episode": {"protocol": "tags"}}, "not a valid EpisodeRecord row"),
+    ],
+)
+def test_a_wrong_label_or_row_is_named(tmp_path, change, message):
+    row = json.loads(LABELLED.read_text(encoding="utf-8").partition("\n")[0])
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({**row, **change}) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read_labelled(path)
