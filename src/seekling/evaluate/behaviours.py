@@ -42,8 +42,8 @@ BEHAVIOURS: Mapping[str, str] = MappingProxyType(
     {
         "keyword_query": "A query names the subject of the question, adds words of what is asked, and is not the "
         "question itself.",
-        "parroted_query": "A query is the question again: at least 80 % of its words in their order, or half of them after "
-        "a question word.",
+        "parroted_query": "A query is the question again: at least 80 % of its words in their order, or half of them "
+        "after a question word.",
         "iteration": "Two or more different queries ran, or the text of two or more pages or sections was read.",
         "reformulation": "A query about the same subject as an earlier one runs with other words.",
         "loop": "A program loops: for, while or a comprehension.",
