@@ -27,6 +27,7 @@ class Browser:
     def __init__(self, *, width=1280, height=900, dark=False, is_phone=False, timeout_s=60.0):
         self.complaints: list[str] = []
         self._timeout_s = timeout_s
+        self._allowed = "file:"
         self._number = 0
         self._buffer = b""
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -68,10 +69,12 @@ class Browser:
         os.close(self._read)
         self._folder.cleanup()
 
-    def open(self, path: Path, address=""):
-        """Load a file and wait until its scripts have run."""
+    def open(self, page: Path | str, address=""):
+        """Load a file, or a page that this machine serves, and wait until its scripts have run."""
+        url = page.resolve().as_uri() if isinstance(page, Path) else page
+        self._allowed = "file:" if isinstance(page, Path) else page
         self.call("Page.navigate", url="about:blank")  # or a new address in the same file would not load it anew
-        self.call("Page.navigate", url=path.resolve().as_uri() + address)
+        self.call("Page.navigate", url=url + address)
         self.wait("document.readyState === 'complete' && document.querySelector('#main')?.childElementCount > 0")
 
     def go(self, address: str):
@@ -147,5 +150,5 @@ class Browser:
             self.complaints.append(data["entry"]["text"])
         elif method == "Page.javascriptDialogOpening":
             self.complaints.append(f"dialog: {data['message']}")
-        elif method == "Network.requestWillBeSent" and not data["request"]["url"].startswith("file:"):
+        elif method == "Network.requestWillBeSent" and not data["request"]["url"].startswith(self._allowed):
             self.complaints.append(f"request: {data['request']['url']}")

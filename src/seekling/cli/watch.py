@@ -19,9 +19,9 @@ def command(
     """
     from seekling.report.watch import WatchServer
 
-    with WatchServer(run, port) as server:
-        typer.echo(f"watching {run} at {server.url} (Ctrl-C stops)")
-        try:
+    try:
+        with WatchServer(run, port) as server:
+            typer.echo(f"watching {run} at {server.url} (Ctrl-C stops)")
             server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            typer.echo("\nstopped watching")
+    except KeyboardInterrupt:
+        typer.echo("\nstopped watching")

@@ -129,10 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, "application/json", json.dumps(watched.versions()))
         elif named := _BLOCK.fullmatch(address.path):
             block = watched.block(named.group(1), parse_qs(address.query).get("version", [""])[0])
-            if block is None:
-                self._send(HTTPStatus.NOT_FOUND, "text/plain", "no such block, or it has changed\n")
-            else:
-                self._send(HTTPStatus.OK, "application/json", block)
+            # Gone or changed since the page asked which versions there are: no error, it will ask again.
+            status = HTTPStatus.NO_CONTENT if block is None else HTTPStatus.OK
+            self._send(status, "application/json", block or "")
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "no such page\n")
 

@@ -157,5 +157,9 @@ function single(episode) {
 }
 
 function sideBySide(numbers) {
-  return h("div", { class: "columns", tabindex: 0, role: "group", "aria-label": "Side by side" }, numbers.map((number) => single(episodeAt(explorer.run, number))));
+  return h("div", { class: "columns", tabindex: 0, role: "group", "aria-label": "Side by side" }, numbers.map((number) => {
+    const one = single(episodeAt(explorer.run, number));
+    if (number === explorer.open) one.setAttribute("aria-current", "true");
+    return one;
+  }));
 }

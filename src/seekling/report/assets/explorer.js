@@ -75,11 +75,11 @@ function choices(run, index) {
   return [
     choice("stage", "Stage", [["", "All stages"], ...index.stages.map((stage) => [stage, stageOf(stage).name])]),
     choice("outcome", "Outcome", [
-      ["", "Any outcome"], ...outcomes.map((name) => [name, OUTCOMES[name].name]), ["won", "newly right"], ["lost", "newly wrong"],
+      ["", "Outcome"], ...outcomes.map((name) => [name, OUTCOMES[name].name]), ["won", "newly right"], ["lost", "newly wrong"],
       ...(causes.length ? [["", "Because", causes.map((name) => [`cause:${name}`, spoken(name)])]] : []),
     ]),
-    choice("behaviour", "Behaviour", [["", "Any behaviour"], ...behaviours.map((name) => [name, spoken(name)])]),
-    choice("kind", "Kind of question", [["", "Any kind"], ...kindNames.map((kind) => [kind, kind])]),
+    choice("behaviour", "Behaviour", [["", "Behaviour"], ...behaviours.map((name) => [name, spoken(name)])]),
+    choice("kind", "Kind of question", [["", "Kind"], ...kindNames.map((kind) => [kind, kind])]),
     choice("order", "Order", Object.entries(ORDERS).map(([value, { name }]) => [value, name])),
   ];
 }

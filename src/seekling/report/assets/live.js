@@ -4,7 +4,7 @@ const LIVE = { every: 2000, versions: block("versions"), failures: 0, changedAt:
 
 async function json(address) {
   const response = await fetch(address, { cache: "no-store" });
-  if (!response.ok) throw new Error(`${address}: ${response.status}`);
+  if (response.status !== 200) throw new Error(`${address}: ${response.status}`);
   return response.json();
 }
 
