@@ -1,0 +1,128 @@
+"""Several samples per question: exact values, and the unbiasedness that is promised, by simulation."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from seekling.errors import DataError
+from seekling.evaluate.intervals import mean_of
+from seekling.evaluate.samples import majority_answer, pass_at_k, summarize_samples
+from tests.evaluate.episodes import evaluation, failed, question, record
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "expected"),
+    [
+        (1, 1, 1, 1.0),
+        (4, 0, 4, 0.0),
+        (4, 1, 1, 1 / 4),
+        (4, 1, 2, 1 / 2),
+        (4, 2, 2, 1 - 1 / 6),
+        (10, 3, 5, 1 - 21 / 252),
+        (4, 3, 2, 1.0),
+    ],
+)
+def test_pass_at_k_has_the_values_of_the_formula(n, c, k, expected):
+    assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 4, 1), (3, -1, 1), (3, 1, 0)])
+def test_impossible_counts_are_our_own_bug(n, c, k):
+    with pytest.raises(ValueError, match="expected 1 <= k <= n"):
+        pass_at_k(n, c, k)
+
+
+def test_pass_at_k_is_unbiased_where_the_naive_estimate_is_not():
+    rng, share, k, n = np.random.default_rng(0), 0.2, 3, 6
+    truth = 1 - (1 - share) ** k
+    rights = rng.binomial(n, share, size=20_000)
+    unbiased = np.mean([pass_at_k(n, int(c), k) for c in rights])
+    naive = np.mean(1 - (1 - rights / n) ** k)
+    assert unbiased == pytest.approx(truth, abs=0.005)
+    assert abs(naive - truth) > 0.02
+
+
+@pytest.mark.parametrize(
+    ("answers", "winner"),
+    [
+        (["Paris", "Lyon", "paris."], "Paris"),
+        (["Lyon", "Paris"], "Lyon"),
+        (["Lyon", "Paris", "The Paris", "lyon"], "Lyon"),
+        ([None, None, "Paris"], "Paris"),
+        ([None, " "], None),
+        ([], None),
+        (["A", "a", "the"], "A"),
+    ],
+)
+def test_the_majority_votes_on_normalised_answers_and_ties_go_to_the_first(answers, winner):
+    assert majority_answer(answers) == winner
+
+
+def sampled(*texts, stage):
+    return [record(question(number), text, stage=stage) for number, text in enumerate(texts)]
+
+
+def test_three_samples_of_three_questions_are_those_worked_by_hand():
+    summary = summarize_samples(
+        [
+            ("a", sampled("Paris", "Lyon", "Lyon", stage="eval-a")),
+            ("b", sampled("Paris", "Paris", "Rome", stage="eval-b")),
+            ("c", sampled("paris", "Lyon", None, stage="eval-c")),
+        ]
+    )
+    assert (summary.names, summary.num_samples, summary.num_questions, summary.num_excluded) == (
+        ("a", "b", "c"),
+        3,
+        3,
+        0,
+    )
+    assert summary.em_mean.value == pytest.approx((1 + 1 / 3 + 0) / 3)
+    assert summary.em_mean.n == 3
+    assert [(rate.k, rate.n) for rate in summary.em_per_sample] == [(1, 3), (2, 3), (1, 3)]
+    assert summary.em_deviation == pytest.approx(1 / (3 * 3**0.5))
+    assert {k: mean.value for k, mean in summary.pass_at_k.items()} == pytest.approx(
+        {1: 4 / 9, 2: (1 + 2 / 3 + 0) / 3, 3: 2 / 3}
+    )
+    assert (summary.majority.k, summary.majority.n) == (1, 3)
+    assert json.loads(json.dumps(summary.to_json()))["pass_at_k"]["2"]["n"] == 3
+
+
+def test_failed_episodes_are_no_samples_and_a_question_without_any_is_left_out():
+    first = [record(question(0), "Paris"), failed(question(1)), failed(question(2))]
+    second = [record(question(0), "Lyon"), record(question(1), "Paris"), failed(question(2))]
+    summary = summarize_samples([("a", first), ("b", second)])
+    assert summary.num_excluded == 3
+    assert (summary.em_mean.n, summary.em_mean.value) == (2, 0.75)
+    assert (summary.pass_at_k[2].n, summary.pass_at_k[2].value) == (1, 1.0)
+    assert (summary.majority.k, summary.majority.n) == (2, 2)
+
+
+def test_other_questions_and_too_few_evaluations_are_refused():
+    with pytest.raises(DataError, match="only in b"):
+        summarize_samples([("a", evaluation("rr", stage="x")), ("b", evaluation("rrr", stage="x"))])
+    with pytest.raises(DataError, match="got 1 evaluation"):
+        summarize_samples([("a", evaluation("rr", stage="x"))])
+    changed = [
+        dataclasses.replace(each, question=question(n, answers=("Rome",)))
+        for n, each in enumerate(evaluation("rr", stage="x"))
+    ]
+    with pytest.raises(DataError, match="2 with another text or other golds"):
+        summarize_samples([("a", evaluation("rr", stage="x")), ("b", changed)])
+
+
+def test_the_interval_over_questions_covers_where_one_over_samples_would_not():
+    # 40 questions, each always or never right: eight samples of a question say no more than one.
+    rng, covered, pooled = np.random.default_rng(1), [], []
+    for _ in range(1000):
+        shares = (rng.random(40) < 0.4).astype(float)
+        interval = mean_of(shares.tolist())
+        covered.append(interval.low <= 0.4 <= interval.high)
+        half = 1.96 * (0.4 * 0.6 / (40 * 8)) ** 0.5
+        pooled.append(abs(shares.mean() - 0.4) <= half)
+    assert 0.93 <= np.mean(covered) <= 0.98
+    assert np.mean(pooled) < 0.6
+    outcomes = "".join("r" if share else "w" for share in shares)
+    summary = summarize_samples([(str(n), evaluation(outcomes, stage="x")) for n in range(8)])
+    assert summary.em_mean == interval
