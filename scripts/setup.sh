@@ -48,4 +48,7 @@ fi
 install_torch
 echo "setup: the other packages"
 install -c constraints.txt -e '.[train,dev]'
+# The rules of axe-core for the accessibility test. The package that carries them wants a browser driver too, which the
+# test does not: hence --no-deps. Without it that test skips.
+install --no-deps -c constraints.txt axe-playwright-python || echo "setup: no axe-core; the accessibility test will skip"
 .venv/bin/seekling --version
