@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seekling.cli.main import build_app
+from tests.chat_server import chat_server, completion
 from tests.evaluate.episodes import evaluation
 
 
@@ -136,3 +137,118 @@ def test_report_of_no_run_folder_is_one_clear_error(tmp_path):
     result = seekling("report", tmp_path / "none")
     assert result.exit_code == 1
     assert "there is no run folder at" in result.output
+
+
+def test_score_prints_every_measure_as_the_interface_says(tmp_path):
+    questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
+    predictions = write_rows(
+        tmp_path / "p.jsonl", [{"id": "1", "prediction": "in Paris"}, {"id": "2", "prediction": None}]
+    )
+    result = seekling("score", predictions, questions, "--json")
+    assert result.exit_code == 0, result.output
+    scores = json.loads(result.stdout)
+    for name in ("em", "substring", "answered"):
+        assert set(scores[name]) == {"k", "n", "value", "low", "high"}
+    assert [scores[name]["value"] for name in ("em", "f1", "substring", "rouge_l")] == pytest.approx(
+        [0.0, 1 / 3, 0.5, 1 / 3]
+    )
+    assert (scores["judge"], scores["compat"], scores["num_vacuous_golds"]) == (None, "", 0)
+
+
+def test_score_warns_of_golds_that_normalise_to_nothing(tmp_path):
+    questions = write_rows(tmp_path / "q.jsonl", [{"id": "1", "question": "Which?", "answers": ["A", "The The"]}])
+    predictions = write_rows(tmp_path / "p.jsonl", [{"id": "1", "prediction": "the"}])
+    result = seekling("score", predictions, questions)
+    assert "warning: 2 gold answer(s) normalise to nothing" in " ".join(result.stdout.split())
+    assert "1: A; 1: The The" in " ".join(result.stdout.split())
+    scores = json.loads(seekling("score", predictions, questions, "--json").stdout)
+    assert (scores["em"]["k"], scores["vacuous_golds"]) == (0, ["1: A", "1: The The"])
+
+
+def test_score_reproduces_search_r1s_quirks_when_asked(tmp_path):
+    rows = [{"id": "1", "question": "Capital of China?", "answers": ["Beijing"]}, QUESTIONS[1]]
+    questions = write_rows(tmp_path / "q.jsonl", rows)
+    said = [{"id": "1", "prediction": "<search>x</search>"}, {"id": "2", "prediction": "<answer>Mars</answer>"}]
+    predictions = write_rows(tmp_path / "p.jsonl", said)
+    found = json.loads(seekling("score", predictions, questions, "--compat", "search-r1", "--json").stdout)
+    assert (found["em"]["k"], found["compat"]) == (1, "search-r1")
+    assert json.loads(seekling("score", predictions, questions, "--json").stdout)["em"]["k"] == 0
+
+
+def test_score_with_another_systems_rules_wants_whole_responses(tmp_path):
+    questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
+    predictions = write_rows(tmp_path / "p.jsonl", [{"id": n, "prediction": "Paris"} for n in "12"])
+    result = seekling("score", predictions, questions, "--compat", "search-r1")
+    assert result.exit_code == 1
+    assert "none of the 2 predictions holds '</answer>'" in " ".join(result.output.split())
+    result = seekling("score", predictions, questions, "--compat", "verl")
+    assert "choose one of search-r1, slime, tinker" in " ".join(result.output.split())
+
+
+def test_score_takes_the_questions_of_one_benchmark(tmp_path):
+    rows = [{**row, "source": source} for row, source in zip(QUESTIONS, ("nq", "popqa"), strict=True)]
+    questions = write_rows(tmp_path / "q.jsonl", rows)
+    predictions = write_rows(tmp_path / "p.jsonl", [{"id": "1", "prediction": "Paris"}])
+    found = json.loads(seekling("score", predictions, questions, "--benchmark", "nq", "--json").stdout)
+    assert (found["em"]["k"], found["em"]["n"], list(found["by_source"])) == (1, 1, ["nq"])
+
+
+def test_score_asks_a_judge_once_per_content_and_leaves_its_errors_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "k")
+    questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
+    predictions = write_rows(
+        tmp_path / "p.jsonl", [{"id": "1", "prediction": "It is Paris"}, {"id": "2", "prediction": "Mars"}]
+    )
+
+    def respond(body):
+        is_right = "It is Paris" in body["messages"][1]["content"]
+        return 200, completion("VERDICT: CORRECT" if is_right else "hm")
+
+    with chat_server(respond) as server:
+        words = ["score", predictions, questions, "--judge-url", server.url, "--judge-model", "j"]
+        words += ["--judge-key-env", "JUDGE_KEY", "--judge-cache", tmp_path / "verdicts.jsonl"]
+        first = json.loads(seekling(*words, "--json").stdout)
+        table = seekling(*words).stdout
+    assert (first["judge"]["k"], first["judge"]["n"], first["em"]["n"]) == (1, 1, 2)
+    assert first["judge_details"]["errors"] == {"unreadable_verdict": 1}
+    assert first["judge_details"]["audit"] == {"both": 0, "only_judge": 1, "only_em": 0, "neither": 0}
+    assert "1 unreadable_verdict" in table
+    assert set(server.keys) == {"Bearer k"}
+    assert sum("It is Paris" in body["messages"][1]["content"] for body in server.requests) == 1
+
+
+def test_half_a_judge_is_refused(tmp_path):
+    questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
+    result = seekling("score", questions, questions, "--judge-url", "http://localhost/v1")
+    assert "got one of --judge-url and --judge-model" in result.output
+
+
+def test_compare_takes_many_runs_and_corrects_for_it(tmp_path):
+    runs = [write_run(tmp_path / name, rl=each) for name, each in (("a", "wwwwww"), ("b", "rrwwww"), ("c", "rrrrrr"))]
+    found = json.loads(seekling("compare", *runs, "--json").stdout)["comparisons"]
+    assert [(each["first"], each["second"]) for each in found] == [
+        ("a eval-rl", "b eval-rl"),
+        ("a eval-rl", "c eval-rl"),
+        ("b eval-rl", "c eval-rl"),
+    ]
+    assert found[1]["mcnemar_p_holm"] == pytest.approx(3 * 2 / 64)
+    assert seekling("compare", *runs).stdout.count("with Holm's correction") == 3
+
+
+def test_compare_by_intersection_says_so_loudly(tmp_path):
+    first, second = write_run(tmp_path / "one", rl="rrww"), write_run(tmp_path / "two", rl="rwr")
+    result = seekling("compare", first, second, "--intersect")
+    assert result.exit_code == 0, result.output
+    assert "INTERSECTION of different question sets: 1 questions of the first and 0 of the second" in result.stdout
+    assert "3 questions, 0 excluded" in result.stdout
+
+
+def test_compare_pools_seeds_of_one_system(tmp_path):
+    runs = [write_run(tmp_path / name, rl=each) for name, each in (("a", "rrww"), ("b", "rwww"))]
+    found = json.loads(seekling("compare", *runs, "--pool", "--json").stdout)
+    assert (found["num_samples"], found["em_mean"]["value"]) == (2, 0.375)
+    assert found["pass_at_k"]["2"]["value"] == 0.5
+    assert found["em_deviation"] == pytest.approx(0.25 / 2**0.5)
+    table = seekling("compare", *runs, "--pool").stdout
+    assert "pass@2" in table
+    assert "2/4, 1/4" in table

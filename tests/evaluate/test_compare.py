@@ -6,7 +6,7 @@ import json
 import pytest
 
 from seekling.errors import DataError
-from seekling.evaluate.compare import PairedComparison, compare
+from seekling.evaluate.compare import PairedComparison, compare, compare_all, holm
 from tests.evaluate.episodes import evaluation, question, record
 
 
@@ -88,3 +88,54 @@ def test_a_comparison_survives_a_json_file():
     result = compare(evaluation("rwrw", stage="a"), evaluation("rrrw", stage="b"))
     assert PairedComparison.from_json(json.loads(json.dumps(result.to_json()))) == result
     assert dataclasses.replace(result, seed=1) != result
+
+
+def test_an_intersection_is_asked_for_and_says_what_it_left_out():
+    first = evaluation("rrwwr", stage="eval-sft")
+    second = evaluation("rwr", stage="eval-rl")
+    second[1] = record(question(1, answers=("Rome",)), "Rome", stage="eval-rl")
+    result = compare(first, second, intersect=True)
+    assert (result.is_intersection, result.num_only_first, result.num_only_second) == (True, 3, 1)
+    assert (result.num_questions, result.num_both, result.num_wins, result.num_losses) == (2, 1, 1, 0)
+    with pytest.raises(DataError, match="compare with --intersect"):
+        compare(first, second)
+    assert PairedComparison.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_an_intersection_of_equal_sets_is_none_and_one_of_nothing_is_refused():
+    first = evaluation("rw", stage="eval-sft")
+    same = compare(first, evaluation("wr", stage="eval-rl"), intersect=True)
+    assert (same.is_intersection, same.num_only_first, same.num_only_second) == (False, 0, 0)
+    others = [record(question(n), "Paris", stage="eval-rl") for n in (7, 8)]
+    with pytest.raises(DataError, match="no question in common"):
+        compare(first, others, intersect=True)
+
+
+def test_three_evaluations_are_compared_pair_by_pair_with_holms_correction():
+    sets = [("a", "w" * 8), ("b", "r" * 6 + "ww"), ("c", "r" * 8)]
+    found = compare_all([(name, evaluation(outcomes, stage="x")) for name, outcomes in sets])
+    assert [(each.first, each.second) for each in found] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [each.mcnemar_p for each in found] == pytest.approx([2 / 64, 2 / 256, 2 / 4])
+    assert [each.mcnemar_p_holm for each in found] == pytest.approx([2 * 2 / 64, 3 * 2 / 256, 2 / 4])
+
+
+def test_a_single_comparison_is_not_corrected():
+    (found,) = compare_all([("a", evaluation("ww", stage="x")), ("b", evaluation("rr", stage="x"))])
+    assert found.mcnemar_p_holm is None
+
+
+def test_all_pairs_of_an_intersection_are_over_the_same_questions():
+    sets = [("a", "rrrr"), ("b", "rrr"), ("c", "ww")]
+    found = compare_all([(name, evaluation(each, stage="x")) for name, each in sets], intersect=True)
+    assert [each.num_questions for each in found] == [2, 2, 2]
+    assert [(each.num_only_first, each.num_only_second) for each in found] == [(2, 1), (2, 0), (1, 0)]
+    assert len({each.question_set_hash for each in found}) == 1
+    assert all(each.is_intersection for each in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "corrected"),
+    [([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]), ([0.5, 0.6], [1.0, 1.0]), ([0.2], [0.2]), ([], [])],
+)
+def test_holm_keeps_the_order_and_never_makes_a_p_value_smaller(given, corrected):
+    assert holm(given) == pytest.approx(corrected)

@@ -7,7 +7,8 @@ import pytest
 
 from seekling.config import Recipe, build_recipe
 from seekling.errors import DataError
-from seekling.evaluate.summary import EvalSettings, EvalSummary, summarize
+from seekling.evaluate.settings import EvalSettings
+from seekling.evaluate.summary import Beyond, EvalSummary, summarize
 from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
 
 GREEDY = EvalSettings.from_recipe(Recipe())
@@ -130,3 +131,64 @@ def test_what_cannot_be_summarised_is_refused(records):
         summarize([records[0], dataclasses.replace(records[1], stage="eval-sft")])
     with pytest.raises(DataError, match=r"1 question\(s\) have more than one episode"):
         summarize([*records, records[0]])
+
+
+def test_rouge_l_the_judges_verdicts_and_odd_golds_are_in_the_summary(records):
+    judged = [dataclasses.replace(each, scores={"judge": float(n == 1)}) for n, each in enumerate(records[:3])]
+    summary = summarize([*judged, *records[3:]], settings=GREEDY)
+    assert summary.rouge_l.value == pytest.approx((1 + 2 / 3 + 0 + 1) / 4)
+    assert (summary.judge.k, summary.judge.n) == (1, 3)
+    assert summary.vacuous_golds == ("q4: A",)
+    assert (summary.by_kind["bridge"].judge.k, summary.by_kind["bridge"].substring.k) == (1, 1)
+    assert summarize(records).judge is None
+
+
+def test_failures_are_told_by_their_text_without_its_numbers():
+    texts = ["HTTP 503 after 3 tries", "HTTP 500 after 3 tries", "sandbox gone"]
+    failures = []
+    for number, text in enumerate(texts):
+        each = failed(question(number))
+        failures.append(dataclasses.replace(each, episode=dataclasses.replace(each.episode, failure=text)))
+    summary = summarize([*failures, record(question(9), "Paris")])
+    assert summary.failures == {"HTTP # after # tries": 2, "sandbox gone": 1}
+    assert summary.exclusions == {"infra_failure": 3}
+
+
+def test_dollars_and_prompt_tokens_come_from_what_the_episodes_cost_failed_ones_too(records):
+    usage = {"prompt_tokens": 100.0, "completion_tokens": 10.0, "num_requests": 2.0, "cost_usd": 0.02}
+    episodes = [dataclasses.replace(each.episode, usage=usage) for each in (records[0], records[4])]
+    paid = [dataclasses.replace(records[n], episode=each) for n, each in zip((0, 4), episodes, strict=True)]
+    summary = summarize([*paid, records[1]])
+    assert summary.dollars_total == pytest.approx(0.04)
+    assert summary.dollars_per_question == pytest.approx(0.04 / 3)
+    assert summary.prompt_tokens_per_question == 100.0
+    assert (summarize(records).dollars_total, summarize(records).prompt_tokens_per_question) == (None, None)
+    assert summarize(records, beyond=Beyond(dollars=1.0)).dollars_per_question == pytest.approx(0.2)
+
+
+def test_questions_that_a_mode_cannot_ask_join_the_exclusions(records):
+    summary = summarize(records, beyond=Beyond(not_asked={"no_gold_page": 3}))
+    assert summary.exclusions == {"infra_failure": 1, "no_gold_page": 3}
+    assert summary.em.n == 4
+
+
+def test_a_summary_of_an_older_version_is_still_read(records):
+    row = summarize(records, settings=GREEDY).to_json()
+    for name in ("rouge_l", "judge", "judge_details", "failures", "vacuous_golds", "published", "dollars_total"):
+        del row[name]
+    for name in ("mode", "model", "endpoint", "encoder", "num_passages", "observation_tokens"):
+        del row["settings"][name]
+    old = EvalSummary.from_json(row)
+    assert (old.rouge_l, old.published, old.settings.mode) == (None, (), "search")
+
+
+def test_a_limit_on_searches_limits_the_useful_ones():
+    settings = EvalSettings.from_recipe(build_recipe({"env": {"max_turns": 4, "max_searches": 1}}))
+    assert (settings.max_generations, settings.max_searching_turns) == (4, 1)
+    assert "4 generations of which 1 can search" in settings.describe()
+
+
+def test_closed_book_has_one_generation_and_no_search_in_its_settings():
+    settings = EvalSettings.from_recipe(Recipe(), mode="closed-book", model="gpt")
+    assert (settings.protocol, settings.max_generations, settings.max_searching_turns) == ("closed-book", 1, 0)
+    assert settings.describe() == "closed-book, greedy, 1 generation, no search"

@@ -46,12 +46,13 @@ def command(
     from seekling.evaluate.benchmarks import open_benchmarks
     from seekling.reward.compat import compatible_scorer
 
+    judge = _judge(judge_url, judge_model, judge_key_env, judge_cache)
     asked = open_benchmarks(benchmark, questions).questions if benchmark else read_questions(questions)
     scores = score_predictions(
         read_predictions(predictions),
         asked,
         scorer=compatible_scorer(compat) if compat else None,
-        judge=_judge(judge_url, judge_model, judge_key_env, judge_cache),
+        judge=judge,
     )
     if as_json:
         print(json.dumps(scores.to_json(), ensure_ascii=False, indent=2))

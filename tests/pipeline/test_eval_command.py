@@ -1,0 +1,242 @@
+"""`seekling eval` as a user meets it: local and served policies, bounds, samples, judges, interruptions."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from seekling.cli.main import build_app
+from seekling.config import recipe_to_toml
+from seekling.evaluate import read_records
+from tests.chat_server import chat_server, completion
+from tests.pipeline.runs import village_recipe
+
+MILLS = {"Alder": "1612", "Birch": "1655"}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory, tiny_model_dir):
+    """A recipe file of four questions about two mills; measured in the tiny model's tokens."""
+    folder = tmp_path_factory.mktemp("village")
+    path = folder / "village.toml"
+    path.write_text(recipe_to_toml(village_recipe(folder, tiny_model_dir)), encoding="utf-8")
+    return path
+
+
+def seekling(*words):
+    return CliRunner().invoke(build_app(wanted="eval"), ["eval", *(str(word) for word in words)])
+
+
+def evaluate(recipe, out, server, *words, name="gpt"):
+    endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--endpoint-tries", "1", "--in-flight", "1"]
+    result = seekling(recipe, *words, "--name", name, "--out", out, *endpoint, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def asked_of(body):
+    """The mill that the conversation is about."""
+    return next(mill for mill in MILLS if f"When was {mill} Mill built?" in body["messages"][0]["content"])
+
+
+def searcher(body):
+    """Searches for the mill, then says the year if an observation holds it."""
+    mill = asked_of(body)
+    if len(body["messages"]) == 1:
+        return 200, completion(f"<search> {mill} Mill </search>", prompt_tokens=100, completion_tokens=10)
+    year = MILLS[mill] if MILLS[mill] in body["messages"][-1]["content"] else "unknown"
+    return 200, completion(f"<answer> {year} </answer>", prompt_tokens=200, completion_tokens=5)
+
+
+def test_a_served_model_plays_by_the_recipes_rules_and_is_priced(recipe, tmp_path):
+    with chat_server(searcher) as server:
+        summary = evaluate(recipe, tmp_path / "run", server, "--price-in", 2, "--price-out", 10)
+    assert (summary["em"]["k"], summary["em"]["n"], summary["exclusions"]) == (4, 4, {})
+    assert (summary["gold_retrieved"]["k"], summary["gold_retrieved"]["n"]) == (4, 4)
+    assert (summary["searches_per_question"], summary["turns_per_question"]) == (1.0, 2.0)
+    assert (summary["prompt_tokens_per_question"], summary["action_tokens_per_question"]) == (300.0, 15.0)
+    assert summary["dollars_per_question"] == pytest.approx((300 * 2 + 15 * 10) / 1e6)
+    settings = summary["settings"]
+    assert (settings["model"], settings["endpoint"], settings["mode"]) == ("big", server.url, "search")
+    assert (settings["max_generations"], settings["max_searching_turns"]) == (3, 2)
+    assert settings["num_passages"] > 0
+    record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
+    assert record["model"]["spec"] == "big"
+    assert "characters" not in record["model"]["token_counter"]
+    assert json.loads((tmp_path / "run" / "eval" / "gpt.json").read_text(encoding="utf-8")) == summary
+
+
+def test_what_failed_for_infrastructure_is_excluded_and_asked_again_on_resume(recipe, tmp_path):
+    is_up = []
+
+    def respond(body):
+        return searcher(body) if is_up or asked_of(body) == "Alder" else (503, {"error": "busy"})
+
+    with chat_server(respond) as server:
+        first = evaluate(recipe, tmp_path / "run", server)
+        asked = len(server.requests)
+        is_up.append(True)
+        second = evaluate(recipe, tmp_path / "run", server)
+        third = evaluate(recipe, tmp_path / "run", server)
+    assert (first["em"]["k"], first["em"]["n"], first["exclusions"]) == (2, 2, {"infra_failure": 2})
+    (failure,) = first["failures"].items()
+    assert "HTTP #" in failure[0]
+    assert failure[1] == 2
+    assert (second["em"]["k"], second["em"]["n"], second["exclusions"]) == (4, 4, {})
+    assert len(server.requests) == asked + 4
+    assert third == second
+    assert first["question_set_hash"] == second["question_set_hash"]
+
+
+def test_an_evaluation_that_was_stopped_goes_on_where_it_stopped(recipe, tmp_path):
+    allowed = [4]
+
+    def respond(body):
+        allowed[0] -= 1
+        return searcher(body) if allowed[0] >= 0 else (401, {"error": "key revoked"})
+
+    with chat_server(respond) as server:
+        endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--in-flight", "1"]
+        stopped = seekling(recipe, "--name", "gpt", "--out", tmp_path / "run", *endpoint)
+        assert stopped.exit_code == 1
+        assert "key revoked" in stopped.output
+        assert len(list(read_records(tmp_path / "run" / "episodes" / "eval-gpt.jsonl"))) == 2
+        allowed[0] = 100
+        summary = evaluate(recipe, tmp_path / "run", server)
+    assert (summary["em"]["k"], summary["em"]["n"]) == (4, 4)
+    # Four for two questions, the refused one (and perhaps the next, already on its way), four for the other two.
+    assert 4 + 1 + 4 <= len(server.requests) <= 4 + 2 + 4
+
+
+def test_closed_book_and_gold_passage_bound_from_below_and_above(recipe, tmp_path):
+    def respond(body):
+        text = body["messages"][0]["content"]
+        assert "<search>" not in text
+        return 200, completion(next((year for year in MILLS.values() if year in text), "I do not know"))
+
+    with chat_server(respond) as server:
+        below = evaluate(recipe, tmp_path / "run", server, "--mode", "closed-book", name="closed")
+        above = evaluate(recipe, tmp_path / "run", server, "--mode", "gold-passage", name="gold")
+    assert (below["em"]["k"], below["em"]["n"], above["em"]["k"], above["em"]["n"]) == (0, 4, 4, 4)
+    assert below["question_set_hash"] == above["question_set_hash"]
+    assert (above["settings"]["mode"], above["settings"]["max_generations"]) == ("gold-passage", 1)
+    assert above["searches_per_question"] == 0
+
+
+def test_oracle_search_finds_the_gold_page_whatever_is_asked_for(recipe, tmp_path):
+    def respond(body):
+        reply = searcher(body)
+        return (200, completion("<search> cider </search>")) if len(body["messages"]) == 1 else reply
+
+    with chat_server(respond) as server:
+        real = evaluate(recipe, tmp_path / "run", server, name="real")
+        oracle = evaluate(recipe, tmp_path / "run", server, "--mode", "oracle-search", name="oracle")
+    assert (real["em"]["k"], oracle["em"]["k"], oracle["gold_retrieved"]["k"]) == (0, 4, 4)
+
+
+def test_samples_give_mean_pass_at_k_and_majority_and_each_is_an_evaluation(recipe, tmp_path):
+    def respond(body):
+        # The seed of the first sample of a question is another one than that of the second.
+        if len(body["messages"]) == 1:
+            seen.setdefault(asked_of(body), set()).add(body["seed"])
+        return searcher(body)
+
+    seen: dict[str, set[int]] = {}
+    with chat_server(respond) as server:
+        found = evaluate(recipe, tmp_path / "run", server, "eval.temperature=0.7", "--samples", 3)
+    assert [len(seeds) for seeds in seen.values()] == [6, 6]
+    assert (found["samples"]["num_samples"], found["samples"]["em_mean"]["value"]) == (3, 1.0)
+    assert sorted(found["samples"]["pass_at_k"]) == ["1", "2", "3"]
+    assert (found["samples"]["majority"]["k"], found["samples"]["majority"]["n"]) == (4, 4)
+    assert [summary["stage"] for summary in found["summaries"]] == ["eval-gpt-s1", "eval-gpt-s2", "eval-gpt-s3"]
+    assert json.loads((tmp_path / "run" / "samples" / "gpt.json").read_text(encoding="utf-8")) == found["samples"]
+
+
+def test_a_judge_reads_the_answers_and_its_verdicts_stay_in_the_folder(recipe, tmp_path):
+    def respond(body):
+        if body["model"] == "judge":
+            return 200, completion("VERDICT: CORRECT" if "1612" in body["messages"][1]["content"] else "well")
+        return searcher(body)
+
+    with chat_server(respond) as server:
+        judge = ["--judge-url", server.url, "--judge-model", "judge"]
+        first = evaluate(recipe, tmp_path / "run", server, *judge)
+        second = evaluate(recipe, tmp_path / "run", server, *judge)
+    assert (first["judge"]["k"], first["judge"]["n"], first["em"]["n"]) == (2, 2, 4)
+    assert first["judge_details"]["errors"] == {"unreadable_verdict": 2}
+    assert second["judge"] == first["judge"]
+    # Two questions share text, golds and answer: the second of them was known already, or asked at the same moment.
+    assert second["judge_details"]["num_cached"] == 2
+    records = list(read_records(tmp_path / "run" / "episodes" / "eval-gpt.jsonl"))
+    assert [record.scores.get("judge") for record in records] == [1.0, None, 1.0, None]
+
+
+def test_a_local_model_is_priced_by_the_hour_and_takes_every_mode(recipe, tmp_path):
+    result = seekling(recipe, "--out", tmp_path / "run", "--price-hour", 3600, "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["dollars_total"] > 0
+    assert summary["dollars_per_question"] == pytest.approx(summary["dollars_total"] / 4)
+    result = seekling(recipe, "--out", tmp_path / "run", "--name", "closed", "--mode", "closed-book")
+    assert result.exit_code == 0, result.output
+    assert "closed-book, greedy, 1 generation, no search" in " ".join(result.stdout.split())
+
+
+def test_questions_of_a_benchmark_stand_beside_published_figures(recipe, tmp_path):
+    rows = [
+        {"id": f"{source}-{mill}", "question": f"When was {mill} Mill built?", "answers": [year], "source": source}
+        for source in ("nq", "popqa")
+        for mill, year in MILLS.items()
+    ]
+    path = tmp_path / "q.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with chat_server(searcher) as server:
+        summary = evaluate(recipe, tmp_path / "run", server, "--questions", path, "--benchmark", "nq")
+        endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--name", "gpt", "--out", tmp_path / "run"]
+        shown = seekling(recipe, *endpoint, "--questions", path, "--benchmark", "nq")
+    assert (summary["num_questions"], list(summary["by_source"])) == (2, ["nq"])
+    slime = next(each for each in summary["published"] if each["figure"]["model"] == "Qwen2.5-3B, GRPO")
+    assert (slime["ours"], slime["ours_n"], slime["is_comparable"]) == (1.0, 2, False)
+    assert "3610 questions there, 2 here" in slime["reasons"]
+    assert "published by others" in shown.stdout
+    assert "nq: 2 questions, the published set has 3610" in " ".join(shown.output.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--mode", "open-book"], "--mode 'open-book' is none of search, closed-book, gold-passage, oracle-search"),
+        (["--samples", "2"], "2 samples of a greedy policy are 2 copies"),
+        (["--endpoint", "http://localhost/v1"], "got one of --endpoint and --endpoint-model"),
+        (["--judge-model", "j"], "got one of --judge-url and --judge-model"),
+        (["--price-in", "1"], "prices per token are an endpoint's"),
+        (["--name", "../x"], "becomes part of a file name"),
+        (["--benchmark", "nq"], "holds no question of nq; its rows are of village (4)"),
+        (
+            ["--endpoint", "http://x/v1", "--endpoint-model", "m", "--endpoint-key-env", "NOT_SET_HERE"],
+            "the environment variable NOT_SET_HERE is not set",
+        ),
+        (["--endpoint", "x", "--endpoint-model", "m", "--endpoint-extra", "[1]"], "expected a JSON object"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused_with_what_to_do(recipe, tmp_path, words, message):
+    result = seekling(recipe, "--out", tmp_path / "run", *words)
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+
+
+def test_training_questions_are_no_held_out_questions(recipe, tmp_path):
+    result = seekling(recipe, "--out", tmp_path / "run", "--questions", recipe.parent / "train.jsonl")
+    assert result.exit_code == 1
+    assert "2 of the questions are the recipe's training questions" in " ".join(result.output.split())
+
+
+def test_another_evaluation_under_the_same_name_is_refused(recipe, tmp_path):
+    with chat_server(searcher) as server:
+        evaluate(recipe, tmp_path / "run", server)
+        endpoint = ["--endpoint", server.url, "--endpoint-model", "other", "--name", "gpt", "--out", tmp_path / "run"]
+        result = seekling(recipe, *endpoint)
+    assert result.exit_code == 1
+    assert "holds an evaluation named 'gpt' that differs in model; use another --name" in " ".join(
+        result.output.split()
+    )
