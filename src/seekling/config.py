@@ -113,6 +113,8 @@ class RolloutConfig(Section):
     """Episodes with a live cache at once."""
     cache_bytes: Positive = 2 * 1024**3
     """Memory for key/value caches."""
+    draft_tokens: Annotated[int, Field(ge=0)] = 4
+    """Tokens guessed ahead per episode and forward pass (lossless speculative decoding); 0 switches it off."""
 
 
 class ExpertConfig(Section):

@@ -111,6 +111,7 @@ def open_agent(recipe: Recipe, library: Library, model_dir: Path) -> Iterator[Ag
             in_flight=recipe.rollout.in_flight,
             episode_tokens=recipe.rollout.episode_tokens,
             cache_bytes=recipe.rollout.cache_bytes,
+            draft_tokens=recipe.rollout.draft_tokens,
         )
         roller = Roller(env, sampler, renderer, in_flight=sampler.num_slots)
         layers = sandbox.layers if sandbox is not None else ()

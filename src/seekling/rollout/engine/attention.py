@@ -1,11 +1,11 @@
 """Attention over per-episode cache slots, for any transformers decoder that takes its attention from the registry.
 
-One forward pass serves decode rows (one new token each) and prefill segments (several new tokens of one slot) packed
-into a single sequence, so no token is padding in the matrix products. Keys and values are written into preallocated
-slots; nothing is re-prefilled between turns. It does not choose what runs (local.py) and knows no tokens.
+One forward pass serves decode rows (a new token and its draft each) and prefill segments (many new tokens of one slot)
+packed into a single sequence, so no token is padding in the matrix products. Keys and values are written into
+preallocated slots; nothing is re-prefilled between turns. It does not choose what runs (local.py) and knows no tokens.
 
 Shape letters: S slots, H query heads, C key/value heads, L cache length, D head dimension, N packed tokens, R decode
-rows.
+rows, W tokens of the widest decode row, P decode tokens of all rows.
 """
 
 from __future__ import annotations
@@ -74,16 +74,57 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeRows:
+    """The decode rows of a pass: first in the packed sequence, row by row."""
+
+    slots_R: Tensor
+    """(R,) rising."""
+    widths: tuple[int, ...]
+    """R numbers of new tokens."""
+    bias_RWL: Tensor
+    """(R, W, L') additive mask: token w of a row sees what is cached and the row's tokens up to itself."""
+    row_P: Tensor
+    """(P,) row of each token."""
+    offset_P: Tensor
+    """(P,) its place in the row."""
+    position_P: Tensor
+    """(P,) its place in the slot."""
+
+
+def decode_rows(
+    slots: list[int], pasts: list[int], widths: list[int], *, dtype: torch.dtype, device: torch.device
+) -> DecodeRows:
+    """Lay out decode rows.
+
+    Args:
+        slots: of R rows, rising.
+        pasts: tokens cached before this pass.
+        widths: new tokens, at least one each.
+        dtype: of the mask.
+        device: of everything.
+    """
+    past_R, width_R = np.asarray(pasts), np.asarray(widths)
+    row_P = np.repeat(np.arange(len(slots)), width_R)
+    offset_P = np.concatenate([np.arange(width) for width in widths])
+    last_RW = np.minimum(past_R[:, None] + np.arange(width_R.max()), (past_R + width_R - 1)[:, None])
+    is_hidden_RWL = torch.from_numpy(np.arange(last_RW.max() + 1) > last_RW[:, :, None])
+    bias_RWL = torch.zeros(is_hidden_RWL.shape, dtype=dtype).masked_fill_(is_hidden_RWL, float("-inf"))
+    return DecodeRows(
+        torch.tensor(slots, device=device),
+        tuple(widths),
+        bias_RWL.to(device),
+        torch.from_numpy(row_P).to(device),
+        torch.from_numpy(offset_P).to(device),
+        torch.from_numpy(past_R[row_P] + offset_P).to(device),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionPlan:
     """Which packed tokens belong to which slots: decode rows first, then prefill segments."""
 
     cache: SlotCache
-    rows_R: Tensor
-    """(R,) slot of each decode row."""
-    past_R: Tensor
-    """(R,) tokens cached before this step."""
-    bias_R11L: Tensor | None
-    """(R, 1, 1, L') additive mask over the longest decode row; None without decode rows."""
+    rows: DecodeRows | None
     segments: tuple[Segment, ...]
 
 
@@ -115,12 +156,14 @@ def slot_attention(
     layer = module.layer_idx
     assert isinstance(layer, int)
     keys_SCLD, values_SCLD = plan.cache.keys[layer], plan.cache.values[layer]
-    num_rows = plan.rows_R.shape[0]
     outputs = []
-    if plan.bias_R11L is not None:
-        keys_SCLD[plan.rows_R, :, plan.past_R] = key[0, :, :num_rows].transpose(0, 1)
-        values_SCLD[plan.rows_R, :, plan.past_R] = value[0, :, :num_rows].transpose(0, 1)
-        outputs.append(_decode(query[0, :, :num_rows], keys_SCLD, values_SCLD, plan, scaling))
+    if plan.rows is not None:
+        rows = plan.rows
+        num_tokens = rows.row_P.shape[0]
+        slot_P = rows.slots_R[rows.row_P]
+        keys_SCLD[slot_P, :, rows.position_P] = key[0, :, :num_tokens].transpose(0, 1)
+        values_SCLD[slot_P, :, rows.position_P] = value[0, :, :num_tokens].transpose(0, 1)
+        outputs.append(_decode(query[0, :, :num_tokens], keys_SCLD, values_SCLD, rows, scaling))
     for segment in plan.segments:
         new = slice(segment.start, segment.start + segment.length)
         end = segment.past + segment.length
@@ -131,28 +174,36 @@ def slot_attention(
     return torch.cat(outputs).unsqueeze(0), None
 
 
-def _decode(query_HRD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, plan: AttentionPlan, scaling: float) -> Tensor:
-    num_heads, num_rows, head_dim = query_HRD.shape
+def _decode(query_HPD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: DecodeRows, scaling: float) -> Tensor:
+    num_heads, num_tokens, head_dim = query_HPD.shape
     num_kv_heads = keys_SCLD.shape[1]
-    assert plan.bias_R11L is not None
-    length = plan.bias_R11L.shape[-1]
+    _, width, length = rows.bias_RWL.shape
+    first, last = int(rows.slots_R[0]), int(rows.slots_R[-1])
+    span = last - first + 1
+    if 2 * len(rows.widths) < span:
+        keys, values = keys_SCLD[:, :, :length][rows.slots_R], values_SCLD[:, :, :length][rows.slots_R]
+        place_R, span = torch.arange(len(rows.widths), device=keys.device), len(rows.widths)
+    else:
+        # Reading a range of slots in place, and a few for nothing, is cheaper than gathering copies of the wanted ones.
+        keys, values = keys_SCLD[first : last + 1, :, :length], values_SCLD[first : last + 1, :, :length]
+        place_R = rows.slots_R - first
     # Query heads that share a key/value head become query positions: no repeat of the cache.
-    query_RCGD = query_HRD.transpose(0, 1).reshape(num_rows, num_kv_heads, num_heads // num_kv_heads, head_dim)
-    first, last = int(plan.rows_R[0]), int(plan.rows_R[-1])  # rows are sorted
-    if 2 * num_rows < last - first + 1:
-        keys, values = keys_SCLD[:, :, :length][plan.rows_R], values_SCLD[:, :, :length][plan.rows_R]
-        output = F.scaled_dot_product_attention(query_RCGD, keys, values, attn_mask=plan.bias_R11L, scale=scaling)
-        return output.reshape(num_rows, num_heads, head_dim)
-    # Reading a range of slots in place, and a few for nothing, is cheaper than gathering copies of the wanted ones.
-    span, inside_R = slice(first, last + 1), plan.rows_R - first
-    query_SCGD = query_RCGD.new_zeros((last - first + 1, *query_RCGD.shape[1:]))
-    query_SCGD[inside_R] = query_RCGD
-    bias_S11L = plan.bias_R11L.new_zeros((last - first + 1, 1, 1, length))
-    bias_S11L[inside_R] = plan.bias_R11L
-    output = F.scaled_dot_product_attention(
-        query_SCGD, keys_SCLD[span, :, :length], values_SCLD[span, :, :length], attn_mask=bias_S11L, scale=scaling
-    )[inside_R]
-    return output.reshape(num_rows, num_heads, head_dim)
+    group = num_heads // num_kv_heads
+    query_PCGD = query_HPD.transpose(0, 1).reshape(num_tokens, num_kv_heads, group, head_dim)
+    query_SCWGD = query_PCGD.new_zeros((span, num_kv_heads, width, group, head_dim))
+    place_P = place_R[rows.row_P]
+    query_SCWGD[place_P, :, rows.offset_P] = query_PCGD
+    bias_SWL = rows.bias_RWL.new_zeros((span, width, length))
+    bias_SWL[place_R] = rows.bias_RWL
+    output_SCQD = F.scaled_dot_product_attention(
+        query_SCWGD.flatten(2, 3),
+        keys,
+        values,
+        attn_mask=bias_SWL.repeat_interleave(group, 1)[:, None],
+        scale=scaling,
+    )
+    output_SCWGD = output_SCQD.view(span, num_kv_heads, width, group, head_dim)
+    return output_SCWGD[place_P, :, rows.offset_P].reshape(num_tokens, num_heads, head_dim)
 
 
 def _prefill(query_HND: Tensor, keys_CLD: Tensor, values_CLD: Tensor, past: int, scaling: float) -> Tensor:

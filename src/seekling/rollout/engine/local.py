@@ -1,9 +1,9 @@
 """The in-process sampler: continuous batching over cache slots, with every shared prefix computed once.
 
-Each step runs one forward pass over the newest token of every decoding episode plus whatever prompts and observations
-have arrived. A request starts from the longest prefix that any slot already holds, so a group's prompt is prefilled
-once, a turn continues from its own cache, and siblings that retrieved the same passages share those too. It does not
-page memory or speculate.
+Each step runs one forward pass over the newest token of every decoding episode, a few guessed ones behind it, and
+whatever prompts and observations have arrived. A request starts from the longest prefix that any slot already holds, so
+a group's prompt is prefilled once, a turn continues from its own cache, and siblings that retrieved the same passages
+share those too. It does not page memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
-from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, Segment, SlotCache
+from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, Segment, SlotCache, decode_rows
+from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter
 from seekling.rollout.engine.sampling import draw, uniforms
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 
@@ -59,6 +60,9 @@ class EngineStats:
     prefilled_tokens: int = 0
     reused_tokens: int = 0
     """Prompt tokens that were copied from, or already lay in, a slot."""
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    """Drafted tokens that sampling would have drawn anyway."""
     steps: int = 0
     busy_s: float = 0.0
 
@@ -73,6 +77,7 @@ class LocalSampler:
         episode_tokens: longest prompt plus answer; length of a slot.
         cache_bytes: memory for all slots; may lower `in_flight`.
         prefill_tokens: new prompt tokens per forward pass.
+        draft_tokens: guessed tokens per row and pass, at most; 0 switches speculative decoding off.
 
     Raises:
         ConfigError: not even one slot fits into `cache_bytes`.
@@ -87,6 +92,7 @@ class LocalSampler:
         episode_tokens: int = 2048,
         cache_bytes: int = 2 * 1024**3,
         prefill_tokens: int = 2048,
+        draft_tokens: int = 4,
     ) -> None:
         model.eval()
         model.set_attn_implementation(SLOT_ATTENTION)
@@ -118,6 +124,7 @@ class LocalSampler:
         self._rows: list[_Row] = []
         self._driver: asyncio.Task[None] | None = None
         self._episode_tokens, self._prefill_tokens = episode_tokens, prefill_tokens
+        self._drafter = Drafter(draft_tokens)
         self._eos_ids = _end_of_turn_ids(model, tokenizer)
         self._version = 0
         self.stats = EngineStats()
@@ -177,6 +184,8 @@ class LocalSampler:
                 parameter.copy_(weights[name])
         for slot in self._slots:
             slot.length = 0
+        # Drafts of other weights would be as good, but a resumed run has not got them and must sample the same.
+        self._drafter = Drafter(self._drafter.max_tokens)
         self._version = version
 
     async def _drive(self) -> None:
@@ -211,32 +220,39 @@ class LocalSampler:
         self._rows = [row for row in self._rows if not row.future.cancelled()]
         self._admit()
         decoding = sorted((row for row in self._rows if row.is_prefilled), key=lambda row: row.slot)
-        filling, segments = self._prefill_segments(len(decoding))
+        drafts = [self._draft(row) for row in decoding]
+        widths = [1 + len(draft.token_ids) for draft in drafts]
+        filling, segments = self._prefill_segments(sum(widths))
         if not decoding and not segments:
             return False
-        token_ids, positions = self._pack(decoding, segments)
-        plan = self._plan(decoding, segments)
+        plan = self._plan(decoding, widths, segments)
+        token_ids, positions = self._pack(decoding, widths, segments)
         hidden_1ND = self._decoder(
             input_ids=token_ids[None], position_ids=positions[None], use_cache=False, plan=plan
         ).last_hidden_state
-        for row in decoding:
-            slot = self._slots[row.slot]
-            slot.token_ids[slot.length] = row.new_ids[-1]
-            slot.length += 1
         finished = []
         for row, segment in zip(filling, segments, strict=True):
             slot = self._slots[segment.slot]
             slot.length = segment.past + segment.length
             if slot.length == len(row.request.prompt_ids):
                 finished.append((row, segment.start + segment.length - 1))
-        outputs = [(row, index) for index, row in enumerate(decoding)] + finished
-        if outputs:
-            self._extend([row for row, _ in outputs], self._head(hidden_1ND[0, [index for _, index in outputs]]))
-        self.stats.decoded_tokens += len(decoding)
+        rows = [*decoding, *(row for row, _ in finished)]
+        if rows:
+            where = [*range(sum(widths)), *(index for _, index in finished)]
+            self._extend(rows, [*drafts, *(Draft() for _ in finished)], self._head(hidden_1ND[0, where]))
         self.stats.prefilled_tokens += sum(segment.length for segment in segments)
         self.stats.steps += 1
         self.stats.busy_s += time.perf_counter() - started
         return True
+
+    def _draft(self, row: _Row) -> Draft:
+        """Guess what follows a row's newest token, and put both into its slot."""
+        slot = self._slots[row.slot]
+        slot.token_ids[slot.length] = row.new_ids[-1]
+        # The token after a whole draft is sampled too; neither may pass the budget.
+        draft = self._drafter.draft(slot.token_ids[: slot.length + 1], limit=row.budget_tokens - len(row.new_ids) - 1)
+        slot.token_ids[slot.length + 1 : slot.length + 1 + len(draft.token_ids)] = draft.token_ids
+        return draft
 
     def _admit(self) -> None:
         """Give waiting requests a slot, oldest first, and fill it with the longest prefix that is at hand."""
@@ -294,48 +310,69 @@ class LocalSampler:
             start, left = start + length, left - length
         return rows, segments
 
-    def _pack(self, decoding: list[_Row], segments: list[Segment]) -> tuple[Tensor, Tensor]:
-        ids = [np.asarray([row.new_ids[-1] for row in decoding], np.int64)]
-        positions = [np.asarray([self._slots[row.slot].length for row in decoding], np.int64)]
-        for segment in segments:
-            span = slice(segment.past, segment.past + segment.length)
-            ids.append(self._slots[segment.slot].token_ids[span])
-            positions.append(np.arange(span.start, span.stop))
+    def _pack(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> tuple[Tensor, Tensor]:
+        starts = [(self._slots[row.slot], self._slots[row.slot].length) for row in decoding]
+        spans = [(slot, start, start + width) for (slot, start), width in zip(starts, widths, strict=True)]
+        spans += [(self._slots[each.slot], each.past, each.past + each.length) for each in segments]
         device = self._head.weight.device
         return (
-            torch.from_numpy(np.concatenate(ids)).to(device),
-            torch.from_numpy(np.concatenate(positions)).to(device),
+            torch.from_numpy(np.concatenate([slot.token_ids[start:end] for slot, start, end in spans])).to(device),
+            torch.from_numpy(np.concatenate([np.arange(start, end) for _, start, end in spans])).to(device),
         )
 
-    def _plan(self, decoding: list[_Row], segments: list[Segment]) -> AttentionPlan:
-        device, dtype = self._head.weight.device, self._head.weight.dtype
-        rows_R = torch.tensor([row.slot for row in decoding], dtype=torch.int64)
-        past_R = torch.tensor([self._slots[row.slot].length for row in decoding], dtype=torch.int64)
-        bias = None
-        if decoding:
-            is_future = torch.arange(int(past_R.max()) + 1)[None] > past_R[:, None]
-            bias = torch.zeros(is_future.shape, dtype=dtype).masked_fill(is_future, float("-inf"))
-            bias = bias[:, None, None].to(device)
-        return AttentionPlan(self._cache, rows_R.to(device), past_R.to(device), bias, tuple(segments))
+    def _plan(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> AttentionPlan:
+        if not decoding:
+            return AttentionPlan(self._cache, None, tuple(segments))
+        weight = self._head.weight
+        slots = [row.slot for row in decoding]
+        pasts = [self._slots[slot].length for slot in slots]
+        rows = decode_rows(slots, pasts, widths, dtype=weight.dtype, device=weight.device)
+        return AttentionPlan(self._cache, rows, tuple(segments))
 
-    def _extend(self, rows: list[_Row], logits_RV: Tensor) -> None:
+    def _extend(self, rows: list[_Row], drafts: list[Draft], logits_PV: Tensor) -> None:
+        """Draw after every token of every row, and keep the draws up to the first that its draft did not foresee."""
+        first_R = np.asarray([len(row.request.prompt_ids) + len(row.new_ids) for row in rows])
+        width_R = np.asarray([1 + len(draft.token_ids) for draft in drafts])
+        row_P = np.repeat(np.arange(len(rows)), width_R)
+        starts_R = np.cumsum(width_R) - width_R
         requests = [row.request for row in rows]
-        positions = np.asarray([len(row.request.prompt_ids) + len(row.new_ids) for row in rows], np.uint64)
         token_ids, logprobs = draw(
-            logits_RV,
-            temperature_R=np.asarray([request.temperature for request in requests]),
-            top_p_R=np.asarray([request.top_p for request in requests]),
-            uniform_R=uniforms(np.asarray([request.seed for request in requests], np.uint64), positions),
+            logits_PV,
+            temperature_R=np.asarray([request.temperature for request in requests])[row_P],
+            top_p_R=np.asarray([request.top_p for request in requests])[row_P],
+            uniform_R=uniforms(
+                np.asarray([request.seed for request in requests], np.uint64)[row_P],
+                (first_R[row_P] + np.arange(len(row_P)) - starts_R[row_P]).astype(np.uint64),
+            ),
         )
         if not all(map(math.isfinite, logprobs)):
             raise RuntimeError("the model's logits are not finite; its weights or caches are damaged")
-        for row, token_id, logprob in zip(rows, token_ids, logprobs, strict=True):
-            row.new_ids.append(token_id)
-            row.logprobs.append(logprob)
-            finish = self._finish(row)
-            if finish is not None:
-                row.future.set_result(Sample(tuple(row.new_ids), tuple(row.logprobs), finish, self._version))
+        for row, draft, start in zip(rows, drafts, starts_R.tolist(), strict=True):
+            self._advance(row, draft, token_ids[start:], logprobs[start:])
         self._rows = [row for row in self._rows if not row.future.done()]
+
+    def _advance(self, row: _Row, draft: Draft, token_ids: list[int], logprobs: list[float]) -> None:
+        """Append the drawn tokens: the one after the newest, and another for each drafted token that was right."""
+        slot, is_first = self._slots[row.slot], not row.new_ids
+        finish, num_accepted = None, 0
+        for index in range(1 + len(draft.token_ids)):
+            row.new_ids.append(token_ids[index])
+            row.logprobs.append(logprobs[index])
+            # The token that this one was drawn after is cached; of a prompt's last one that is known already.
+            slot.length += not is_first
+            finish = self._finish(row)
+            is_foreseen = index < len(draft.token_ids) and draft.token_ids[index] == token_ids[index]
+            num_accepted += is_foreseen
+            if finish is not None or not is_foreseen:
+                break
+        self._drafter.judge(draft, num_accepted)
+        self.stats.decoded_tokens += index + 1
+        self.stats.drafted_tokens += len(draft.token_ids)
+        self.stats.accepted_tokens += num_accepted
+        num_new = index + 1
+        self._drafter.remember([*row.request.prompt_ids[-HISTORY_N:], *row.new_ids][-HISTORY_N - num_new :], num_new)
+        if finish is not None:
+            row.future.set_result(Sample(tuple(row.new_ids), tuple(row.logprobs), finish, self._version))
 
     def _finish(self, row: _Row) -> Finish | None:
         if row.new_ids[-1] in self._eos_ids:

@@ -10,6 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_ROWS_AT_ONCE = 32
+"""Rows whose float32 logits exist at the same time, so that they stay in the processor's cache."""
+_STRETCH = 256
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -53,21 +56,61 @@ def draw(
     Returns:
         R token ids, and their log-probabilities under the untempered, untruncated policy.
     """
-    logits_RV = logits_RV.float()
-    tokens_R = logits_RV.argmax(-1)
+    token_ids: list[int] = []
+    logprobs: list[float] = []
+    for start in range(0, logits_RV.shape[0], _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        tokens_R, logprobs_R = _draw_rows(logits_RV[rows].float(), temperature_R[rows], top_p_R[rows], uniform_R[rows])
+        token_ids += tokens_R.tolist()
+        logprobs += logprobs_R.tolist()
+    return token_ids, logprobs
+
+
+def _draw_rows(
+    logits_RV: Tensor, temperature_R: np.ndarray, top_p_R: np.ndarray, uniform_R: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    top_R, tokens_R = logits_RV.max(-1)
+    weights_RV = torch.exp(logits_RV - top_R[:, None])
+    totals_R = weights_RV.sum(-1)
     hot = np.flatnonzero(temperature_R > 0)
     if hot.size:
-        index = torch.from_numpy(hot).to(logits_RV.device)
-        temperature = torch.from_numpy(temperature_R[hot]).to(logits_RV)
-        probs = torch.softmax(logits_RV[index] / temperature[:, None], -1)
+        device = logits_RV.device
+        index = torch.from_numpy(hot).to(device)
+        if (temperature_R[hot] != 1).any():
+            temperature = torch.from_numpy(temperature_R[hot]).to(logits_RV)
+            hot_RV = torch.exp((logits_RV[index] - top_R[index, None]) / temperature[:, None])
+        else:
+            hot_RV = weights_RV if hot.size == len(temperature_R) else weights_RV[index]
         if (top_p_R[hot] < 1).any():
-            probs = _nucleus(probs, torch.from_numpy(top_p_R[hot]).to(probs))
-        cdf = probs.double().cumsum(-1)
-        target = torch.from_numpy(uniform_R[hot]).to(cdf.device)[:, None] * cdf[:, -1:]
-        # right=True skips entries of probability zero, whose cdf equals their left neighbour's.
-        tokens_R[index] = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_max(logits_RV.shape[-1] - 1)
-    logprobs_R = logits_RV.gather(-1, tokens_R[:, None])[:, 0] - torch.logsumexp(logits_RV, -1)
-    return tokens_R.tolist(), logprobs_R.tolist()
+            hot_RV = _nucleus(hot_RV / hot_RV.sum(-1, keepdim=True), torch.from_numpy(top_p_R[hot]).to(hot_RV))
+        tokens_R[index] = _invert(hot_RV, torch.from_numpy(uniform_R[hot]).to(device))
+    logprobs_R = logits_RV.gather(-1, tokens_R[:, None])[:, 0] - top_R - totals_R.log()
+    return tokens_R, logprobs_R
+
+
+def _invert(weights_RV: Tensor, uniform_R: Tensor) -> Tensor:
+    """The entry in which the given share of the cumulative sum is reached: first the stretch, then the entry inside it.
+
+    A cumulative sum over a whole vocabulary in float64 costs more than everything else in a draw.
+    """
+    padded_RV = torch.nn.functional.pad(weights_RV, (0, -weights_RV.shape[-1] % _STRETCH))
+    stretches_RCS = padded_RV.view(weights_RV.shape[0], -1, _STRETCH)
+    sums_RC = stretches_RCS.sum(-1, dtype=torch.float64)
+    ends_RC = sums_RC.cumsum(-1)
+    target_R1 = uniform_R[:, None] * ends_RC[:, -1:]
+    stretch_R1 = _first_above(ends_RC, sums_RC, target_R1)
+    before_R1 = ends_RC.gather(-1, stretch_R1) - sums_RC.gather(-1, stretch_R1)
+    inside_RS = stretches_RCS[torch.arange(len(uniform_R), device=uniform_R.device), stretch_R1[:, 0]].double()
+    entry_R1 = _first_above(inside_RS.cumsum(-1), inside_RS, target_R1 - before_R1)
+    return (stretch_R1 * _STRETCH + entry_R1)[:, 0]
+
+
+def _first_above(ends_RC: Tensor, weights_RC: Tensor, target_R1: Tensor) -> Tensor:
+    """(R, 1) first place whose end is above the target; where rounding leaves none, the last that has weight."""
+    # right=True skips entries of weight zero, whose cumulative sum equals their left neighbour's.
+    found_R1 = torch.searchsorted(ends_RC, target_R1, right=True)
+    places_C = torch.arange(1, weights_RC.shape[-1] + 1, device=weights_RC.device)
+    return torch.minimum(found_R1, ((weights_RC > 0) * places_C).argmax(-1, keepdim=True))
 
 
 def _nucleus(probs_RV: Tensor, top_p_R: Tensor) -> Tensor:
