@@ -14,7 +14,12 @@ from base64 import b64decode
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-KEYS = {"Enter": ("Enter", 13, "\r"), "Escape": ("Escape", 27, ""), "ArrowRight": ("ArrowRight", 39, "")}
+KEYS = {
+    "Enter": ("Enter", 13, "\r"),
+    "Escape": ("Escape", 27, ""),
+    "ArrowRight": ("ArrowRight", 39, ""),
+    "End": ("End", 35, ""),
+}
 
 
 def find_browser() -> str | None:

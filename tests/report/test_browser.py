@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 
 import pytest
 
@@ -268,30 +267,27 @@ def test_an_observation_of_a_megabyte_is_cut_until_asked_for(browser, tmp_path):
     assert browser.text(".observed mark") == "Paris"
 
 
-def test_ten_thousand_episodes_open_at_once(browser, tmp_path):
+def test_of_ten_thousand_episodes_only_those_in_sight_are_drawn(browser, tmp_path):
+    # How long it takes is measured by benchmarks/report.py.
     records = read_run(write_run(tmp_path / "demo", questions=40, steps=2)).episodes
     many = [
         dataclasses.replace(
-            record, step=copy, question=dataclasses.replace(record.question, id=f"{record.question.id}-{copy}")
+            record,
+            stage="rl",
+            step=copy,
+            question=dataclasses.replace(record.question, id=f"{record.question.id}-{copy}"),
         )
         for copy in range(10_000 // len(records) + 1)
         for record in records
     ]
-    many = [
-        dataclasses.replace(r, stage="rl", episode=dataclasses.replace(r.episode, question_id=r.question.id))
-        for r in many
-    ]
     write_records(tmp_path / "big", "rl", many)
     write_report([tmp_path / "big"], tmp_path / "report.html")
-    start = time.monotonic()
     browser.open(tmp_path / "report.html", "#/0/episodes")
-    opened_s = time.monotonic() - start
-    assert browser.run("document.querySelectorAll('.row').length") < 60
     assert browser.text("#tally") == f"{len(many):,} of {len(many):,} episodes"
-    start = time.monotonic()
+    assert browser.run("document.querySelectorAll('.row').length") < 60
+    browser.run("document.querySelector('#list').focus()")
+    browser.press("End")
+    assert browser.run("document.querySelectorAll('.row').length") < 60
+    assert many[-1].question.question in browser.text(".row.is-selected")
     browser.run("words.value = 'nothing says this'; words.dispatchEvent(new Event('input'))")
     browser.wait("document.querySelector('#tally').innerText.startsWith('0 of') && !tally.innerText.includes('…')")
-    searched_s = time.monotonic() - start
-    # Two seconds on a machine of its own; tests share theirs.
-    assert opened_s < 8, f"opened in {opened_s:.1f} s, searched in {searched_s:.1f} s"
-    assert searched_s < 15

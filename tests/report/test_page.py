@@ -17,7 +17,6 @@ from seekling.errors import DataError
 from seekling.report import write_report
 from seekling.report.encode import encode
 from seekling.report.episodes import CHUNK, Packer
-from seekling.report.facts import outcome
 from seekling.report.read import RunReader, read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, Reward, StopReason, ToolCall, Turn
 from tests.report.run_folder import write_records, write_run
@@ -247,23 +246,6 @@ def test_a_file_that_grows_changes_its_last_chunk_only(run, tmp_path):
     after = packer.pack(reader.read().files)
     assert [name for name in after.chunks if after.chunks[name] is not before.get(name)] == ["0-2"]
     assert after.index["count"] == len(many)
-
-
-@pytest.mark.parametrize(
-    ("stop", "answer", "scores", "reward", "expected"),
-    [
-        (StopReason.ANSWERED, "x", {"em": 1.0}, None, "right"),
-        (StopReason.ANSWERED, "x", {"em": 0.0}, None, "wrong"),
-        (StopReason.ANSWERED, "x", {}, Reward(1.0, {"em": 1.0}), "right"),
-        (StopReason.ANSWERED, "x", {}, None, "unscored"),
-        (StopReason.MAX_TURNS, None, {"em": 0.0}, None, "none"),
-        (StopReason.INFRA_FAILURE, None, {}, None, "failed"),
-    ],
-)
-def test_outcomes_follow_the_recorded_scores(stop, answer, scores, reward, expected):
-    episode = Episode("q", "", "tags", (), (), answer, stop)
-    record = EpisodeRecord("rl", Question("q", "?", ("a",)), episode, reward=reward, scores=scores)
-    assert outcome(record) == expected
 
 
 def test_a_resumed_run_shows_each_step_once(tmp_path):

@@ -28,12 +28,12 @@ function tokenParts(tokens, length) {
   let used = 0;
   for (const { text, p } of tokens) {
     const piece = text.slice(0, length - used);
+    if (text && !piece) break; // the rest is not shown yet
     used += piece.length;
     const level = LEVELS.findIndex((least) => p >= least);
     const title = `${JSON.stringify(text)}: ${percent(p, p < 0.1 ? 1 : 0)}`;
     if (piece) parts.push(h("span", { class: `token p${level}`, title }, piece));
     else if (!text && level > 0) parts.push(h("span", { class: `token p${level}`, title: `unseen token: ${percent(p, 0)}` }, "·"));
-    if (used >= length && text) break;
   }
   return parts;
 }

@@ -1,0 +1,245 @@
+"""The explorer and the analysis in a browser: filters by behaviour and cause, tokens in colour, groups, links."""
+
+import dataclasses
+import json
+
+import pytest
+
+from seekling.report import write_report
+from seekling.report.facts import facts_of
+from seekling.report.read import read_run
+from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, Turn
+from tests.report.browser import Browser, find_browser
+from tests.report.run_folder import write_records, write_run
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no Chromium on this machine (on Debian: apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    write_report([write_run(folder / "demo", questions=40, steps=4)], folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def records(report):
+    return read_run(report.parent / "demo").episodes
+
+
+@pytest.fixture(scope="module")
+def shared_browser():
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(shared_browser):
+    shared_browser.complaints.clear()
+    yield shared_browser
+    assert shared_browser.complaints == []
+
+
+def choose(browser, name, value):
+    menu = f"document.querySelector('[data-filter={name}]')"
+    browser.run(f"{menu}.value = {json.dumps(value)}; {menu}.dispatchEvent(new Event('change'))")
+
+
+def texts(browser, selector):
+    return browser.run(f"[...document.querySelectorAll({json.dumps(selector)})].map(one => one.textContent)")
+
+
+def test_episodes_are_filtered_by_behaviour_and_by_cause(browser, report, records):
+    browser.open(report, "#/0/episodes")
+    choose(browser, "stage", "")
+    facts = [facts_of(record) for record in records]
+    for name in ("parroted_query", "answer_from_memory"):
+        choose(browser, "behaviour", name)
+        found = sum(name in one.behaviours for one in facts)
+        assert found > 0
+        assert browser.text("#tally") == f"{found:,} of {len(records):,} episodes"
+        assert name.replace("_", " ") in texts(browser, ".behaviours .chip")
+    choose(browser, "behaviour", "")
+    choose(browser, "outcome", "cause:not_retrieved")
+    found = sum(one.cause == "not_retrieved" for one in facts)
+    assert browser.text("#tally") == f"{found:,} of {len(records):,} episodes"
+    assert texts(browser, ".behaviours .chip-bad") == ["not retrieved"]
+
+
+def test_the_list_can_be_put_in_another_order(browser, report, records):
+    browser.open(report, "#/0/episodes")
+    choose(browser, "stage", "rl")
+    choose(browser, "order", "tokens")
+    most = max(sum(t.num_action_tokens for t in r.episode.turns) for r in records if r.stage == "rl")
+    assert f"· {most} tokens ·" in browser.text(".row.is-selected") or f"· {most} tokens" in browser.text(".row")
+
+
+def test_all_episodes_of_a_question_are_one_click_away_and_back(browser, report, records):
+    browser.open(report, f"#/0/episodes/{len(records) - 1}")
+    question = records[-1].question
+    same = sum(record.question == question for record in records)
+    assert browser.text(".same") == f"All {same} episodes of this question"
+    browser.click(".same")
+    assert browser.text("#tally") == f"{same} of {len(records):,} episodes"
+    assert set(texts(browser, ".row-question")) == {question.question}
+    browser.click("#only button")
+    assert browser.text("#tally") == f"{len(records):,} of {len(records):,} episodes"
+
+
+def test_tokens_are_coloured_by_their_probability(browser, tmp_path):
+    turn = Turn(
+        "aé😀 b",
+        "invalid",
+        action_lengths=(1, 2, 1, 1, 0),
+        action_logprobs=(0.0, -0.51, -3.0, -1.0, -0.92),
+    )
+    older = dataclasses.replace(turn, action_lengths=(), action_logprobs=())
+    make = lambda turn: Episode("q", "", "tags", (Message("user", "?"),), (turn,), None, StopReason.MAX_TURNS)  # noqa: E731
+    both = [EpisodeRecord("eval-rl", Question("q", "?", ("x",)), make(one)) for one in (turn, older)]
+    write_records(tmp_path, "eval-rl", both)
+    write_report([tmp_path], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html", "#/0/episodes/0")
+    assert texts(browser, ".action .token") == []
+    browser.press("t")
+    tokens = (
+        "[...document.querySelectorAll('.action .token')].map(one => [one.textContent, one.classList[1], one.title])"
+    )
+    assert browser.run(tokens) == [
+        ["a", "p0", '"a": 100\u00a0%'],
+        ["é😀", "p2", '"é😀": 60\u00a0%'],
+        [" ", "p5", '" ": 5.0\u00a0%'],
+        ["b", "p3", '"b": 37\u00a0%'],
+        ["·", "p3", "unseen token: 40\u00a0%"],
+    ]
+    browser.press("j")
+    assert texts(browser, ".action .token") == []
+    assert "recorded without the probabilities" in browser.text(".legend")
+    browser.press("t", "t")  # as it was, for the tests after this one
+
+
+def test_the_mask_follows_the_advantage(browser, report, records):
+    for sign, name in ((1, "mask-up"), (-1, "mask-down")):
+        number = next(i for i, r in enumerate(records) if r.stage == "rl" and (r.advantage or 0) * sign > 0)
+        browser.open(report, f"#/0/episodes/{number}")
+        browser.press("t", "t")
+        assert browser.run(f"document.querySelector('.conversation').classList.contains('{name}')")
+        assert f"{abs(records[number].advantage):.2f} made these tokens" in browser.text(".legend")
+    number = next(i for i, r in enumerate(records) if r.stage == "eval-rl")
+    browser.open(report, f"#/0/episodes/{number}")
+    browser.press("t", "t")
+    assert browser.text(".legend").startswith("An evaluation trains nothing")
+
+
+def test_the_wrong_answer_is_marked_where_it_was_taken_from(browser, tmp_path):
+    turn = Turn("<search>x</search>", "search", "x", observation="Fowey has a harbour; Alnwick has a castle.")
+    episode = Episode("q", "", "tags", (), (turn,), "Fowey", StopReason.ANSWERED)
+    write_records(
+        tmp_path, "eval-rl", [EpisodeRecord("eval-rl", Question("q", "?", ("Alnwick",)), episode, scores={"em": 0.0})]
+    )
+    write_report([tmp_path], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html", "#/0/episodes/0")
+    marks = "[...document.querySelectorAll('.observed mark')].map(one => [one.textContent, one.className])"
+    assert browser.run(marks) == [["Fowey", "given"], ["Alnwick", "gold"]]
+    assert "holds the wrong answer" in browser.text(".observation")
+
+
+def test_a_program_is_highlighted(browser, tmp_path):
+    program = '```python\nfor page in search_pages("Alnwick"):\n    print(page)  # all\n```\n'
+    episode = Episode("q", "", "code", (), (Turn(program, "code", program),), None, StopReason.MAX_TURNS)
+    write_records(tmp_path, "rl", [EpisodeRecord("rl", Question("q", "?", ("x",)), episode)])
+    write_report([tmp_path], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html", "#/0/episodes/0")
+    assert texts(browser, ".code-keyword") == ["for", "in"]
+    assert texts(browser, ".code-call") == ["search_pages", "print"]
+    assert texts(browser, ".code-string") == ['"Alnwick"']
+    assert texts(browser, ".code-comment") == ["# all"]
+    assert browser.run("document.querySelector('.action').textContent") == program
+
+
+def test_a_group_stands_side_by_side(browser, report, records):
+    number = next(i for i, r in enumerate(records) if r.stage == "rl" and r.reward)
+    browser.open(report, f"#/0/episodes/{number}")
+    browser.press("c")
+    assert browser.run("document.querySelectorAll('.columns .episode').length") == 8
+    assert browser.run("document.querySelectorAll('.columns [aria-current]').length") == 1
+    browser.press("c")
+    assert browser.run("document.querySelectorAll('.columns').length") == 0
+
+
+def test_the_analysis_counts_what_the_explorer_then_shows(browser, report, records):
+    browser.open(report, "#/0/analysis")
+    assert texts(browser, ".page h2") == [
+        "What became of every episode", "What episodes do", "Behaviours over the steps of RL", "What searching finds",
+        "Where the time went: 14 min",
+    ]  # fmt: skip
+    links = browser.run("[...document.querySelectorAll('.cause-row a')].map(one => [one.hash, one.textContent])")
+    facts = [facts_of(record) for record in records]
+    assert len(links) > 8
+    for address, number in links:
+        stage, _, what = address.rpartition("/")[2].partition(":")
+        of_stage = [one for one, record in zip(facts, records, strict=True) if record.stage == stage]
+        assert int(number) == sum(what in (one.outcome, one.cause) for one in of_stage)
+    browser.click(".cause-row a[href$=':misread']")
+    browser.wait("document.querySelector('#tally') !== null")
+    assert browser.text("#tally").startswith(next(n for a, n in links if a.endswith(":misread")) + " of ")
+    browser.open(report, "#/0/analysis")
+    browser.click(".behaviour-table a[href$='eval-rl:grounded_answer']")
+    browser.wait("document.querySelector('#tally') !== null")
+    grounded = sum(
+        "grounded_answer" in one.behaviours for one, r in zip(facts, records, strict=True) if r.stage == "eval-rl"
+    )
+    assert browser.text("#tally").startswith(f"{grounded} of ")
+
+
+def test_behaviours_have_curves_beside_the_others(browser, report):
+    browser.open(report)
+    titles = texts(browser, ".chart-grid h3")
+    assert "Behaviours that change most" in titles
+    browser.open(report, "#/0/analysis")
+    curves = json.loads(browser.run("document.getElementById('overview').textContent"))["runs"][0]["panels"]["curves"]
+    shown = [name.replace("_", " ") for name in curves["rl"] if name != "step"]
+    assert [title for title in texts(browser, ".curves h3") if title in shown] == shown
+
+
+def test_every_figure_of_an_evaluation_can_be_seen(browser, report):
+    browser.open(report)
+    names = texts(browser, ".figures tbody th")
+    summary = read_run(report.parent / "demo").evaluations["rl"]
+    assert {"em", "f1", "substring", "invalid rate", "action tokens per question"} <= set(names)
+    row = texts(browser, ".figures tbody tr")[names.index("substring")]
+    assert f"({summary['substring']['k']}/{summary['substring']['n']})" in row
+
+
+def test_published_figures_stand_beside_ours_with_what_differs(browser, tmp_path):
+    run = write_run(tmp_path / "demo", questions=4, steps=1)
+    path = run / "eval" / "rl.json"
+    summary = json.loads(path.read_text())
+    theirs = {"system": "Other <b>", "model": "3B", "benchmark": "nq", "metric": "em", "value": 0.5, "source": "arXiv"}
+    reasons = ["3610 questions there, 4 here"]
+    summary["published"] = [{"figure": theirs, "ours": 0.25, "ours_n": 4, "is_comparable": False, "reasons": reasons}]
+    path.write_text(json.dumps(summary))
+    write_report([run], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    (row,) = texts(browser, ".published tbody tr")
+    assert "Other <b>" in row
+    assert "3610 questions there, 4 here" in row
+
+
+def test_a_run_that_is_not_finished_says_how_far_it_is(browser, tmp_path):
+    run = write_run(tmp_path / "demo", questions=4, steps=3)
+    (run / "eval" / "rl.json").unlink()
+    progress = {"done": ["expert", "eval-base", "sft", "eval-sft"], "seconds": {"sft": 90.0, "expert": 30.0}}
+    (run / "progress.json").write_text(json.dumps(progress))
+    (run / "record.json").unlink()
+    write_report([run], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    assert browser.text(".page h2") == "This run is not finished: sampled during rl, step 3 of 3"
+    assert texts(browser, ".course .is-now") == ["RL training now"]
+    assert "Not there yet, or damaged." in browser.text(".notice")
+    browser.go("#/0/analysis")
+    browser.wait("document.querySelector('.time-bar') !== null")
+    assert "Where the time went: 2\u00a0min" in [
+        text.replace(" min", "\u00a0min") for text in texts(browser, ".page h2")
+    ]

@@ -1,0 +1,123 @@
+"""What is counted over episodes: exact numbers on episodes made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from seekling.report.facts import facts_of, outcome
+from seekling.report.panels import panels
+from seekling.types import Episode, EpisodeRecord, Question, Reward, StopReason, ToolCall, Turn
+
+QUESTION = Question("q1", "Where was Maud Trethewey born?", ("Alnwick",), ("maud", "alnwick"), "single", "test")
+
+
+def search(query, *documents, observation="", error=""):
+    call = ToolCall("search", {"query": query}, observation, error, tuple(documents))
+    return Turn(f"<search> {query} </search>", "search", query, observation, (call,), num_action_tokens=10)
+
+
+def answer(text):
+    return Turn(f"<answer> {text} </answer>", "answer", text, num_action_tokens=5)
+
+
+def record(*turns, said=None, em=0.0, question=QUESTION, stage="eval-rl", stop=StopReason.ANSWERED, **more):
+    episode = Episode(question.id, question.source, "tags", (), turns, said, stop, duration_s=2.0)
+    return EpisodeRecord(stage, question, episode, scores={} if em is None else {"em": em}, **more)
+
+
+@pytest.mark.parametrize(
+    ("stop", "answer", "scores", "reward", "expected"),
+    [
+        (StopReason.ANSWERED, "x", {"em": 1.0}, None, "right"),
+        (StopReason.ANSWERED, "x", {"em": 0.0}, None, "wrong"),
+        (StopReason.ANSWERED, "x", {}, Reward(1.0, {"em": 1.0}), "right"),
+        (StopReason.ANSWERED, "x", {}, None, "unscored"),
+        (StopReason.MAX_TURNS, None, {"em": 0.0}, None, "none"),
+        (StopReason.INFRA_FAILURE, None, {}, None, "failed"),
+    ],
+)
+def test_outcomes_follow_the_recorded_scores(stop, answer, scores, reward, expected):
+    episode = Episode("q", "", "tags", (), (), answer, stop)
+    one = EpisodeRecord("rl", Question("q", "?", ("a",)), episode, reward=reward, scores=scores)
+    assert outcome(one) == expected
+
+
+def test_facts_say_where_the_gold_page_came_up():
+    turns = [search("x", "other", "p2"), search("Maud Trethewey", "other", "maud"), answer("Fowey")]
+    facts = facts_of(record(*turns, said="Fowey"))
+    assert (facts.found_at, facts.rank, facts.is_complete) == (2, 2, False)
+    assert (facts.num_searches, facts.num_empty, facts.action_tokens) == (2, 0, 25)
+    both = facts_of(record(*turns[:2], search("Alnwick", "alnwick"), answer("Alnwick"), said="Alnwick", em=1.0))
+    assert (both.found_at, both.is_complete, both.cause) == (2, True, "")
+    never = facts_of(record(search("x"), search("y", error="timed out"), answer("Fowey"), said="Fowey"))
+    assert (never.found_at, never.rank, never.num_empty, never.cause) == (0, None, 2, "not_retrieved")
+    unknown = facts_of(record(*turns, said="Fowey", question=replace(QUESTION, supporting_ids=())))
+    assert (unknown.found_at, unknown.is_complete) == (None, False)
+
+
+def test_every_episode_has_one_cause_and_they_add_up():
+    questions = [replace(QUESTION, id=f"q{number}") for number in range(6)]
+    found = search("Maud Trethewey", "maud", "alnwick", observation="Maud Trethewey was born in Alnwick.")
+    records = [
+        record(found, answer("Alnwick"), said="Alnwick", em=1.0, question=questions[0]),
+        record(found, answer("Fowey"), said="Fowey", question=questions[1]),
+        record(search("x", "other"), answer("Fowey"), said="Fowey", question=questions[2]),
+        record(found, question=questions[3], stop=StopReason.MAX_TURNS),
+        record(question=questions[4], stop=StopReason.INFRA_FAILURE, em=None),
+        record(answer("Fowey"), said="Fowey", question=questions[5], em=None),
+    ]
+    made = panels(records, [facts_of(one) for one in records])["stages"]["eval-rl"]
+    assert made["episodes"] == 6
+    assert made["causes"] == {
+        "right": 1, "not_retrieved": 1, "misread": 1, "no_answer": 1, "infrastructure": 1, "unscored": 1,
+    }  # fmt: skip
+    assert made["is_sample"]
+    found_rates = made["retrieval"]
+    assert (found_rates["found"]["k"], found_rates["found"]["n"]) == (3, 5)
+    assert (found_rates["right_if_found"]["k"], found_rates["right_if_found"]["n"]) == (1, 3)
+    assert (found_rates["right_if_not"]["k"], found_rates["right_if_not"]["n"]) == (0, 1)
+    assert found_rates["searches"] == [1, 4]
+    assert found_rates["found_at"] == [0, 3]
+    assert found_rates["empty"] == [0, 4]
+
+
+def test_behaviours_are_rates_over_the_episodes_that_did_not_fail():
+    known = answer("Alnwick")
+    records = [record(known, said="Alnwick", em=1.0, question=replace(QUESTION, id=str(i))) for i in range(3)]
+    records.append(record(question=QUESTION, stop=StopReason.INFRA_FAILURE, em=None))
+    rate = panels(records, [facts_of(one) for one in records])["stages"]["eval-rl"]["behaviours"]["answer_from_memory"]
+    assert (rate["k"], rate["n"]) == (3, 3)
+    assert rate["low"] == pytest.approx(0.4385, abs=1e-4)
+
+
+def test_episodes_of_one_question_are_no_sample():
+    records = [record(answer("Fowey"), said="Fowey") for _ in range(2)]
+    assert not panels(records, [facts_of(one) for one in records])["stages"]["eval-rl"]["is_sample"]
+
+
+def test_curves_are_shares_by_step_without_the_behaviours_that_never_show():
+    from_memory = answer("Fowey")
+    searched = [search("Maud Trethewey born", "maud", observation="Maud of Fowey."), answer("Fowey")]
+    by_step = [(1, [from_memory]), (1, searched), (2, searched), (2, searched)]
+    records = [record(*turns, said="Fowey", stage="rl", step=step) for step, turns in by_step]
+    curves = panels(records, [facts_of(one) for one in records])["curves"]
+    assert list(curves) == ["rl"]
+    assert curves["rl"]["step"] == [1, 2]
+    assert curves["rl"]["answer_from_memory"] == [0.5, 0.0]
+    assert "helper_function" not in curves["rl"]
+
+
+def test_time_is_told_by_quantiles_and_not_at_all_when_it_was_not_recorded():
+    records = [
+        replace(one, episode=replace(one.episode, duration_s=float(number)))
+        for number in range(11)
+        for one in [record(answer("x"), said="x", question=replace(QUESTION, id=str(number)))]
+    ]
+    times = panels(records, [facts_of(one) for one in records])["stages"]["eval-rl"]["time"]
+    assert times["seconds"] == [0.0, 1.0, 5.0, 9.0, 10.0]
+    assert times["action_tokens"] == [5.0] * 5
+    assert times["observation_tokens"] is None
+
+
+def test_no_records_have_no_panels():
+    assert panels([], []) == {"stages": {}, "curves": {}}
