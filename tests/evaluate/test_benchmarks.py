@@ -89,7 +89,16 @@ def test_what_cannot_be_combined_is_refused(names, parquet):
 
 @pytest.mark.parametrize(
     ("source", "name"),
-    [("nq", "nq"), ("searchR1_nq", "nq"), ("NQ_open", "nq"), ("2wiki", "2wikimultihopqa"), ("nqx", ""), ("", "")],
+    [
+        ("nq", "nq"),
+        ("nq-open-dev (a sample)", "nq"),
+        ("triviaqa-test", "triviaqa"),
+        ("searchR1_nq", "nq"),
+        ("NQ_open", "nq"),
+        ("2wiki", "2wikimultihopqa"),
+        ("nqx", ""),
+        ("", ""),
+    ],
 )
 def test_sources_are_recognised_under_their_usual_names(source, name):
     assert benchmark_of(source) == name

@@ -217,6 +217,10 @@ def test_questions_of_a_benchmark_stand_beside_published_figures(recipe, tmp_pat
             "the environment variable NOT_SET_HERE is not set",
         ),
         (["--endpoint", "x", "--endpoint-model", "m", "--endpoint-extra", "[1]"], "expected a JSON object"),
+        (
+            ["--endpoint", "http://x/v1", "--endpoint-model", "m", "--endpoint-extra", '{"temperature": null}'],
+            "--endpoint-extra makes temperature 1, the recipe says 0.0; add eval.temperature=1",
+        ),
     ],
 )
 def test_requests_that_make_no_sense_are_refused_with_what_to_do(recipe, tmp_path, words, message):

@@ -140,3 +140,17 @@ def test_text_is_cut_after_the_first_stop_string():
     assert cut_after_stop("a</answer> b</search>", stops) == ("a</answer>", True)
     assert cut_after_stop("a b", stops) == ("a b", False)
     assert cut_after_stop("a b", ()) == ("a b", False)
+
+
+def test_a_server_that_counts_no_tokens_has_no_cost_and_our_own_count_limits_it():
+    def respond(body):
+        status, reply = searcher(body)
+        return status, {"choices": reply["choices"]}
+
+    (group,), _ = roll(respond, price=Price(2.0, 10.0))
+    (episode,) = group.episodes
+    assert (episode.answer, episode.usage) == ("1655", {"num_requests": 2.0})
+    words = len(["<think>look</think><search>", "Birch", "Mill", "</search>", "<information>made", "up</information>"])
+    assert episode.turns[0].num_action_tokens == words
+    (group,), _ = roll(respond, decoding=Decoding(turn_tokens=50, episode_tokens=20, temperature=0.0))
+    assert group.episodes[0].stop_reason is StopReason.MAX_TOKENS

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from seekling.cli.chat_options import JUDGE_FLAGS, chat_endpoint
 from seekling.config import load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
 
 if TYPE_CHECKING:
     from seekling.pipeline.eval_request import EvalOutcome
-    from seekling.rollout.chat import ChatEndpoint
     from seekling.rollout.chat_roller import Price
 
 
@@ -43,6 +43,8 @@ def command(
     judge_url: Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")] = "",
     judge_model: Annotated[str, typer.Option(help="Model name of the judge.")] = "",
     judge_key_env: Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")] = "",
+    judge_extra: Annotated[str, typer.Option(help="JSON object added to each request to the judge.")] = "",
+    judge_tokens: Annotated[int, typer.Option(min=1, help="Limit of the judge's reply; reasoning counts.")] = 1024,
     judge_cache: Annotated[Path | None, typer.Option(help="File of verdicts; default in the run folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
@@ -68,37 +70,19 @@ def command(
         num_samples=samples,
         benchmarks=tuple(benchmark or ()),
         questions=questions,
-        endpoint=_endpoint(
-            endpoint, endpoint_model, endpoint_key_env, what="endpoint", extra=endpoint_extra, num_tries=endpoint_tries
-        ),
+        endpoint=chat_endpoint(endpoint, endpoint_model, endpoint_key_env, endpoint_extra, num_tries=endpoint_tries),
         in_flight=in_flight,
         price=_price(price_in, price_out),
         usd_per_hour=price_hour,
-        judge=_endpoint(judge_url, judge_model, judge_key_env, what="judge", num_tries=endpoint_tries),
+        judge=chat_endpoint(
+            judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS, num_tries=endpoint_tries
+        ),
+        judge_tokens=judge_tokens,
         judge_cache=judge_cache,
     )
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")
     _show(run_evaluation(resolved, folder, request, reporter), folder, as_json)
-
-
-def _endpoint(
-    url: str, model: str, key_env: str, *, what: str, extra: str = "", num_tries: int = 6
-) -> ChatEndpoint | None:
-    if not (url or model):
-        return None
-    flags = ("--endpoint", "--endpoint-model") if what == "endpoint" else ("--judge-url", "--judge-model")
-    if not (url and model):
-        raise ConfigError(f"got one of {flags[0]} and {flags[1]}; both are needed")
-    from seekling.rollout.chat import ChatEndpoint
-
-    try:
-        fields = json.loads(extra) if extra else {}
-    except ValueError as error:
-        raise ConfigError(f"--endpoint-extra is not JSON ({error}); expected an object") from None
-    if not isinstance(fields, dict):
-        raise ConfigError(f"--endpoint-extra is {extra!r}; expected a JSON object of request fields")
-    return ChatEndpoint(url, model, key_env, num_tries=num_tries, extra=fields)
 
 
 def _price(price_in: float | None, price_out: float | None) -> Price | None:

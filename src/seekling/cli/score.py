@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from seekling.errors import ConfigError
+from seekling.cli.chat_options import JUDGE_FLAGS, chat_endpoint
 
 if TYPE_CHECKING:
     from seekling.evaluate.judging import Judge
     from seekling.evaluate.score import PredictionScores
+    from seekling.rollout.chat import ChatEndpoint
 
 
 def command(
@@ -32,6 +33,8 @@ def command(
     judge_url: Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")] = "",
     judge_model: Annotated[str, typer.Option(help="Model name of the judge.")] = "",
     judge_key_env: Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")] = "",
+    judge_extra: Annotated[str, typer.Option(help="JSON object added to each request to the judge.")] = "",
+    judge_tokens: Annotated[int, typer.Option(min=1, help="Limit of the judge's reply; reasoning counts.")] = 1024,
     judge_cache: Annotated[Path | None, typer.Option(help="File in which verdicts are kept.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -46,7 +49,8 @@ def command(
     from seekling.evaluate.benchmarks import open_benchmarks
     from seekling.reward.compat import compatible_scorer
 
-    judge = _judge(judge_url, judge_model, judge_key_env, judge_cache)
+    endpoint = chat_endpoint(judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS)
+    judge = _judge(endpoint, judge_cache, judge_tokens)
     asked = open_benchmarks(benchmark, questions).questions if benchmark else read_questions(questions)
     scores = score_predictions(
         read_predictions(predictions),
@@ -60,15 +64,13 @@ def command(
         _print(scores, predictions.name)
 
 
-def _judge(url: str, model: str, key_env: str, cache: Path | None) -> Judge | None:
-    if not (url or model):
+def _judge(endpoint: ChatEndpoint | None, cache: Path | None, max_tokens: int) -> Judge | None:
+    if endpoint is None:
         return None
-    if not (url and model):
-        raise ConfigError("got one of --judge-url and --judge-model; both are needed")
     from seekling.evaluate.judging import Judge, VerdictCache
-    from seekling.rollout.chat import ChatClient, ChatEndpoint
+    from seekling.rollout.chat import ChatClient
 
-    return Judge(ChatClient(ChatEndpoint(url, model, key_env)), VerdictCache(cache))
+    return Judge(ChatClient(endpoint), VerdictCache(cache), max_tokens=max_tokens)
 
 
 def _print(scores: PredictionScores, name: str) -> None:

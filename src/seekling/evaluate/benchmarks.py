@@ -73,12 +73,14 @@ class BenchmarkSet:
 def benchmark_of(source: str) -> str:
     """Name of the benchmark that a source belongs to; empty when it is none of them.
 
-    Prefixes that other tools put before the name, such as verl's `searchR1_`, are read over.
+    A source is recognised by its first word or words ("triviaqa-test", "nq-open-dev (sample)"). Prefixes that other
+    tools put before the name, such as verl's `searchR1_`, are read over.
     """
     name = source.strip().lower().removeprefix("searchr1_")
     for benchmark in BENCHMARKS.values():
-        if name in (benchmark.name, *benchmark.aliases):
-            return benchmark.name
+        for known in (benchmark.name, *benchmark.aliases):
+            if name.startswith(known) and not name[len(known) : len(known) + 1].isalnum():
+                return benchmark.name
     return ""
 
 

@@ -140,6 +140,15 @@ def _check(recipe: Recipe, request: EvalRequest) -> None:
             f"{request.num_samples} samples of a greedy policy are {request.num_samples} copies; "
             "set eval.temperature above 0, or ask for one sample"
         )
+    for name, ours in (("temperature", recipe.eval.temperature), ("top_p", recipe.eval.top_p)):
+        extra = request.endpoint.extra if request.endpoint is not None else {}
+        # Left out of the request, both are 1 on every server.
+        theirs = 1 if name in extra and extra[name] is None else extra.get(name, ours)
+        if theirs != ours:
+            raise ConfigError(
+                f"--endpoint-extra makes {name} {theirs}, the recipe says {ours}; add eval.{name}={theirs}, "
+                "or the figures would be recorded under the wrong decoding"
+            )
     if request.endpoint is None and request.price is not None:
         raise ConfigError("prices per token are an endpoint's; for a local model give the machine's price per hour")
     if request.endpoint is not None and request.usd_per_hour is not None:

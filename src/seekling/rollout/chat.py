@@ -24,6 +24,7 @@ from seekling.types import Json, Message
 
 _TEMPORARY = {408, 409, 425, 429}
 _PERMANENT = {401, 403, 404}
+_COUNTS = ("prompt_tokens", "completion_tokens")
 _MAX_PAUSE_S = 60.0
 _BODY_CHARS = 300
 
@@ -55,6 +56,8 @@ class ChatReply:
     prompt_tokens: int
     completion_tokens: int
     """As the server counts them, hidden reasoning included; 0 where it does not say."""
+    is_counted: bool = True
+    """The server said how many tokens there were."""
 
 
 class ChatClient:
@@ -186,7 +189,7 @@ def _parse_reply(raw: bytes) -> ChatReply:
         content = choice["message"].get("content")
         usage = cast("dict[str, Json]", row.get("usage") or {})
         finish = choice.get("finish_reason")
-        counts = [int(str(usage.get(name) or 0)) for name in ("prompt_tokens", "completion_tokens")]
+        counts = [int(str(usage.get(name) or 0)) for name in _COUNTS]
         if not (content is None or isinstance(content, str)):
             raise TypeError(f"the content is a {type(content).__name__}")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -194,7 +197,8 @@ def _parse_reply(raw: bytes) -> ChatReply:
         raise _TemporaryError(f"not a chat completion ({type(error).__name__}: {error}): {shown}") from None
     if finish == "content_filter":
         raise InfrastructureError("the server's content filter withheld the reply")
-    return ChatReply(content or "", finish == "length", *counts)
+    is_counted = all(name in usage for name in _COUNTS)
+    return ChatReply(content or "", finish == "length", counts[0], counts[1], is_counted)
 
 
 def _retry_after(value: str | None) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from seekling.env.environment import SearchEnv, Session
 from seekling.errors import InfrastructureError
-from seekling.rollout.chat import ChatClient
+from seekling.rollout.chat import ChatClient, ChatReply
 from seekling.rollout.loop import Decoding
 from seekling.rollout.sampler import derive_seed
 from seekling.types import Episode, EpisodeGroup, Message, Question, StopReason, Turn
@@ -107,12 +107,24 @@ class ChatRoller:
             seed=seed,
             temperature=decoding.temperature,
             duration_s=time.perf_counter() - started,
-            usage=run.usage | ({} if self._price is None else {"cost_usd": self._cost(run.usage)}),
+            usage=self._usage(run),
         )
 
-    def _cost(self, usage: dict[str, float]) -> float:
-        assert self._price is not None
-        return self._price.cost_usd(usage["prompt_tokens"], usage["completion_tokens"])
+    def _usage(self, run: _Run) -> dict[str, float]:
+        """What the server reported. Where it does not count tokens nothing is known about them, and no price either."""
+        usage = {"num_requests": float(run.num_requests)}
+        if run.is_counted:
+            usage |= {"prompt_tokens": float(run.prompt_tokens), "completion_tokens": float(run.completion_tokens)}
+            if self._price is not None:
+                usage["cost_usd"] = self._price.cost_usd(run.prompt_tokens, run.completion_tokens)
+        return usage
+
+    def _counted(self, messages: Sequence[Message], reply: ChatReply) -> tuple[int, int]:
+        """Tokens of a request and of its reply, for the budget; our own count where the server has none."""
+        if reply.is_counted:
+            return reply.prompt_tokens, reply.completion_tokens
+        count = self._env.budget.count_tokens
+        return sum(count(message.content) for message in messages), count(reply.text)
 
     def _turns(self, run: _Run, session: Session, decoding: Decoding, seed: int) -> None:
         messages = list(run.prompt)
@@ -129,20 +141,16 @@ class ChatRoller:
                 top_p=decoding.top_p,
                 seed=derive_seed(seed, len(run.turns)) if decoding.temperature > 0 else None,
             )
-            for name, amount in (
-                ("prompt_tokens", reply.prompt_tokens),
-                ("completion_tokens", reply.completion_tokens),
-            ):
-                run.usage[name] += amount
-            run.usage["num_requests"] += 1
-            num_tokens = reply.prompt_tokens + reply.completion_tokens
+            prompt_tokens, completion_tokens = self._counted(messages, reply)
+            run.note(reply)
+            num_tokens = prompt_tokens + completion_tokens
             text, is_complete = cut_after_stop(reply.text, self._env.protocol.stop_strings)
             result = session.step(text, finish="length" if reply.is_cut and not is_complete else "stop")
             observed = result.turn.observation
             run.turns.append(
                 replace(
                     result.turn,
-                    num_action_tokens=reply.completion_tokens,
+                    num_action_tokens=completion_tokens,
                     num_observation_tokens=self._env.budget.count_tokens(observed) if observed else 0,
                 )
             )
@@ -162,9 +170,16 @@ class _Run:
     answer: str | None = None
     stop_reason: StopReason = StopReason.MAX_TOKENS
     failure: str = ""
-    usage: dict[str, float] = field(
-        default_factory=lambda: {"prompt_tokens": 0.0, "completion_tokens": 0.0, "num_requests": 0.0}
-    )
+    num_requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    is_counted: bool = True
+
+    def note(self, reply: ChatReply) -> None:
+        self.num_requests += 1
+        self.prompt_tokens += reply.prompt_tokens
+        self.completion_tokens += reply.completion_tokens
+        self.is_counted = self.is_counted and reply.is_counted
 
 
 def cut_after_stop(text: str, stop_strings: Sequence[str]) -> tuple[str, bool]:
