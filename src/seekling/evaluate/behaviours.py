@@ -72,7 +72,7 @@ ERROR_CAUSES: Mapping[str, str] = MappingProxyType(
     {
         "not_retrieved": "A page that holds the answer never came back.",
         "not_read": "The pages came back, but no observation shows the answer.",
-        "misread": "An observation shows the answer, and another one was given.",
+        "misread": "What tells the answer was shown, or no page tells it, and something else was answered.",
         "no_answer": "The episode ended without an answer.",
         "infrastructure": "The search server, the sandbox or the engine failed: not the policy's error.",
     }
