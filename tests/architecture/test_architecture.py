@@ -52,6 +52,7 @@ HEAVY = {
     "Stemmer": {"retrieval"},
     "pyarrow": {"corpus"},
     "pydantic_monty": {"env/sandbox/monty.py"},
+    "matplotlib": {"report/figures.py"},
 }
 """Rooms or files in which a package may be imported at all. Packages in no list may be imported by nobody."""
 
