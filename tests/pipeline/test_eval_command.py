@@ -202,6 +202,34 @@ def test_questions_of_a_benchmark_stand_beside_published_figures(recipe, tmp_pat
     assert "nq: 2 questions, the published set has 3610" in " ".join(shown.output.split())
 
 
+def test_several_data_sets_are_shown_apart_and_add_up(recipe, tmp_path):
+    rows = [
+        {"id": mill, "question": f"When was {mill} Mill built?", "answers": [year], "source": source}
+        for source, years in (("mine", ("1612", "1655")), ("yours", ("1612", "1900")))
+        for mill, year in zip(MILLS, years, strict=True)
+    ]
+    path = tmp_path / "q.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with chat_server(searcher) as server:
+        summary = evaluate(recipe, tmp_path / "run", server, "--questions", path)
+        endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--name", "gpt", "--out", tmp_path / "run"]
+        shown = seekling(recipe, *endpoint, "--questions", path)
+    assert {name: (group["em"]["k"], group["em"]["n"]) for name, group in summary["by_source"].items()} == {
+        "mine": (2, 2),
+        "yours": (1, 2),
+    }
+    assert summary["em"]["k"] == 3
+    assert "data set" in shown.stdout
+
+
+def test_without_the_recipes_tokenizer_observations_are_measured_in_characters_and_it_is_said(recipe, tmp_path):
+    with chat_server(searcher) as server:
+        summary = evaluate(recipe, tmp_path / "run", server, f"model.spec={tmp_path}/no-such-model")
+    assert summary["em"]["k"] == 4
+    record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
+    assert record["model"]["token_counter"] == "4 characters a token"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -154,3 +154,19 @@ def test_a_server_that_counts_no_tokens_has_no_cost_and_our_own_count_limits_it(
     assert episode.turns[0].num_action_tokens == words
     (group,), _ = roll(respond, decoding=Decoding(turn_tokens=50, episode_tokens=20, temperature=0.0))
     assert group.episodes[0].stop_reason is StopReason.MAX_TOKENS
+
+
+@pytest.mark.parametrize("protocol", ["tags", "tools"])
+def test_a_served_model_plays_every_grammar_that_needs_no_sandbox(protocol):
+    env = env_of(protocol)
+    grammar = env.protocol
+
+    def respond(body):
+        if len(body["messages"]) == len(grammar.prompt(MILL)):
+            return 200, completion(grammar.act(grammar.search_action("Birch Mill"), think="look"))
+        assert "Built in 1655" in body["messages"][-1]["content"]
+        return 200, completion(grammar.act(grammar.answer_action("1655"), think="found"))
+
+    (group,), _ = roll(respond, env=env)
+    (episode,) = group.episodes
+    assert (episode.answer, episode.protocol, episode.num_searches) == ("1655", protocol, 1)

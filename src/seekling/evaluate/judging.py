@@ -140,11 +140,14 @@ class Judge:
         Raises:
             ConfigError: the endpoint refuses us altogether.
         """
-        with ThreadPoolExecutor(max_workers=self._in_flight) as pool:
-            outcomes = []
+        outcomes = []
+        pool = ThreadPoolExecutor(max_workers=self._in_flight)
+        try:
             for outcome in pool.map(lambda case: self._one(*case), cases):
                 outcomes.append(outcome)
                 on_verdict()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
         verdicts = tuple(verdict for verdict, _ in outcomes)
         notes = Counter(note for _, note in outcomes)
         known = [verdict for verdict in verdicts if verdict is not None]

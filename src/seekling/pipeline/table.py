@@ -46,6 +46,8 @@ def result_table(summaries: Sequence[EvalSummary], folder: Path) -> None:
             _number(summary.turns_per_question),
         )
     console.print(table)
+    if any(len(summary.by_source) > 1 for summary in summaries):
+        console.print(source_table(summaries))
     by_name = {summary.stage.removeprefix("eval-"): summary for summary in summaries}
     for first, second in (("base", "rl"), ("sft", "rl")):
         if first in by_name and second in by_name:
@@ -54,6 +56,25 @@ def result_table(summaries: Sequence[EvalSummary], folder: Path) -> None:
         console.print(line, markup=False)
     if summaries and summaries[-1].published:
         console.print(published_table(summaries[-1]))
+
+
+def source_table(summaries: Sequence[EvalSummary]) -> Table:
+    """The evaluations per data set."""
+    table = Table("", "data set", "EM", "F1", "substring", "ROUGE-L", "judge", "gold page found")
+    for summary in summaries:
+        name = summary.stage.removeprefix("eval-")
+        for source, group in summary.by_source.items():
+            table.add_row(
+                escape(NAMES.get(name, name)),
+                escape(source or "(none)"),
+                format_rate(group.em),
+                format_mean(group.f1),
+                "-" if group.substring is None else format_rate(group.substring),
+                "-" if group.rouge_l is None else format_mean(group.rouge_l),
+                "-" if group.judge is None else format_rate(group.judge),
+                f"{group.gold_retrieved.k}/{group.gold_retrieved.n}",
+            )
+    return table
 
 
 def notes_of(summaries: Sequence[EvalSummary]) -> list[str]:
