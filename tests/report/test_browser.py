@@ -173,12 +173,14 @@ def test_nothing_that_a_model_wrote_is_executed(browser, tmp_path):
     other = write_hostile_run(tmp_path / "other")
     write_report([run, other], tmp_path / "report.html")
     browser.open(tmp_path / "report.html")
-    for address in ("#/0/overview", "#/0/recipe", "#/1/overview", "#/0/episodes/0"):
+    for address in ("#/0/overview", "#/0/analysis", "#/0/recipe", "#/1/overview", "#/0/episodes/0"):
         browser.go(address)
         assert browser.run("document.querySelector('#main').innerText.length") > 100
     for _ in range(4 * len(ATTACKS)):
         browser.press("j")
         browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    for key in "tttcc":  # by probability, by what is trained, plain; side by side and back
+        browser.press(key)
     browser.press("c")
     for attack in ("<script>", "onerror", "{{script}}"):
         browser.press("/")
@@ -186,7 +188,8 @@ def test_nothing_that_a_model_wrote_is_executed(browser, tmp_path):
         browser.wait("document.querySelector('#tally').innerText.match(/^[1-9]/) !== null")
         browser.press("Escape")
     assert browser.run("typeof window.pwned") == "undefined"
-    assert browser.run("document.querySelectorAll('main img, main script, main iframe, main style').length") == 0
+    foreign = "main :is(img, script, iframe, style, link, meta, base, object, math, mglyph)"
+    assert browser.run(f"document.querySelectorAll('{foreign}').length") == 0
     shown = browser.run("document.querySelector('.question h2').textContent")
     assert shown in ATTACKS
 
@@ -227,14 +230,14 @@ def test_a_damaged_run_folder_shows_what_is_there_and_says_what_is_missing(brows
     assert "rl = [" in browser.text("pre")
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "record.json", "recipe.toml", "eval/rl.json"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "record.json", "recipe.toml", "progress.json", "eval/rl.json"])
 def test_a_run_folder_with_one_file_still_makes_a_page(browser, tmp_path, name):
     whole = write_run(tmp_path / "whole", questions=3, steps=2)
     alone = tmp_path / "alone"
     (alone / name).parent.mkdir(parents=True)
     (alone / name).write_bytes((whole / name).read_bytes())
     write_report([alone], tmp_path / "report.html")
-    for address in ("#/0/overview", "#/0/episodes", "#/0/recipe"):
+    for address in ("#/0/overview", "#/0/analysis", "#/0/episodes", "#/0/recipe"):
         browser.open(tmp_path / "report.html", address)
 
 

@@ -123,6 +123,14 @@ ATTACKS = [
     "<a href='javascript:window.pwned=1'>x</a>",
     "]]><style>*{display:none}</style>",
     "<iframe srcdoc='<script>parent.pwned=1</script>'>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=window.pwned=1>",
+    "<meta http-equiv=refresh content='0;url=javascript:window.pwned=1'><base href=//evil.example>",
+    "<link rel=stylesheet href=//evil.example/x.css><object data=//evil.example>",
+    "{{constructor.constructor('window.pwned=1')()}}",
+    "__proto__",
+    "constructor",
+    "\u202eturned \u2066 isolated \x1b[31mred\x1b]0;title\x07",
+    "<mark title='</mark><script>window.pwned=1</script>'>",
 ]  # fmt: skip
 
 
@@ -130,7 +138,9 @@ def hostile_record(text, stage="eval-rl"):
     """A record that says the same hostile thing in every field that holds free text."""
     call = ToolCall(text, {text: text, "nested": [text, {"x": text}]}, text + "!", text, (text,))
     turns = (
-        Turn(text, "search", text, f"before {text} after", (call,)),
+        Turn(
+            text, "search", text, f"before {text} after", (call,), action_lengths=(len(text),), action_logprobs=(-1.0,)
+        ),
         Turn(f"<think>{text}</think>```python\n{text}\n```<answer>{text}</answer>", "answer", text),
     )
     question = Question(text, text, (text, "x"), (text,), text, text)
@@ -154,7 +164,12 @@ def write_hostile_run(folder, attacks=ATTACKS):
         "by_kind": kinds,
         "exclusions": {text: 1 for text in attacks},
     }
+    summary["published"] = [
+        {"figure": dict.fromkeys(("system", "model", "benchmark", "metric", "source"), text), "reasons": [text]}
+        for text in attacks
+    ]
     (folder / "eval" / "rl.json").write_text(json.dumps(summary | {"settings": {**everything, "protocol": attacks[0]}}))
+    (folder / "progress.json").write_text(json.dumps({"done": attacks, "seconds": dict.fromkeys(attacks, 1.0)}))
     (folder / "record.json").write_text(
         json.dumps({"machine": everything, "versions": everything, "model": attacks[1]})
     )
@@ -176,7 +191,7 @@ def test_nothing_a_model_wrote_becomes_markup(tmp_path, page):
     assert [tag for tag in hostile.tags if tag != "script"] == [tag for tag in honest.tags if tag != "script"]
     for attack in ATTACKS:
         if "<" in attack or "&" in attack or "\u2028" in attack:
-            assert attack not in text
+            assert attack not in text, attack
     for name, script in hostile.scripts.items():
         if name != "code":
             assert not set(script) & set("<>&\u2028\u2029\x00")

@@ -76,7 +76,7 @@ def test_damaged_lines_are_counted_not_listed_without_end(run):
 
 
 def test_every_file_may_be_missing_but_one(run):
-    for name in ("recipe.toml", "record.json"):
+    for name in ("recipe.toml", "record.json", "progress.json"):
         (run / name).unlink()
     for folder in ("episodes", "eval"):
         for file in (run / folder).iterdir():
@@ -89,7 +89,9 @@ def test_every_file_may_be_missing_but_one(run):
     assert len(folder.metrics["rl"]) == 3
 
 
-@pytest.mark.parametrize("name", ["recipe.toml", "record.json", "metrics.jsonl", "eval/sft.json", "episodes/rl.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["recipe.toml", "record.json", "progress.json", "metrics.jsonl", "eval/sft.json", "episodes/rl.jsonl"]
+)
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00\x01", b"{", b"[[[", b"null", b"[" * 20_000, b"a = [1"])
 def test_no_content_of_any_file_stops_the_reading(run, name, content):
     (run / name).write_bytes(content)

@@ -30,7 +30,7 @@ function block(id) {
 }
 
 function stageOf(stage) {
-  return STAGES[stage] || { name: stage.replace(/^eval-/, "") || "(none)", long: stage, tone: "other" };
+  return (Object.hasOwn(STAGES, stage) && STAGES[stage]) || { name: stage.replace(/^eval-/, "") || "(none)", long: stage, tone: "other" };
 }
 
 const indexes = new Map();

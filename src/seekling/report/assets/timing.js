@@ -41,8 +41,7 @@ function timeBar(data) {
 }
 
 function stageTone(name) {
-  if (STAGES[name]) return STAGES[name].tone;
-  return name === "collect" ? "expert" : "other";
+  return Object.hasOwn(STAGES, name) ? STAGES[name].tone : "other";
 }
 
 function spreadTable(stages) {
