@@ -1,0 +1,111 @@
+"""What figures show, and that they are drawn; the drawing is skipped where matplotlib is not installed."""
+
+import builtins
+import dataclasses
+import json
+
+import pytest
+
+from seekling.errors import DataError, MissingExtraError
+from seekling.evaluate.files import write_summary
+from seekling.evaluate.summary import summarize
+from seekling.report.figure_data import BarFigure, CurveFigure, StackFigure, figures_of
+from seekling.report.figures import write_figures
+from seekling.report.read import read_run
+from tests.evaluate.episodes import evaluation
+
+
+def write_lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "_a $run"
+    rows = [{"stage": "sft", "step": 1, "loss": 2.0}, {"stage": "sft", "step": 2, "loss": None}]
+    rows += [{"stage": "rl", "step": step, "reward_mean": step / 4, "em_mean": 0.5} for step in (1, 2, 3)]
+    write_lines(folder / "metrics.jsonl", rows)
+    for name, letters in (("base", "wwwf"), ("rl", "rrrw")):
+        records = evaluation(letters, stage=f"eval-{name}")
+        write_summary(folder, summarize(records))
+        write_lines(folder / "episodes" / f"eval-{name}.jsonl", [record.to_json() for record in records])
+    steps = [dataclasses.replace(each, step=step) for step in (1, 2) for each in evaluation("rrww", stage="rl")]
+    write_lines(folder / "episodes" / "rl.jsonl", [record.to_json() for record in steps])
+    return folder
+
+
+def test_every_number_of_a_run_has_its_figure(folder):
+    figures = {figure.name: figure for figure in figures_of([read_run(folder)])}
+    assert list(figures) == ["sft", "rl_reward", "rl_behaviours", "accuracy", "behaviours", "errors"]
+    assert [(panel.title, panel.lines[0].values) for panel in figures["rl_reward"].panels] == [
+        ("reward", (0.25, 0.5, 0.75)),
+        ("exact match", (0.5, 0.5, 0.5)),
+    ]
+    assert figures["sft"].panels[0].lines[0].steps == (1,)  # a step without a loss has no point
+    accuracy = figures["accuracy"]
+    assert accuracy.names == ("base (0/3)", "rl (3/4)")
+    assert accuracy.series[0].values == (0.0, 0.75)
+    assert figures["errors"].parts == (
+        ("right", (0, 3)),
+        ("not_retrieved", (3, 1)),
+        ("infrastructure", (1, 0)),
+    )
+    memory = next(panel for panel in figures["rl_behaviours"].panels if panel.title == "answer_from_memory")
+    assert memory.lines[0].values == (0.5, 0.5)
+    assert memory.lines[0].low[0] < 0.5 < memory.lines[0].high[0]
+
+
+def test_a_long_training_is_pooled_into_few_points(folder):
+    steps = [dataclasses.replace(each, step=step) for step in range(1, 101) for each in evaluation("rw", stage="rl")]
+    write_lines(folder / "episodes" / "rl.jsonl", [record.to_json() for record in steps])
+    curves = next(figure for figure in figures_of([read_run(folder)]) if figure.name == "rl_behaviours")
+    assert len(curves.panels[0].lines[0].steps) == 34
+    assert curves.panels[0].lines[0].steps[:2] == (3, 6)
+
+
+def test_several_runs_share_axes_and_runs_of_one_name_are_told_apart(folder):
+    run = read_run(folder)
+    figures = {figure.name: figure for figure in figures_of([run, run])}
+    assert [line.name for line in figures["rl_reward"].panels[0].lines] == ["_a $run", "_a $run (2)"]
+    assert {"rl_behaviours-_a_run", "rl_behaviours-_a_run_2_"} < set(figures)
+
+
+def test_a_run_with_nothing_to_draw_is_refused(tmp_path):
+    (tmp_path / "recipe.toml").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match="nothing to draw"):
+        figures_of([read_run(tmp_path)])
+
+
+def test_without_matplotlib_the_error_names_the_command_that_installs_it(folder, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.partition(".")[0] == "matplotlib":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtraError, match=r"pip install 'seekling\[figures\]'"):
+        write_figures([read_run(folder)], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_figure_is_drawn_as_png_and_svg_and_is_the_same_every_time(folder, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'seekling[figures]'")
+    run = read_run(folder)
+    written = write_figures([run, run], tmp_path / "one")
+    assert {path.suffix for path in written} == {".png", ".svg"}
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == sorted(path.name for path in written)
+    for path in written:
+        data = path.read_bytes()
+        assert data.startswith(b"\x89PNG") if path.suffix == ".png" else b"</svg>" in data
+    svg = (tmp_path / "one" / "rl_reward.svg").read_text(encoding="utf-8")
+    assert "_a $run (2)" in svg
+    write_figures([run, run], tmp_path / "two")
+    for path in written:
+        assert (tmp_path / "two" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_kinds_of_figures_are_those_that_can_be_drawn(folder):
+    assert {type(figure) for figure in figures_of([read_run(folder)])} == {CurveFigure, BarFigure, StackFigure}

@@ -1,0 +1,157 @@
+"""Result tables as Markdown and LaTeX."""
+
+import dataclasses
+import json
+
+import pytest
+
+from seekling.cli.main import main
+from seekling.errors import DataError
+from seekling.evaluate.files import write_summary
+from seekling.evaluate.summary import summarize
+from seekling.report.tables import (
+    TextTable,
+    behaviour_table,
+    error_table,
+    escape_latex,
+    published_table,
+    read_policies,
+    result_table,
+    to_latex,
+    to_markdown,
+)
+from tests.evaluate.episodes import evaluation
+
+
+def write_run(folder, **stages):
+    for name, letters in stages.items():
+        records = evaluation(letters, stage=f"eval-{name}")
+        write_summary(folder, summarize(records))
+        (folder / "episodes").mkdir(exist_ok=True)
+        lines = [json.dumps(record.to_json()) + "\n" for record in records]
+        (folder / "episodes" / f"eval-{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "a_run"
+    folder.mkdir()
+    return write_run(folder, rl="rrrw", base="wwwf")
+
+
+def test_results_are_in_the_order_of_training_with_counts_and_exclusions(run):
+    table = result_table(read_policies([run])[0])
+    assert table.header[:2] == ("policy", "EM")
+    assert [row[0] for row in table.rows] == ["base", "SFT+RL"]
+    assert table.rows[0][1] == "0/3 = 0.0 % [0.0, 56.1]"
+    assert table.rows[1][1] == "3/4 = 75.0 % [30.1, 95.4]"
+    assert table.rows[0][-1] == "1 infra_failure"
+    assert "Decoding: greedy." in table.notes
+
+
+def test_markdown_escapes_what_could_be_markup_and_leaves_intervals_readable(run):
+    text = to_markdown(result_table(read_policies([run])[0]))
+    assert "| SFT+RL | 3/4 = 75.0 % [30.1, 95.4] |" in text
+    evil = TextTable("t", ("a|b", "c"), (("<script>", "[x](http://y)\n# z"),), ("`n`",))
+    assert to_markdown(evil) == (
+        "**t**\n\n| a\\|b | c |\n|---|---|\n| \\<script\\> | [x]\\(http://y) \\# z |\n\n- \\`n\\`\n"
+    )
+
+
+def test_latex_escapes_every_character_that_means_something():
+    assert escape_latex("a_b & 5 % $x^2$ #1 {~} \\input{/etc/passwd}\n[2]") == (
+        r"a\_b \& 5 \% \$x\textasciicircum{}2\$ \#1 \{\textasciitilde{}\} "
+        r"\textbackslash{}input\{/etc/passwd\} {[}2{]}"
+    )
+
+
+def test_a_latex_table_has_one_column_per_header_and_one_line_per_row(run):
+    text = to_latex(result_table(read_policies([run])[0]))
+    assert text.startswith("\\begin{table}\n  \\centering\n  \\caption{Results}\n  \\label{tab:results}\n")
+    assert "\\begin{tabular}{llllllll}" in text
+    body = text.partition("\\midrule\n")[2].partition("    \\bottomrule")[0].splitlines()
+    assert [line.count(" & ") for line in body] == [7, 7]
+    assert all(line.endswith(r" \\") for line in body)
+    assert body[1].startswith(r"    SFT+RL & 3/4 = 75.0 \% {[}30.1, 95.4{]} & ")
+
+
+def test_runs_that_asked_different_questions_are_not_shown_as_comparable(tmp_path, run):
+    other = tmp_path / "other"
+    other.mkdir()
+    table = result_table(read_policies([run, write_run(other, rl="rw")])[0])
+    assert [row[:2] for row in table.rows] == [("a_run", "base"), ("a_run", "SFT+RL"), ("other", "SFT+RL")]
+    assert "Different questions were asked: rows of different sets cannot be compared." in table.notes
+
+
+def test_causes_of_errors_sum_to_all_that_is_not_right(run):
+    table = error_table(read_policies([run])[0])
+    assert table.header == ("cause", "base", "SFT+RL")
+    columns = [[int(row[column]) for row in table.rows] for column in (1, 2)]
+    assert [sum(column[:-1]) for column in columns] == [column[-1] for column in columns] == [4, 1]
+
+
+def test_behaviours_have_a_column_per_policy(run):
+    rows = {row[0]: row[1:] for row in behaviour_table(read_policies([run])[0]).rows}
+    assert rows["answer_from_memory"] == ("3/3 = 100.0 % [43.9, 100.0]", "1/4 = 25.0 % [4.6, 69.9]")
+
+
+def test_summaries_of_older_versions_get_their_behaviours_from_the_episodes(run):
+    path = run / "eval" / "rl.json"
+    row = json.loads(path.read_text(encoding="utf-8"))
+    del row["behaviours"], row["error_causes"]
+    path.write_text(json.dumps(row), encoding="utf-8")
+    assert error_table(read_policies([run])[0]).rows[-1][1:] == ("4", "1")
+    (run / "episodes" / "eval-rl.jsonl").unlink()
+    assert error_table(read_policies([run])[0]).rows[-1][1:] == ("4", "-")
+
+
+def test_a_damaged_summary_is_named_and_the_others_are_shown(run):
+    (run / "eval" / "sft.json").write_text("{", encoding="utf-8")
+    policies, problems = read_policies([run])
+    assert len(policies) == 2
+    assert "sft.json is not an evaluation summary" in problems[0]
+
+
+def test_a_run_without_evaluations_is_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no evaluation"):
+        read_policies([tmp_path])
+
+
+def test_nothing_published_on_these_questions_is_said(run):
+    with pytest.raises(DataError, match="nothing is published"):
+        published_table(read_policies([run])[0])
+
+
+def test_published_figures_stand_beside_ours_with_the_reason(tmp_path):
+    records = [dataclasses.replace(each) for each in evaluation("rw", stage="eval-rl")]
+    records = [
+        dataclasses.replace(
+            each,
+            question=dataclasses.replace(each.question, source="nq"),
+            episode=dataclasses.replace(each.episode, source="nq"),
+        )
+        for each in records
+    ]
+    write_summary(tmp_path, summarize(records))
+    rows = published_table(read_policies([tmp_path])[0]).rows
+    assert rows
+    assert all(row[-2].startswith("no: ") for row in rows)
+
+
+def test_the_command_prints_or_writes(capsys, run, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main(["table", str(run), "--format", "latex", "--show", "results", "--show", "errors"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.count("\\begin{table}") == 2
+    with pytest.raises(SystemExit):
+        main(["table", str(run), "--out", str(tmp_path / "new" / "t.md")])
+    assert (tmp_path / "new" / "t.md").read_text(encoding="utf-8").startswith("**Results**")
+
+
+@pytest.mark.parametrize("words", [["--format", "html"], ["--show", "bars"]])
+def test_an_unknown_format_or_table_is_refused(capsys, run, words):
+    with pytest.raises(SystemExit) as ended:
+        main(["table", str(run), *words])
+    assert ended.value.code == 1
+    assert "choose" in capsys.readouterr().err
