@@ -26,7 +26,7 @@ ROOM_IMPORTS = {
     "models": BASE,
     "doctor": BASE,
     "reward": BASE,
-    "report": {*BASE, "evaluate"},
+    "report": {*BASE, "evaluate", "reward"},
     "retrieval": {*BASE, "corpus", "models"},
     "env": {*BASE, "retrieval"},
     "env/sandbox": BASE,

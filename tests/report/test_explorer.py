@@ -243,3 +243,19 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(browser, tmp_path):
     assert "Where the time went: 2\u00a0min" in [
         text.replace(" min", "\u00a0min") for text in texts(browser, ".page h2")
     ]
+
+
+def test_a_run_without_episodes_beside_one_with_them(browser, report, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "metrics.jsonl").write_text('{"stage": "rl", "step": 1, "loss": 1}\n')
+    write_report([report.parent / "demo", bare], tmp_path / "both.html")
+    browser.open(tmp_path / "both.html", "#/0/episodes")
+    for address in ("#/1/episodes", "#/1/analysis", "#/1/overview", "#/1/recipe"):
+        browser.go(address)
+        browser.wait("document.querySelector('.notice') !== null")
+    browser.go("#/1/episodes")
+    browser.press("j", "c", "/")
+    browser.wait("document.querySelector('.empty') !== null")
+    browser.go("#/0/episodes")
+    browser.wait("document.querySelectorAll('.row').length > 3")

@@ -28,18 +28,25 @@ def record(*turns, said=None, em=0.0, question=QUESTION, stage="eval-rl", stop=S
 @pytest.mark.parametrize(
     ("stop", "answer", "scores", "reward", "expected"),
     [
+        (StopReason.ANSWERED, "B!", {}, None, "right"),
+        (StopReason.ANSWERED, "x", {}, Reward(0.3, {"f1": 0.3}), "wrong"),
         (StopReason.ANSWERED, "x", {"em": 1.0}, None, "right"),
         (StopReason.ANSWERED, "x", {"em": 0.0}, None, "wrong"),
         (StopReason.ANSWERED, "x", {}, Reward(1.0, {"em": 1.0}), "right"),
-        (StopReason.ANSWERED, "x", {}, None, "unscored"),
         (StopReason.MAX_TURNS, None, {"em": 0.0}, None, "none"),
         (StopReason.INFRA_FAILURE, None, {}, None, "failed"),
     ],
 )
 def test_outcomes_follow_the_recorded_scores(stop, answer, scores, reward, expected):
     episode = Episode("q", "", "tags", (), (), answer, stop)
-    one = EpisodeRecord("rl", Question("q", "?", ("a",)), episode, reward=reward, scores=scores)
+    one = EpisodeRecord("rl", Question("q", "?", ("b", "a")), episode, reward=reward, scores=scores)
     assert outcome(one) == expected
+
+
+def test_without_a_gold_answer_there_is_no_outcome():
+    episode = Episode("q", "", "tags", (), (), "x", StopReason.ANSWERED)
+    one = EpisodeRecord("rl", Question("q", "?", ()), episode)
+    assert (outcome(one), facts_of(one).cause) == ("unscored", "")
 
 
 def test_facts_say_where_the_gold_page_came_up():
@@ -64,7 +71,7 @@ def test_every_episode_has_one_cause_and_they_add_up():
         record(search("x", "other"), answer("Fowey"), said="Fowey", question=questions[2]),
         record(found, question=questions[3], stop=StopReason.MAX_TURNS),
         record(question=questions[4], stop=StopReason.INFRA_FAILURE, em=None),
-        record(answer("Fowey"), said="Fowey", question=questions[5], em=None),
+        record(answer("Fowey"), said="Fowey", question=replace(questions[5], answers=()), em=None),
     ]
     made = panels(records, [facts_of(one) for one in records])["stages"]["eval-rl"]
     assert made["episodes"] == 6

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from seekling.evaluate.behaviours import detect_behaviours, error_cause
+from seekling.reward.match import exact_match
 from seekling.types import EpisodeRecord, StopReason
 
 
@@ -33,7 +34,7 @@ class Facts:
 
 
 def facts_of(record: EpisodeRecord) -> Facts:
-    """Work out the facts of an episode; everything but its scores from the episode itself."""
+    """Work out the facts of an episode from its record."""
     episode, question = record.episode, record.question
     made_of = outcome(record)
     em = _exact_match(record)
@@ -61,7 +62,7 @@ def facts_of(record: EpisodeRecord) -> Facts:
 
 
 def outcome(record: EpisodeRecord) -> str:
-    """What became of an episode, by its recorded scores: right, wrong, none (no answer), failed, or unscored."""
+    """What became of an episode: right, wrong, none (no answer), failed, or unscored (its question has no answer)."""
     if record.episode.stop_reason is StopReason.INFRA_FAILURE:
         return "failed"
     em = _exact_match(record)
@@ -73,8 +74,12 @@ def outcome(record: EpisodeRecord) -> str:
 
 
 def _exact_match(record: EpisodeRecord) -> float | None:
+    """As recorded; worked out for experts' episodes, which have no score, and for rewards without such a part."""
     parts = record.reward.parts if record.reward else {}
-    return record.scores.get("em", parts.get("em"))
+    em = record.scores.get("em", parts.get("em"))
+    if em is None and record.question.answers:
+        em = float(exact_match(record.episode.answer, record.question.answers))
+    return em
 
 
 def _first_found(calls: Iterable[tuple[str, ...]], support: set[str]) -> tuple[int | None, int | None]:

@@ -28,7 +28,7 @@ function show(isAgain = false) {
   const main = document.getElementById("main");
   main.className = `view-${view}`;
   replace(main, part("This view", build, run, detail));
-  if (view === "episodes" && explorer.shown.length) { scrollToSelected(); drawRows(); }
+  if (view === "episodes" && explorer.view && explorer.shown.length) { scrollToSelected(); drawRows(); }
   if (isAgain !== true) window.scrollTo(0, 0);
 }
 
