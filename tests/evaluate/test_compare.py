@@ -139,3 +139,16 @@ def test_all_pairs_of_an_intersection_are_over_the_same_questions():
 )
 def test_holm_keeps_the_order_and_never_makes_a_p_value_smaller(given, corrected):
     assert holm(given) == pytest.approx(corrected)
+
+
+def test_what_differs_besides_the_policies_is_noted():
+    first = evaluation("rw", stage="eval-sft")
+    second = [
+        dataclasses.replace(each, episode=dataclasses.replace(each.episode, temperature=0.7, protocol="tools"))
+        for each in evaluation("rr", stage="eval-rl")
+    ]
+    assert compare(first, second).notes == (
+        "decoding: greedy in the first, temperature 0.7 in the second",
+        "protocol: tags in the first, tools in the second",
+    )
+    assert compare(first, evaluation("rr", stage="eval-rl")).notes == ()

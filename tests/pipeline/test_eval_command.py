@@ -263,6 +263,25 @@ def test_training_questions_are_no_held_out_questions(recipe, tmp_path):
     assert "2 of the questions are the recipe's training questions" in " ".join(result.output.split())
 
 
+def test_training_questions_are_found_out_under_another_source_too(recipe, tmp_path):
+    rows = [json.loads(line) for line in (recipe.parent / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+    path = tmp_path / "q.jsonl"
+    path.write_text("".join(json.dumps({**row, "source": "nq"}) + "\n" for row in rows), encoding="utf-8")
+    result = seekling(recipe, "--out", tmp_path / "run", "--questions", path, "--benchmark", "nq")
+    assert result.exit_code == 1
+    assert "are the recipe's training questions" in " ".join(result.output.split())
+
+
+def test_the_almanac_is_a_benchmark_that_seekling_writes_itself(recipe, tmp_path):
+    def respond(body):
+        return 200, completion("<answer> unknown </answer>")
+
+    almanac = ["data.corpus=", "data.train=", "data.test=", "data.almanac_pages=100", "eval.num_questions=3"]
+    with chat_server(respond) as server:
+        summary = evaluate(recipe, tmp_path / "run", server, *almanac, "--benchmark", "almanac")
+    assert (summary["num_questions"], summary["answered"]["k"]) == (3, 3)
+
+
 def test_another_evaluation_under_the_same_name_is_refused(recipe, tmp_path):
     with chat_server(searcher) as server:
         evaluate(recipe, tmp_path / "run", server)

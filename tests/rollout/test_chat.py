@@ -128,3 +128,14 @@ def test_a_missing_key_and_a_strange_address_are_the_users():
         ChatClient(ChatEndpoint("http://localhost", "tiny", key_env="NOT_SET_HERE"))
     with pytest.raises(ConfigError, match="'localhost:8000' is not the address of an endpoint"):
         ChatClient(ChatEndpoint("localhost:8000", "tiny"))
+
+
+def test_a_redirect_is_not_followed_so_that_the_key_goes_nowhere_else(monkeypatch):
+    monkeypatch.setenv("MY_KEY", "secret")
+    with (
+        chat_server(replying((200, completion("hi")))) as other,
+        chat_server(replying((307, {})), headers={"Location": f"{other.url}/chat/completions"}) as server,
+        pytest.raises(ConfigError, match=r"refuses to serve 'tiny' \(HTTP 307"),
+    ):
+        client_of(server, key_env="MY_KEY").ask(HELLO, max_tokens=7)
+    assert other.requests == []

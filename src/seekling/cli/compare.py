@@ -95,6 +95,8 @@ def _print(result: PairedComparison) -> None:
         f"{result.num_questions} questions, {result.num_excluded} excluded for infrastructure failures, "
         f"question set {result.question_set_hash[:12]}"
     )
+    for note in result.notes:
+        console.print(f"note: {note}; the difference is not the policies' alone")
     if result.is_intersection:
         console.print(
             f"INTERSECTION of different question sets: {result.num_only_first} questions of the first and "

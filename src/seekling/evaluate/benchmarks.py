@@ -118,8 +118,9 @@ def open_benchmarks(names: Sequence[str], path: Path | str) -> BenchmarkSet:
 
 
 def _whole_file(name: str, path: Path | str) -> BenchmarkSet:
-    questions = [replace(question, source=name) for question in read_questions(path, source=name)]
+    questions = read_questions(path, source=name)
     if name == "rare-wiki":
+        questions = [replace(question, source=name) for question in questions]
         # The published split: 478 questions in file order, the first 382 for training, the last 96 for the test.
         questions = split_questions(questions, 0.2)[1]
     return BenchmarkSet(questions, _count_note(name, len(questions)))

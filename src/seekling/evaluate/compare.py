@@ -65,6 +65,8 @@ class PairedComparison:
     num_only_second: int = 0
     mcnemar_p_holm: float | None = None
     """Corrected for the number of comparisons made at once; None for a single one."""
+    notes: tuple[str, ...] = ()
+    """What else than the policies differs: decoding, or the protocol. The questions are the same, the game is not."""
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object; `from_json` is its inverse."""
@@ -221,7 +223,26 @@ def _compare(
         confidence=confidence,
         seed=seed,
         resamples=resamples,
+        notes=_other_differences(firsts.values(), seconds.values()),
     )
+
+
+def _other_differences(firsts: Iterable[EpisodeRecord], seconds: Iterable[EpisodeRecord]) -> tuple[str, ...]:
+    sides = [list(firsts), list(seconds)]
+    decodings = [_listed(_decoding(record.episode.temperature) for record in side) for side in sides]
+    protocols = [_listed(record.episode.protocol for record in side) for side in sides]
+    pairs = (("decoding", decodings), ("protocol", protocols))
+    return tuple(
+        f"{what}: {first} in the first, {second} in the second" for what, (first, second) in pairs if first != second
+    )
+
+
+def _decoding(temperature: float) -> str:
+    return "greedy" if temperature == 0 else f"temperature {temperature:g}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    return " and ".join(sorted(set(words)))
 
 
 def records_by_question(records: Iterable[EpisodeRecord], which: str) -> dict[_Key, EpisodeRecord]:

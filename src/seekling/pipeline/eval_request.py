@@ -186,8 +186,9 @@ def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
 
 
 def _refuse_trained(questions: Sequence[Question], world: World) -> None:
-    trained = {question.key for question in world.train}
-    seen = [question.key for question in questions if question.key in trained]
+    # Not by source: a benchmark may have given its questions another one than the training file has.
+    trained = {(question.id, question.question) for question in world.train}
+    seen = [question.key for question in questions if (question.id, question.question) in trained]
     if seen:
         raise DataError(
             f"{len(seen)} of the questions are the recipe's training questions, such as {seen[0]}; "

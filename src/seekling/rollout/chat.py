@@ -27,6 +27,7 @@ _PERMANENT = {401, 403, 404}
 _COUNTS = ("prompt_tokens", "completion_tokens")
 _MAX_PAUSE_S = 60.0
 _BODY_CHARS = 300
+_MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +143,8 @@ class ChatClient:
             method="POST",
         )
         try:
-            with urllib.request.urlopen(request, timeout=self.endpoint.timeout_s) as response:
-                raw = response.read()
+            with _OPENER.open(request, timeout=self.endpoint.timeout_s) as response:
+                raw = response.read(_MAX_REPLY_BYTES)
         except urllib.error.HTTPError as error:
             with error:
                 self._refuse(
@@ -168,6 +169,16 @@ class ChatClient:
             )
         # It has answered before, so the key and the parameters are right: it is this request that it refuses.
         raise InfrastructureError(f"{self.endpoint.url} refused this request (HTTP {code}: {shown})")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the key to wherever it points, and turn the request into a GET."""
+
+    def redirect_request(self, *args: object, **kwargs: object) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 class _TemporaryError(Exception):
