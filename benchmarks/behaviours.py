@@ -1,4 +1,4 @@
-"""Precision and recall of the behaviour detectors, against episodes that a person labelled after reading them.
+"""Precision and recall of the behaviour detectors, against episodes that were labelled by reading them.
 
     python benchmarks/behaviours.py [LABELLED.jsonl] [--held-out] [--without-hops] [--disagreements]
 
@@ -54,7 +54,7 @@ def list_disagreements(agreements: Mapping[str, Agreement]) -> None:
         if agreement.false_positives:
             print(f"{name}: only the rule: {', '.join(agreement.false_positives)}")
         if agreement.false_negatives:
-            print(f"{name}: only the person: {', '.join(agreement.false_negatives)}")
+            print(f"{name}: only the reader: {', '.join(agreement.false_negatives)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""How far the detectors agree with a person: labelled episodes in, precision and recall per behaviour out.
+"""How far the detectors agree with a reader: labelled episodes in, precision and recall per behaviour out.
 
-A row of a labelled file is an episode with its question, the names a person gave it after reading it, and the cause of
+A row of a labelled file is an episode with its question, the names a reader gave it, and the cause of
 its error: {"id", "origin", "stage", "labels", "error", "question", "episode"}, and perhaps "is_held_out". Anyone can
 label episodes of their own and measure the same rules on them.
 """
@@ -23,7 +23,7 @@ _FIELDS = {"id", "origin", "stage", "labels", "error", "question", "episode"}
 
 @dataclass(frozen=True, slots=True)
 class LabelledEpisode:
-    """An episode and what a person who read it says of it."""
+    """An episode and what someone who read it says of it."""
 
     id: str
     origin: str
@@ -39,16 +39,16 @@ class LabelledEpisode:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a detector finds against what a person found."""
+    """What a detector finds against what a reader found."""
 
     precision: Rate
-    """Of the episodes the detector names, those the person named too."""
+    """Of the episodes the detector names, those the reader named too."""
     recall: Rate
-    """Of the episodes the person named, those the detector names too."""
+    """Of the episodes the reader named, those the detector names too."""
     false_positives: tuple[str, ...]
     """Ids of episodes that only the detector names."""
     false_negatives: tuple[str, ...]
-    """Ids of episodes that only the person named."""
+    """Ids of episodes that only the reader named."""
 
 
 def read_labelled(path: Path | str) -> list[LabelledEpisode]:

@@ -1,7 +1,7 @@
 """What an episode does, by documented rules, and why a wrong one is wrong.
 
 Every detector is a rule over what the episode recorded: no model judges, so the same episode always gets the same
-names. How often the rules agree with a person who read the episodes is measured on labelled episodes; see
+names. How often the rules agree with a reader of the episodes is measured on labelled episodes; see
 docs/BEHAVIOURS.md. The rules read `Question.hops` and `supporting_ids` where a data set has them and say what they do
 without.
 """
