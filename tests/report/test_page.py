@@ -207,6 +207,10 @@ def test_encoded_data_is_inert_and_reads_back_as_it_was(value):
     assert json.loads(text) == value
 
 
+def test_numbers_that_browsers_refuse_are_nothing():
+    assert encode({"a": [1.5, float("nan"), {"b": float("-inf")}]}) == '{"a":[1.5,null,{"b":null}]}'
+
+
 def test_a_lone_surrogate_can_be_written():
     assert encode("a\ud800b") == '"a\\ud800b"'
 

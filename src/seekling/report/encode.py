@@ -20,8 +20,15 @@ def encode(value: Json) -> str:
         >>> print(encode("</script>"))
         "\u003c/script\u003e"
     """
-    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text = _dumps(value)
+    except ValueError:
+        text = _dumps(finite(value))
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def finite(value: object) -> object:
