@@ -64,6 +64,15 @@ def test_a_long_training_is_pooled_into_few_points(folder):
     assert curves.panels[0].lines[0].steps[:2] == (3, 6)
 
 
+def test_where_a_behaviour_appears_or_goes_is_marked(folder):
+    letters = {1: "w" * 20, 2: "w" * 18 + "rr", 3: "r" * 20, 4: "r" * 20}
+    steps = [dataclasses.replace(each, step=step) for step in letters for each in evaluation(letters[step], stage="rl")]
+    write_lines(folder / "episodes" / "rl.jsonl", [record.to_json() for record in steps])
+    curves = next(figure for figure in figures_of([read_run(folder)]) if figure.name == "rl_behaviours")
+    marks = {panel.title: panel.changes_at for panel in curves.panels}
+    assert marks["answer_from_memory"] == 3
+
+
 def test_several_runs_share_axes_and_runs_of_one_name_are_told_apart(folder):
     run = read_run(folder)
     figures = {figure.name: figure for figure in figures_of([run, run])}

@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from seekling.errors import DataError
-from seekling.evaluate.behaviour_rates import behaviour_curves, behaviour_rates, error_causes
+from seekling.evaluate.behaviour_rates import (
+    CurvePoint,
+    behaviour_curves,
+    behaviour_rates,
+    error_causes,
+    first_change,
+)
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.intervals import Rate
 from seekling.report.read import RunFolder
@@ -62,6 +68,8 @@ class CurvePanel:
     lines: tuple[Line, ...]
     is_rate: bool = False
     """In [0, 1]."""
+    changes_at: int | None = None
+    """The first step whose interval no longer touches that of the first; a dotted line stands there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,25 +170,22 @@ def _behaviour_curves(runs: Sequence[RunFolder]) -> Iterator[CurveFigure]:
         if num_steps < 2:
             continue
         curves = behaviour_curves(records, window=-(-num_steps // MAX_POINTS))
-        panels = [
-            CurvePanel(name, (_rate_line(run.name, [(point.step, point.rate) for point in curve]),), is_rate=True)
-            for name, curve in curves.items()
-            if any(point.rate.k for point in curve)
-        ]
+        panels = [_rate_panel(run.name, name, curve) for name, curve in curves.items() if any(p.rate.k for p in curve)]
         if panels:
             suffix = f"-{_file_name(run.name)}" if len(runs) > 1 else ""
             yield CurveFigure(f"rl_behaviours{suffix}", tuple(panels))
 
 
-def _rate_line(name: str, points: Sequence[tuple[int, Rate]]) -> Line:
-    known = [(step, rate) for step, rate in points if rate.value is not None]
-    return Line(
-        name,
-        steps=tuple(step for step, _ in known),
-        values=tuple(rate.value or 0.0 for _, rate in known),
-        low=tuple(rate.low for _, rate in known),
-        high=tuple(rate.high for _, rate in known),
+def _rate_panel(run: str, behaviour: str, curve: Sequence[CurvePoint]) -> CurvePanel:
+    change = first_change(curve)
+    line = Line(
+        run,
+        steps=tuple(point.step for point in curve),
+        values=tuple(point.rate.value or 0.0 for point in curve),
+        low=tuple(point.rate.low for point in curve),
+        high=tuple(point.rate.high for point in curve),
     )
+    return CurvePanel(behaviour, (line,), is_rate=True, changes_at=None if change is None else change.step)
 
 
 def _accuracy(evaluated: Sequence[tuple[RunFolder, str]], runs: Sequence[RunFolder]) -> BarFigure:

@@ -102,6 +102,8 @@ def _draw_curves(figure: Figure, curves: CurveFigure) -> None:
             axes.plot(line.steps, line.values, color=colour, marker=marker, markersize=3, label=_label(line.name))
             if line.low and line.high:
                 axes.fill_between(line.steps, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+        if panel.changes_at is not None:
+            axes.axvline(panel.changes_at, color="#888888", linestyle=":", linewidth=1)
         if panel.is_rate:
             axes.set_ylim(-0.03, 1.03)
         if len(panel.lines) > 1:
