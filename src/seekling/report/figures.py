@@ -19,6 +19,7 @@ from seekling.report.read import RunFolder
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 FORMATS = ("png", "svg")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -92,24 +93,28 @@ def _draw_curves(figure: Figure, curves: CurveFigure) -> None:
     columns = min(_COLUMNS, len(curves.panels))
     rows = math.ceil(len(curves.panels) / columns)
     grid = figure.subplots(rows, columns, squeeze=False)
+    # A run has one colour in all panels, also where another run has no curve.
+    names = list(dict.fromkeys(line.name for panel in curves.panels for line in panel.lines))
+    shown: dict[str, Line2D] = {}
     for number, panel in enumerate(curves.panels):
         axes = grid[number // columns][number % columns]
         axes.set_title(panel.title, loc="left")
         axes.set_xlabel("step")
-        for place, line in enumerate(panel.lines):
-            colour = COLOURS[place % len(COLOURS)]
+        for line in panel.lines:
+            colour = COLOURS[names.index(line.name) % len(COLOURS)]
             marker = "o" if len(line.steps) <= 20 else ""
-            axes.plot(line.steps, line.values, color=colour, marker=marker, markersize=3, label=_label(line.name))
+            (shown[line.name],) = axes.plot(line.steps, line.values, color=colour, marker=marker, markersize=3)
             if line.low and line.high:
                 axes.fill_between(line.steps, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         if panel.changes_at is not None:
             axes.axvline(panel.changes_at, color="#888888", linestyle=":", linewidth=1)
         if panel.is_rate:
             axes.set_ylim(-0.03, 1.03)
-        if len(panel.lines) > 1:
-            axes.legend(fontsize=8)
     for number in range(len(curves.panels), rows * columns):
         grid[number // columns][number % columns].set_axis_off()
+    if len(names) > 1:
+        labels = [_label(name) for name in names]
+        figure.legend([shown[name] for name in names], labels, loc="outside lower center", ncols=_COLUMNS, fontsize=8)
 
 
 def _draw_bars(axes: Axes, bars: BarFigure) -> None:
@@ -128,7 +133,7 @@ def _draw_bars(axes: Axes, bars: BarFigure) -> None:
     axes.set_xlim(0, 1)
     axes.set_xlabel(bars.x_label)
     if len(bars.series) > 1:
-        axes.legend(fontsize=8)
+        _legend_above(axes)
 
 
 def _draw_stacks(axes: Axes, stacks: StackFigure) -> None:
@@ -139,7 +144,12 @@ def _draw_stacks(axes: Axes, stacks: StackFigure) -> None:
     axes.set_yticks(range(len(stacks.names)), [_label(name) for name in stacks.names])
     axes.invert_yaxis()
     axes.set_xlabel(stacks.x_label)
-    axes.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    _legend_above(axes)
+
+
+def _legend_above(axes: Axes) -> None:
+    """Outside the axes: looking for the best place inside takes seconds on a busy machine."""
+    axes.legend(fontsize=8, ncols=_COLUMNS, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _label(name: str) -> str:
