@@ -211,21 +211,31 @@ def test_bfloat16_stays_near_float32_and_keeps_its_weights_in_float32():
 def test_bfloat16_attention_by_plain_products_is_that_of_the_fused_kernel():
     from seekling.learn.attention import block_attention
 
+    def attend(query, key, value):
+        biases = [torch.full((size, size), -torch.inf).triu(1) for size in (3, 2, 4)]
+        whole = [torch.nn.functional.pad(bias, (3 * (number > 0), 0)) for number, bias in enumerate(biases)]
+        blocks = [(start, bias.to(query.dtype)) for start, bias in zip((0, 3, 5), whole, strict=True)]
+        return block_attention(torch.nn.Identity(), query, key, value, None, num_prefix=3, blocks=blocks, scaling=0.35)[
+            0
+        ]
+
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(1, 4, 9, 8, generator=generator)
     key, value = torch.randn(1, 2, 9, 8, generator=generator), torch.randn(1, 2, 9, 8, generator=generator)
-    blocks = [(0, torch.full((5, 5), -torch.inf).triu(1)), (5, torch.full((4, 4), -torch.inf).triu(1))]
-    exact, _ = block_attention(torch.nn.Identity(), query, key, value, None, blocks=blocks, scaling=0.35)
-    tensors = [each.bfloat16() for each in (query, key, value)]
-    rough_blocks = [(start, bias.bfloat16()) for start, bias in blocks]
-    rough, _ = block_attention(torch.nn.Identity(), *tensors, None, blocks=rough_blocks, scaling=0.35)
+    exact = attend(query, key, value)
+    rough = attend(query.bfloat16(), key.bfloat16(), value.bfloat16())
     assert rough.shape == exact.shape == (1, 9, 4, 8)
     np.testing.assert_allclose(rough.float(), exact, atol=0.04)
-    # Nothing of the first block reaches the second.
+    # Nothing of the first block reaches the second; the prefix reaches both.
     other = value.clone()
-    other[:, :, :5] = 100.0
-    changed, _ = block_attention(torch.nn.Identity(), query, key, other, None, blocks=blocks, scaling=0.35)
+    other[:, :, 3:5] = 100.0
+    changed = attend(query, key, other)
     assert torch.equal(changed[:, 5:], exact[:, 5:])
+    assert torch.equal(changed[:, :3], exact[:, :3])
+    other[:, :, 2] = 100.0
+    changed = attend(query, key, other)
+    assert (changed[:, 2:] != exact[:, 2:]).any(-1).all()
+    assert torch.equal(changed[:, :2], exact[:, :2])
 
 
 # LoRA

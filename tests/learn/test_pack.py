@@ -74,26 +74,66 @@ def test_the_order_of_the_batch_changes_the_numbers_of_sequences_only():
         assert sorted(entries) == sorted(mirrored)
 
 
-TRAJECTORIES = st.lists(
-    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=14).map(
-        lambda pairs: trajectory([token for token, _ in pairs], [mask for _, mask in pairs])
-    ),
-    max_size=12,
+def test_what_a_whole_batch_shares_begins_every_row_and_stands_in_no_block():
+    instructions = list(range(100, 130))
+    batch = [trajectory([*instructions, 10 * n, 10 * n + 1, 7], [0] * 31 + [1, 1]) for n in range(1, 5)]
+    rows = pack_rows(batch, row_tokens=37)
+    assert [row.num_prefix for row in rows] == [30, 30]
+    assert [row.token_ids_N.tolist() for row in rows] == [
+        [*instructions, 10, 11, 7, 20, 21, 7],
+        [*instructions, 30, 31, 7, 40, 41, 7],
+    ]
+    assert [[block.start for block in row.blocks] for row in rows] == [[30, 33], [30, 33]]
+    assert rows[0].position_ids_N.tolist() == [*range(33), 30, 31, 32]
+    assert rows[1].source_A.tolist() == [30, 31, 33, 34]
+    assert rows[1].sequence_A.tolist() == [2, 2, 3, 3]
+
+
+def test_a_trained_token_is_never_part_of_the_prefix():
+    same = list(range(100, 130))
+    batch = [trajectory([*same, n], [0] * 20 + [1] * 11) for n in range(2)]
+    (row,) = pack_rows(batch, row_tokens=100)
+    assert row.num_prefix == 20
+    assert row.source_A[0] == 19  # the prefix's last token predicts the first trained one
+    (short,) = pack_rows([trajectory([*same, n], [0] * 15 + [1] * 16) for n in range(2)], row_tokens=100)
+    assert short.num_prefix == 0  # not worth it
+
+
+def test_a_block_grows_only_while_sharing_saves_more_than_attention_costs():
+    def sizes(num_shared, num_own):
+        batch = [
+            trajectory([1, *[2] * num_shared, *[10 + n] * num_own], [0] + [1] * (num_shared + num_own))
+            for n in range(2)
+        ]
+        return [len(block.visible_MM) for row in pack_rows(batch, row_tokens=4000) for block in row.blocks]
+
+    assert sizes(60, 100) == [61 + 200]  # 2 x 100 x 100 pairs are less than 61 tokens
+    assert sizes(2, 100) == [103, 103]
+
+
+FIRST = st.sampled_from([[], list(range(100, 120))])
+TRAJECTORIES = FIRST.flatmap(
+    lambda first: st.lists(
+        st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=14).map(
+            lambda pairs: trajectory(
+                [*first, *(token for token, _ in pairs)], [*(0 for _ in first), *(mask for _, mask in pairs)]
+            )
+        ),
+        max_size=12,
+    )
 )
 
 
-@given(TRAJECTORIES, st.integers(1, 40))
+@given(TRAJECTORIES, st.integers(1, 60))
 def test_entries_are_exactly_the_trained_tokens_each_seeing_exactly_its_past(batch, row_tokens):
     covered = []
     for row in pack_rows(batch, row_tokens=row_tokens):
         starts = [block.start for block in row.blocks]
         sizes = [len(block.visible_MM) for block in row.blocks]
-        assert starts == np.cumsum([0, *sizes])[:-1].tolist()
-        assert sum(sizes) == len(row.token_ids_N) == len(row.position_ids_N)
+        assert starts == np.cumsum([row.num_prefix, *sizes])[:-1].tolist()
+        assert row.num_prefix + sum(sizes) == len(row.token_ids_N) == len(row.position_ids_N)
         for source, target, sequence in zip(row.source_A, row.target_A, row.sequence_A, strict=True):
-            block = row.blocks[np.searchsorted(starts, source, side="right") - 1]
-            seen = np.flatnonzero(block.visible_MM[source - block.start]) + block.start
-            seen = seen[np.argsort(row.position_ids_N[seen])]
+            seen = seen_by(row, source)
             assert row.position_ids_N[seen].tolist() == list(range(len(seen)))
             assert row.token_ids_N[seen].tolist() == batch[sequence].token_ids_T[: len(seen)].tolist()
             assert batch[sequence].token_ids_T[len(seen)] == target
@@ -104,7 +144,18 @@ def test_entries_are_exactly_the_trained_tokens_each_seeing_exactly_its_past(bat
     assert sorted(covered) == sorted(expected)
 
 
-@given(TRAJECTORIES, st.integers(1, 40))
+def seen_by(row, node):
+    """Tokens that a token of the row attends to, in the order of their positions."""
+    if node < row.num_prefix:
+        return np.arange(node + 1)
+    block = next(block for block in reversed(row.blocks) if block.start <= node)
+    seen = np.flatnonzero(block.visible_MM[node - block.start]) + block.start
+    seen = np.concatenate([np.arange(row.num_prefix), seen])
+    assert seen.max() == node  # a token sees itself and nothing after it
+    return seen[np.argsort(row.position_ids_N[seen])]
+
+
+@given(TRAJECTORIES, st.integers(1, 60))
 def test_blocks_hold_each_prefix_once_and_rows_keep_to_their_size(batch, row_tokens):
     for row in pack_rows(batch, row_tokens=row_tokens):
         members = sorted(set(row.sequence_A.tolist()))
@@ -112,9 +163,5 @@ def test_blocks_hold_each_prefix_once_and_rows_keep_to_their_size(batch, row_tok
         assert len(row.token_ids_N) <= row_tokens or (len(row.blocks) == 1 and len(row.token_ids_N) == longest)
         ends = [*[block.start for block in row.blocks[1:]], len(row.token_ids_N)]
         for block, end in zip(row.blocks, ends, strict=True):
-            prefixes = []
-            for node in range(end - block.start):
-                past = np.flatnonzero(block.visible_MM[node]) + block.start
-                prefixes.append(tuple(row.token_ids_N[past[np.argsort(row.position_ids_N[past])]].tolist()))
-                assert past.max() == node + block.start  # a token sees itself and nothing after it
+            prefixes = [tuple(row.token_ids_N[seen_by(row, node)].tolist()) for node in range(block.start, end)]
             assert len(set(prefixes)) == len(prefixes)

@@ -73,6 +73,9 @@ class ScriptedSampler:
         token_ids, finish = self.scripts[place % len(self.scripts)][turn]
         return Sample(tuple(token_ids), logprobs_of(token_ids), finish, self.policy_version)
 
+    def release_caches(self) -> None:
+        pass
+
     def close_session(self, session: int) -> None:
         self.closed.append(session)
 

@@ -293,7 +293,7 @@ def test_weights_are_refused_while_samples_run(tiny_model_dir, prompts):
     async def load_too_early():
         running = asyncio.create_task(sampler.sample(greedy(prompts)[0]))
         await asyncio.sleep(0)
-        with pytest.raises(InfrastructureError, match="while samples are running"):
+        with pytest.raises(InfrastructureError, match="samples are still running"):
             sampler.load_weights(weights, version=1)
         return await running
 
@@ -342,7 +342,10 @@ def test_a_failing_engine_ends_all_waiting_samples_as_infrastructure_failures(ti
     assert {type(failure) for failure in failures} == {InfrastructureError}
     for number in range(100):
         sampler.close_session(number)
-    assert sample_all(sampler, greedy(prompts)[:2]) == sample_all(open_sampler(tiny_model_dir), greedy(prompts)[:2])
+    fresh = open_sampler(tiny_model_dir)
+    for sample, expected in zip(*(sample_all(each, greedy(prompts)[:2]) for each in (sampler, fresh)), strict=True):
+        assert sample.token_ids == expected.token_ids
+        np.testing.assert_allclose(sample.logprobs, expected.logprobs, atol=1e-5)
 
 
 def test_what_recycled_memory_holds_beyond_an_episode_reaches_nobody(tiny_model_dir, prompts):
@@ -363,3 +366,18 @@ def test_logits_that_are_not_finite_are_a_failure_not_a_token(tiny_model_dir, pr
     sampler.load_weights(weights, version=1)
     with pytest.raises(InfrastructureError, match="logits are not finite"):
         sample_all(sampler, greedy(prompts))
+
+
+def test_released_caches_are_given_back_and_nothing_of_them_is_used_again(tiny_model_dir, prompts):
+    sampler = open_sampler(tiny_model_dir)
+    before = sample_all(sampler, drawn(prompts))
+    keys = sampler._cache.keys[0]
+    assert keys.any()
+    for request in drawn(prompts):
+        sampler.close_session(request.session)
+    sampler.release_caches()
+    assert not keys.any()
+    prefilled = sampler.stats.prefilled_tokens
+    again = sample_all(sampler, [replace(request, session=request.session + 50) for request in drawn(prompts)])
+    assert [sample.token_ids for sample in again] == [sample.token_ids for sample in before]
+    assert sampler.stats.prefilled_tokens - prefilled == sum(map(len, prompts))

@@ -21,7 +21,10 @@ _WORD = re.compile(r"\S+")
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE_ENDS = (".", "!", "?")
 # A markdown link or image with text. Not after a word, a bracket or a backtick: `calls[0](x)` is a program's.
-_LINK = re.compile(r"(?<![\w\])`])!?\[([^\[\]\n]+)\]\((?:[^()\s<]+(?:\([^()\s]*\)[^()\s]*)*|<[^<>\n]*>)(?:[^\S\n]+\"[^\"\n]*\")?\)")
+_LINK = re.compile(
+    r"(?<![\w\])`])!?\[([^\[\]\n]+)\]"
+    r"\((?:[^()\s<]+(?:\([^()\s]*\)[^()\s]*)*|<[^<>\n]*>)(?:[^\S\n]+\"[^\"\n]*\")?\)"
+)
 _CLOSING_MARKS = "\"')]}*_\u00bb\u201d\u2019"
 
 # A heading longer than this is a sentence that happens to start with '#': the path shows its beginning and the passage

@@ -162,13 +162,12 @@ def _attempts(protocol: Protocol, question: Question, hop: Hop) -> Iterator[Acti
 
 
 def _filtering_program(hop: Hop, question: Question) -> str:
-    """Print the lines of the found pages that hold a keyword of the question."""
+    """Print the sentences of the found pages that hold a keyword of the question."""
+    asked = " or ".join(f"{json.dumps(word, ensure_ascii=False)} in line" for word in _keywords(hop, question))
     return (
-        f"words = {json.dumps(_keywords(hop, question), ensure_ascii=False)}\n"
         f"for page in search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[:2]:\n"
-        '    text = read_section(page["page_id"] + ":full")\n'
-        '    for line in text.split("\\n"):\n'
-        "        if any(word in line for word in words):\n"
+        '    for line in read_section(page["page_id"] + ":full").split(". "):\n'
+        f"        if {asked}:\n"
         '            print(page["title"] + ": " + line)'
     )
 

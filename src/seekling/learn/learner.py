@@ -297,15 +297,19 @@ class Learner:
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each trained token; logits exist only where a token is trained."""
         device, dtype = self.device, next(model.parameters()).dtype
+        seen = [np.tri(row.num_prefix, dtype=np.bool_)] if row.num_prefix else []
+        seen += [np.pad(block.visible_MM, ((0, 0), (row.num_prefix, 0)), constant_values=True) for block in row.blocks]
+        starts = ([0] if row.num_prefix else []) + [block.start for block in row.blocks]
         blocks = []
-        for block in row.blocks:
-            hidden_MM = torch.from_numpy(~block.visible_MM).to(device)
-            bias = torch.zeros(hidden_MM.shape, dtype=dtype, device=device).masked_fill_(hidden_MM, float("-inf"))
-            blocks.append((block.start, bias))
+        for start, seen_MK in zip(starts, seen, strict=True):
+            hidden_MK = torch.from_numpy(~seen_MK).to(device)
+            bias = torch.zeros(hidden_MK.shape, dtype=dtype, device=device).masked_fill_(hidden_MK, float("-inf"))
+            blocks.append((start, bias))
         hidden_1ND = model.get_decoder()(
             input_ids=torch.from_numpy(row.token_ids_N).to(device)[None],
             position_ids=torch.from_numpy(row.position_ids_N).to(device)[None],
             use_cache=False,
+            num_prefix=row.num_prefix,
             blocks=blocks,
         ).last_hidden_state
         sources, where = np.unique(row.source_A, return_inverse=True)

@@ -1,9 +1,10 @@
 """Trajectories -> packed rows in which a shared prefix is computed once.
 
-Episodes of a group share their prompt, often the first search and the passages too. A block is the prefix tree of some
-trajectories, flattened; each token attends to its ancestors only, so its activations, its logits and their gradients
-are those of the separate sequences up to rounding. A row is several blocks side by side without padding. SFT uses the
-same rows: there the shared part is the instructions.
+All episodes of a batch share their instructions; those of a group share the question too, often the first search and
+its passages. A row begins with what its whole batch shares, once; all else of the row attends to it. Behind it stand
+blocks, side by side without padding: a block is the prefix tree of what is left of some trajectories, flattened; each
+token attends to its ancestors only. So activations, logits and their gradients are those of the separate sequences up
+to rounding. SFT uses the same rows.
 
 Shape letters: N packed tokens of a row, M tokens of one block, A trained tokens (one entry per trajectory and token).
 """
@@ -17,14 +18,16 @@ import numpy as np
 
 from seekling.types import Trajectory
 
-BLOCK_TOKENS = 640
-"""A block grows no further by joining trajectories: attention inside a block is quadratic. One long trajectory may be
-longer than that."""
+MIN_PREFIX_TOKENS = 16
+"""A shorter common prefix of a batch is left to the blocks."""
+PAIRS_PER_TOKEN = 2_000
+"""So many pairs of tokens that attend, or are masked, inside a block cost what the rest of the model costs for a token
+(docs/LOG.md): what decides whether sharing a prefix is worth a larger block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One flattened prefix tree inside a row."""
+    """One flattened prefix tree inside a row; all of it attends to the row's prefix, and to nothing else outside."""
 
     start: int
     visible_MM: np.ndarray
@@ -38,6 +41,8 @@ class PackedRow:
     token_ids_N: np.ndarray
     position_ids_N: np.ndarray
     """(N,) depth in the tree, which is the position in the original sequence."""
+    num_prefix: int
+    """Tokens at the beginning that every trajectory of the row starts with; no block has them."""
     blocks: tuple[Block, ...]
     source_A: np.ndarray
     """(A,) index of the packed token whose output predicts the trained token."""
@@ -100,19 +105,29 @@ def pack_rows(trajectories: Sequence[Trajectory], *, row_tokens: int) -> list[Pa
     Returns:
         Rows whose entries together are exactly the trained tokens of the batch.
     """
-    paths = {index: t.token_ids_T.tolist() for index, t in enumerate(trajectories) if t.train_mask_T[1:].any()}
+    trained = {index: np.flatnonzero(t.train_mask_T[1:]) + 1 for index, t in enumerate(trajectories)}
+    paths = {index: trajectories[index].token_ids_T.tolist() for index, places in trained.items() if places.size}
     order = sorted(paths, key=lambda index: paths[index])
+    if not order:
+        return []
+    # Of sorted paths, what the first and the last share is shared by all. Trained tokens stay in the blocks.
+    num_prefix = (
+        min(_common_prefix(paths[order[0]], paths[order[-1]]), *(int(trained[index][0]) for index in order))
+        if len(order) > 1
+        else 0
+    )
+    prefix = paths[order[0]][:num_prefix] if num_prefix >= MIN_PREFIX_TOKENS else []
+    rests = {index: path[len(prefix) :] for index, path in paths.items()}
     rows: list[PackedRow] = []
     open_blocks: list[list[int]] = []
-    open_tokens = 0
-    for members, size in _blocks(order, paths, limit=min(BLOCK_TOKENS, row_tokens)):
+    open_tokens = len(prefix)
+    for members, size in _blocks(order, rests, limit=max(1, row_tokens - len(prefix))):
         if open_blocks and open_tokens + size > row_tokens:
-            rows.append(_row(open_blocks, paths, trajectories))
-            open_blocks, open_tokens = [], 0
+            rows.append(_row(prefix, open_blocks, rests, trajectories))
+            open_blocks, open_tokens = [], len(prefix)
         open_blocks.append(members)
         open_tokens += size
-    if open_blocks:
-        rows.append(_row(open_blocks, paths, trajectories))
+    rows.append(_row(prefix, open_blocks, rests, trajectories))
     return rows
 
 
@@ -125,7 +140,8 @@ def _blocks(order: list[int], paths: dict[int, list[int]], *, limit: int) -> lis
         # In sorted order the longest prefix shared with the tree is the one shared with the last path.
         shared = _common_prefix(paths[members[-1]], paths[index]) if members else 0
         new = len(paths[index]) - shared
-        worth_joining = shared > 0 or size + new <= limit // 2
+        # Joined, each new token is compared with the whole tree, and the tree with it.
+        worth_joining = 2 * (size - shared) * new <= PAIRS_PER_TOKEN * shared
         if members and (size + new > limit or not worth_joining):
             blocks.append((members, size))
             members, size, new = [], 0, len(paths[index])
@@ -145,28 +161,35 @@ def _common_prefix(left: list[int], right: list[int]) -> int:
     return length
 
 
-def _row(blocks: list[list[int]], paths: dict[int, list[int]], trajectories: Sequence[Trajectory]) -> PackedRow:
-    token_ids: list[int] = []
-    positions: list[int] = []
+def _row(
+    prefix: list[int], blocks: list[list[int]], paths: dict[int, list[int]], trajectories: Sequence[Trajectory]
+) -> PackedRow:
+    """Lay out a row; `paths` are the trajectories' tokens after the prefix."""
+    num_prefix = len(prefix)
+    token_ids = list(prefix)
+    positions = list(range(num_prefix))
     packed: list[Block] = []
     sources, targets, sequences, logprobs = [], [], [], []
     for members in blocks:
         tree, start = _Tree.empty(), len(token_ids)
         for index in members:
-            nodes = np.asarray(tree.add(paths[index]), np.int64)
+            # Where each token of the trajectory stands in the row.
+            nodes = np.asarray([*range(-num_prefix, 0), *tree.add(paths[index])], np.int64)
+            nodes += np.where(nodes < 0, num_prefix, start)
             trajectory = trajectories[index]
             # A trained first token has nothing before it that could predict it.
             trained = np.flatnonzero(trajectory.train_mask_T[1:]) + 1
-            sources.append(nodes[trained - 1] + start)
+            sources.append(nodes[trained - 1])
             targets.append(trajectory.token_ids_T[trained])
             sequences.append(np.full(len(trained), index, np.int64))
             logprobs.append(trajectory.logprobs_T[trained])
         token_ids += tree.token_ids
-        positions += tree.depths
+        positions += [num_prefix + depth for depth in tree.depths]
         packed.append(Block(start, tree.visible()))
     return PackedRow(
         np.asarray(token_ids, np.int64),
         np.asarray(positions, np.int64),
+        num_prefix,
         tuple(packed),
         np.concatenate(sources),
         np.concatenate(targets),

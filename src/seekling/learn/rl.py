@@ -90,6 +90,7 @@ def train(
             group_size=config.group_size,
             seed=derive_seed(run.seed, "rl", step),
         )
+        sampler.release_caches()
         sampled_s = time.perf_counter() - started
         records, batch = score_groups(groups, reward, config, step=step + 1)
         metrics = rollout_metrics(groups, records)

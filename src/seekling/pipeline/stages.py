@@ -227,6 +227,7 @@ class _Run:
             learner = self._learner or self.learner(name)
             sampler.load_weights(learner.export_weights(), version=learner.num_steps)
         evaluate_policy(self.recipe, self.folder, self.agent, self.world.test, name, self.reporter)
+        sampler.release_caches()
 
 
 def export_policy(learner: Learner, agent: Agent, model_dir: Path, out: Path) -> None:

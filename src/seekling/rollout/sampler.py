@@ -62,6 +62,10 @@ class Sampler(typing.Protocol):
         """Give the session's cache back. Unknown sessions are ignored."""
         ...
 
+    def release_caches(self) -> None:
+        """Give the caches' memory back while something else, such as learning, needs it. No sample may be running."""
+        ...
+
     def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """Use these weights from now on; every cache made with older ones is dropped."""
         ...

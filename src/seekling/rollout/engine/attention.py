@@ -11,6 +11,7 @@ rows, W tokens of the widest decode row, P decode tokens of all rows.
 from __future__ import annotations
 
 import math
+import mmap
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,22 +56,26 @@ class SlotCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (num_slots, num_kv_heads, slot_tokens, head_dim)
-        self.keys = [_zeros(shape, dtype, device) for _ in range(num_layers)]
-        self.values = [_zeros(shape, dtype, device) for _ in range(num_layers)]
+        shape = (2, num_layers, num_slots, num_kv_heads, slot_tokens, head_dim)
+        self._memory: mmap.mmap | None = None
+        if device.type == "cpu":
+            # Pages that no episode reaches cost no memory, and all can be given back at once.
+            self._memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            both = torch.frombuffer(self._memory, dtype=dtype).view(shape)
+        else:
+            both = torch.zeros(shape, dtype=dtype, device=device)
+        # Zeros, not just any memory: a masked score is garbage plus -inf, which is NaN where the garbage holds one.
+        self.keys, self.values = list(both[0]), list(both[1])
+
+    def release(self) -> None:
+        """Forget everything, and on a CPU give the memory back to the system until it is written again."""
+        if self._memory is not None:
+            self._memory.madvise(mmap.MADV_DONTNEED)
 
     def copy_prefix(self, source: int, target: int, start: int, end: int) -> None:
         """Copy positions [start, end) of one slot to another; both then hold the same tokens there."""
         for tensor_SCLD in (*self.keys, *self.values):
             tensor_SCLD[target, :, start:end].copy_(tensor_SCLD[source, :, start:end])
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros, not empty: a masked score is garbage plus -inf, which is NaN where recycled memory happens to hold one."""
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy asks the system for pages that are zero already, so those that no episode reaches cost no memory.
-    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,16 +162,32 @@ class LocalSampler:
         if index is not None:
             self._slots[index].session = None
 
+    def release_caches(self) -> None:
+        """Forget every cache and give its memory back; see `Sampler.release_caches`.
+
+        Raises:
+            InfrastructureError: samples are still running.
+        """
+        running = [row.future for row in self._rows] + [future for _, future in self._waiting]
+        # Cancelled ones belong to a rollout that was given up; the next step would sort them out.
+        if not all(future.cancelled() for future in running):
+            raise InfrastructureError("samples are still running; wait for the rollout to end first")
+        self._forget()
+        self._cache.release()
+
+    def _forget(self) -> None:
+        for slot in self._slots:
+            slot.length = 0
+        # Drafts made of older samples would be as good, but a resumed run has not got them and must sample the same.
+        self._drafter = Drafter(self._drafter.max_tokens)
+
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy weights in and forget every cache, so nothing computed with older weights can be read again.
 
         Raises:
             InfrastructureError: samples are still running, or the weights are not this model's.
         """
-        running = [row.future for row in self._rows] + [future for _, future in self._waiting]
-        # Cancelled ones belong to a rollout that was given up; the next step would sort them out.
-        if not all(future.cancelled() for future in running):
-            raise InfrastructureError("load_weights while samples are running; wait for the rollout to end first")
+        self.release_caches()
         own = dict(self._model.named_parameters())
         unknown, missing = set(weights) - set(self._model.state_dict()), set(own) - set(weights)
         if unknown or missing:
@@ -182,10 +198,6 @@ class LocalSampler:
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(weights[name])
-        for slot in self._slots:
-            slot.length = 0
-        # Drafts of other weights would be as good, but a resumed run has not got them and must sample the same.
-        self._drafter = Drafter(self._drafter.max_tokens)
         self._version = version
 
     async def _drive(self) -> None:
@@ -210,8 +222,7 @@ class LocalSampler:
             if not future.done():
                 future.set_exception(error)
         self._rows, self._waiting = [], []
-        for slot in self._slots:
-            slot.length = 0
+        self._forget()
 
     @torch.inference_mode()
     def _step(self) -> bool:
