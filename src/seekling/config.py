@@ -147,6 +147,8 @@ class RlConfig(Section):
     """Optimizer steps; 0 skips the stage."""
     questions_per_step: Positive = 8
     group_size: Annotated[int, Field(ge=2)] = 8
+    learn_per_group: Literal[0] | Annotated[int, Field(ge=2)] = 0
+    """Learn from so many episodes of a group, those with the lowest and the highest rewards; 0: from all."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-5
     warmup_steps: Annotated[int, Field(ge=0)] = 2
     reward: Literal["em", "f1", "em+f1"] = "em"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seekling.errors import DataError
-from seekling.learn.advantage import group_advantages
+from seekling.learn.advantage import group_advantages, most_varied
 from seekling.learn.loss import TokenData, clipped_policy_loss, cross_entropy, low_variance_kl
 from seekling.learn.schedule import scheduled_rate
 
@@ -147,3 +148,27 @@ def test_rates_warm_up_and_decay(decay, expected):
 def test_short_runs_have_rates_too(decay, total, warmup):
     rates = [scheduled_rate(2.0, step, total=total, warmup=warmup, decay=decay) for step in range(total)]
     assert all(0 < rate <= 2.0 for rate in rates)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "count", "expected"),
+    [
+        ([0, 1, 0, 0, 0, 1], 4, [0, 1, 2, 5]),
+        ([1, 1, 1, 0, 1, 1], 4, [0, 1, 2, 3]),
+        ([0.5, 0.0, 0.4, 1.0], 2, [1, 3]),
+        ([0.5, 0.5, 0.5], 2, [0, 1]),
+        ([0.5, 0.0, 0.4], 0, [0, 1, 2]),
+        ([0.5, 0.0, 0.4], 3, [0, 1, 2]),
+        ([0.5, 0.0, 0.4], 9, [0, 1, 2]),
+    ],
+)
+def test_the_most_varied_rewards_are_the_lowest_and_the_highest(rewards, count, expected):
+    assert most_varied(np.asarray(rewards, float), count).tolist() == expected
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.2, 0.5, 1.0]), min_size=3, max_size=9), st.integers(2, 8))
+def test_no_other_subset_of_that_size_varies_more(rewards, count):
+    rewards_G = np.asarray(rewards)
+    chosen = most_varied(rewards_G, count)
+    best = max(np.var(rewards_G[list(subset)]) for subset in itertools.combinations(range(len(rewards)), len(chosen)))
+    assert np.var(rewards_G[chosen]) == pytest.approx(best)

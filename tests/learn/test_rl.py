@@ -57,6 +57,16 @@ def test_a_group_becomes_advantages_of_its_own_mean():
     assert [record.question.id for record in records] == ["0"] * 4 + ["1"] * 3
 
 
+def test_of_a_group_only_the_most_varied_are_learned_from_when_asked():
+    groups = [make_group(QUESTIONS[0], ["y", "y", "y", "x", "y"], failed=1), make_group(QUESTIONS[1], ["x", "x", "x"])]
+    records, batch = scored(groups, learn_per_group=2)
+    assert [record.advantage for record in records] == [-1.0, None, None, 1.0, None, None, 0.0, 0.0, None]
+    assert [t.token_ids_T[2] for t in batch.trajectories] == [20, 23]
+    np.testing.assert_allclose(batch.advantages_B, [-1.0, 1.0])
+    assert rollout_metrics(groups, records)["num_zero_variance_groups"] == 1
+    assert rollout_metrics(groups, records)["reward_mean"] == pytest.approx(4 / 8)
+
+
 def test_groups_of_equal_rewards_are_recorded_and_counted_but_not_learned_from():
     groups = [make_group(QUESTIONS[0], ["x", "x", "x"]), make_group(QUESTIONS[1], ["y", "y", "x"])]
     records, batch = scored(groups)

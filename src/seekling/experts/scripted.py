@@ -163,7 +163,7 @@ def _attempts(protocol: Protocol, question: Question, hop: Hop) -> Iterator[Acti
 
 def _filtering_program(hop: Hop, question: Question) -> str:
     """Print the sentences of the found pages that hold a keyword of the question."""
-    asked = " or ".join(f"{json.dumps(word, ensure_ascii=False)} in line" for word in _keywords(hop, question))
+    asked = " or ".join(f"{json.dumps(word, ensure_ascii=False)} in line.lower()" for word in _keywords(hop, question))
     return (
         f"for page in search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[:2]:\n"
         '    for line in read_section(page["page_id"] + ":full").split(". "):\n'
@@ -176,7 +176,7 @@ def _reading_program(hop: Hop) -> str:
     """Print the beginning of the found pages."""
     return (
         f"for page in search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[:2]:\n"
-        '    print(read_section(page["page_id"] + ":full")[:1000])'
+        '    print(read_section(page["page_id"] + ":full")[:400])'
     )
 
 
@@ -196,7 +196,7 @@ def _keywords(hop: Hop, question: Question) -> list[str]:
     words = _asked_words(hop, question) or [word.lower() for word in hop.query_subject.split() if len(word) > 3]
     # A stem reaches inflected forms: "founded" for "founding".
     stems = [re.sub(r"(ing|ed|es|s|er|or|ion)$", "", word) if len(word) > 6 else word for word in words]
-    return list(dict.fromkeys(stems))[:3] or [hop.query_subject.split()[0]]
+    return list(dict.fromkeys(stems))[:2] or [hop.query_subject.split()[0]]
 
 
 def _shown(hop: Hop, question: Question, is_last: bool, turn: Turn) -> bool:

@@ -44,3 +44,30 @@ def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std"] = "
         return np.zeros_like(rewards_G, dtype=np.float64)
     centred_G: np.ndarray = rewards_G - rewards_G.mean()
     return centred_G if scale == "none" else centred_G / rewards_G.std()
+
+
+def most_varied(rewards_G: np.ndarray, count: int) -> np.ndarray:
+    """Choose the episodes of a group whose rewards differ most: the lowest and the highest.
+
+    Sampling an episode is cheaper than learning from it; those in the middle of a group teach least.
+
+    Args:
+        rewards_G: (G,) total reward per episode.
+        count: how many to keep; 0 or at least G keeps all.
+
+    Returns:
+        Rising indices of the subset of that size with the largest variance; of equal rewards the first come first.
+
+    Source: max-variance down-sampling, PODS (arXiv:2504.13818), theorem 1.
+
+    Example:
+        >>> most_varied(np.array([0.0, 1.0, 0.0, 0.0, 0.0, 1.0]), 4).tolist()
+        [0, 1, 2, 5]
+    """
+    size = len(rewards_G)
+    if not 0 < count < size:
+        return np.arange(size)
+    rising = np.argsort(rewards_G, kind="stable")
+    falling = np.argsort(-rewards_G, kind="stable")
+    subsets = [np.concatenate([rising[: count - high], falling[:high]]) for high in range(count + 1)]
+    return np.sort(max(subsets, key=lambda chosen: float(np.var(rewards_G[chosen]))))

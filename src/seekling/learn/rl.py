@@ -11,7 +11,7 @@ import numpy as np
 
 from seekling.config import RlConfig
 from seekling.errors import NothingToLearnError
-from seekling.learn.advantage import group_advantages
+from seekling.learn.advantage import group_advantages, most_varied
 from seekling.learn.learner import Batch, Learner, LearnStats
 from seekling.learn.loss import clipped_policy_loss
 from seekling.learn.schedule import scheduled_rate
@@ -122,7 +122,8 @@ def score_groups(
 ) -> tuple[list[EpisodeRecord], Batch]:
     """Rewards, advantages and the batch of those episodes from which something can be learned.
 
-    Groups of fewer than two episodes (the others failed) have no advantage; groups of equal rewards have advantage 0.
+    With `learn_per_group` only the most varied episodes of a group have an advantage, relative to each other. Groups of
+    fewer than two episodes (the others failed) have no advantage; groups of equal rewards have advantage 0.
     Neither enters the batch, all enter the records.
     """
     records: list[EpisodeRecord] = []
@@ -132,9 +133,11 @@ def score_groups(
         rewards = [reward(episode, group.question) for episode in group.episodes]
         totals_G = np.asarray([each.total for each in rewards])
         is_group = len(rewards) >= 2
-        advantages_G = group_advantages(totals_G, scale=config.advantage_scale) if is_group else None
+        chosen = most_varied(totals_G, config.learn_per_group).tolist() if is_group else []
+        scale = config.advantage_scale
+        found = dict(zip(chosen, group_advantages(totals_G[chosen], scale=scale), strict=True)) if chosen else {}
         for index, episode in enumerate(group.episodes):
-            advantage = float(advantages_G[index]) if advantages_G is not None else None
+            advantage = float(found[index]) if index in found else None
             records.append(
                 EpisodeRecord("rl", group.question, episode, step=step, reward=rewards[index], advantage=advantage)
             )
