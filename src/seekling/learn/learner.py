@@ -28,7 +28,7 @@ from seekling.learn.attention import BLOCK_ATTENTION
 from seekling.learn.lora import add_lora, merged_weights
 from seekling.learn.loss import TokenData, TokenLoss
 from seekling.learn.pack import PackedRow, pack_rows
-from seekling.rollout.engine.memory import release_free_memory
+from seekling.rollout.engine.memory import keep_freed_memory
 from seekling.types import Trajectory
 
 VOCABULARY_CHUNK = 256
@@ -87,6 +87,8 @@ class Learner:
     ) -> None:
         if getattr(model.config, "final_logit_softcapping", None):
             raise ModelError("models that cap their final logits are not supported by the learner yet")
+        if model.device.type == "cpu":
+            keep_freed_memory()
         model.set_attn_implementation(BLOCK_ATTENTION)
         self._model = model
         self._adapted = add_lora(model, rank=lora_rank, alpha=lora_alpha) if lora_rank else None
@@ -235,7 +237,6 @@ class Learner:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._publish_masters()
-        release_free_memory()
         self.num_steps += 1
         return norm
 

@@ -22,6 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, Segment, SlotCache, decode_rows
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter
+from seekling.rollout.engine.memory import keep_freed_memory
 from seekling.rollout.engine.sampling import draw, uniforms
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 
@@ -94,6 +95,8 @@ class LocalSampler:
         prefill_tokens: int = 2048,
         draft_tokens: int = 4,
     ) -> None:
+        if model.device.type == "cpu":
+            keep_freed_memory()
         model.eval()
         model.set_attn_implementation(SLOT_ATTENTION)
         self._model, self._tokenizer = model, tokenizer
