@@ -28,11 +28,14 @@ from seekling.learn.attention import BLOCK_ATTENTION
 from seekling.learn.lora import add_lora, merged_weights
 from seekling.learn.loss import TokenData, TokenLoss
 from seekling.learn.pack import PackedRow, pack_rows
-from seekling.rollout.engine.memory import keep_freed_memory
+from seekling.rollout.engine.memory import keep_freed_memory, release_free_memory
 from seekling.types import Trajectory
 
 VOCABULARY_CHUNK = 256
 """Trained tokens whose logits exist at the same time."""
+
+RELEASE_EVERY = 8
+"""Optimizer steps after which freed memory goes back: kept blocks of ever new sizes add up to gigabytes."""
 
 Aggregation = Literal["token_mean", "sequence_mean", "sum"]
 
@@ -238,6 +241,8 @@ class Learner:
         self._optimizer.zero_grad(set_to_none=True)
         self._publish_masters()
         self.num_steps += 1
+        if self.num_steps % RELEASE_EVERY == 0:
+            release_free_memory()
         return norm
 
     def export_weights(self) -> Mapping[str, Tensor]:

@@ -37,7 +37,7 @@ class Library:
         return self._retriever.search([query], top_k)[0]
 
     def search_pages(self, query: str, top_k: int = 10) -> list[dict[str, str]]:
-        """The best pages, each by its best passage.
+        """The best pages, each by its best passage; a page whose title is the query comes first.
 
         Returns:
             At most `top_k` of {"page_id", "title"}, best first, each page once.
@@ -54,7 +54,10 @@ class Library:
                 titles.setdefault(hit.passage.document_id, hit.passage.title)
             # All passages of few pages may fill the list; ask for more until enough pages or no more hits come.
             if len(titles) >= top_k or len(hits) < num_passages:
-                return [{"page_id": page, "title": title} for page, title in list(titles.items())[:top_k]]
+                # Who asks for a name wants that page, not the one that says the name most often.
+                wanted = query.strip().casefold()
+                best = sorted(titles.items(), key=lambda page: page[1].strip().casefold() != wanted)
+                return [{"page_id": page, "title": title} for page, title in best[:top_k]]
             num_passages *= 4
 
     def title_of(self, page_id: str) -> str:
