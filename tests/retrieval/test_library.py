@@ -38,6 +38,20 @@ def test_search_pages_finds_enough_pages_behind_one_that_fills_the_list(tmp_path
     assert [page["page_id"] for page in pages] == ["long", "p0", "p1", "p2"]
 
 
+def test_search_pages_puts_the_page_with_that_title_first(tmp_path):
+    rows = [
+        ("ship", "Anna Berg of Ta", "Anna Berg sailed the Anna Berg. Anna Berg!"),
+        ("hall", "Hall", "Anna Berg Hall is named after Anna Berg."),
+        ("her", "Anna Berg", "A long life in another town, told at length, and far away from here. " * 3),
+    ]
+    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", RetrievalConfig(passage_words=40))
+    named = open_library(tmp_path / "index")
+    assert named.search("Anna Berg", 1)[0].passage.document_id == "ship"
+    assert [page["page_id"] for page in named.search_pages(" anna BERG ")] == ["her", "ship", "hall"]
+    assert [page["page_id"] for page in named.search_pages("Anna Berg", 1)] == ["her"]
+    assert [page["page_id"] for page in named.search_pages("Anna Berg Hall", 1)] == ["hall"]
+
+
 def test_a_search_without_match_gives_an_empty_list(library):
     assert library.search("zebra", 3) == []
     assert library.search_pages("zebra") == []
