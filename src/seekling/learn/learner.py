@@ -35,7 +35,7 @@ VOCABULARY_CHUNK = 256
 """Trained tokens whose logits exist at the same time."""
 
 RELEASE_EVERY = 8
-"""Optimizer steps after which freed memory goes back: kept blocks of ever new sizes add up to gigabytes."""
+"""Rows after which freed memory goes back to the system: kept blocks of ever new sizes add up to gigabytes."""
 
 Aggregation = Literal["token_mean", "sequence_mean", "sum"]
 
@@ -111,6 +111,7 @@ class Learner:
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
         self._reference: PreTrainedModel | None = None
         self.num_steps = 0
+        self._num_rows = 0
 
     @property
     def device(self) -> torch.device:
@@ -151,6 +152,9 @@ class Learner:
             if reference_logprobs is not None:
                 reference = _entries(row, batch.trajectories, reference_logprobs).to(self.device)
             totals += self._learn_row(row, batch, loss, weights_B, reference)
+            self._num_rows += 1
+            if self._num_rows % RELEASE_EVERY == 0:
+                release_free_memory()
         num_trained = int(num_trained_B.sum())
         return LearnStats(
             loss=float(totals[0]),
@@ -241,8 +245,6 @@ class Learner:
         self._optimizer.zero_grad(set_to_none=True)
         self._publish_masters()
         self.num_steps += 1
-        if self.num_steps % RELEASE_EVERY == 0:
-            release_free_memory()
         return norm
 
     def export_weights(self) -> Mapping[str, Tensor]:
