@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter
+from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, ngrams_of
 from seekling.rollout.sampler import SampleRequest
+from seekling.types import Trajectory
 from tests.rollout.policies import encode, open_sampler, sample_all
 
 
@@ -26,6 +27,22 @@ def test_what_was_sampled_before_comes_first_and_the_context_goes_on_from_there(
     drafter.remember([1, 2, 3, 4, 5], 2)
     # (1, 2, 3) -> 4 and (2, 3, 4) -> 5 are remembered; (4, 5) stands earlier in the context, before 70 and 71.
     assert drafter.draft(context(4, 5, 70, 71, 1, 2, 3), limit=9) == Draft((4, 5, 70, 71, 1, 2), 2)
+
+
+def test_what_was_taught_is_used_where_nothing_newer_is_known():
+    taught = ngrams_of(
+        [
+            Trajectory(
+                np.asarray([1, 2, 3, 4, 5, 6]), np.asarray([0, 0, 0, 1, 0, 1], bool), np.zeros(6, np.float32), 0
+            ),
+            Trajectory(np.asarray([1, 7]), np.asarray([0, 1], bool), np.zeros(2, np.float32), 0),
+        ]
+    )
+    assert taught == {(1, 2, 3): 4, (3, 4, 5): 6}
+    drafter = Drafter(4, taught)
+    assert drafter.draft(context(9, 1, 2, 3), limit=4) == Draft((4,), 1)
+    drafter.remember([1, 2, 3, 8], 1)
+    assert drafter.draft(context(9, 1, 2, 3), limit=4) == Draft((8,), 1)
 
 
 def test_only_new_tokens_are_remembered():

@@ -32,7 +32,7 @@ from seekling.report.page import write_report
 from seekling.reward.functions import make_reward
 from seekling.rollout.replay import expert_trajectory
 from seekling.serve.agent import Agent, open_agent, training_decoding
-from seekling.types import EpisodeRecord
+from seekling.types import EpisodeRecord, Trajectory
 
 SAVE_EVERY_S = 120.0
 """Seconds of training that a crash may cost."""
@@ -86,6 +86,7 @@ class _Run:
         has_sft, has_rl = recipe.experts.num_questions > 0, recipe.rl.steps > 0
         if has_sft:
             self._once("expert", self._collect)
+            self.agent.sampler.teach_drafts(self._expert_trajectories())
         if "base" in recipe.eval.stages:
             self._once("eval-base", lambda: self._evaluate("base"))
         if has_sft:
@@ -121,10 +122,7 @@ class _Run:
 
     def _sft(self) -> None:
         recipe, learner = self.recipe, self.learner("sft")
-        trajectories = [
-            expert_trajectory(record.episode, self.agent.env.protocol, self.agent.renderer)
-            for record in self.folder.read_records("expert")
-        ]
+        trajectories = self._expert_trajectories()
         total = num_sft_steps(recipe.sft, len(trajectories))
         with self._training("sft", total, learner) as after_step:
             train_sft(
@@ -135,6 +133,10 @@ class _Run:
                 on_step=lambda step, metrics: after_step(step, metrics, f"loss {metrics['loss']:.3f}"),
             )
         self._export("sft", learner)
+
+    def _expert_trajectories(self) -> list[Trajectory]:
+        protocol, renderer = self.agent.env.protocol, self.agent.renderer
+        return [expert_trajectory(each.episode, protocol, renderer) for each in self.folder.read_records("expert")]
 
     def _rl(self) -> None:
         recipe, learner = self.recipe, self.learner("rl")

@@ -11,10 +11,16 @@ arXiv:2304.04487) and a datastore of past outputs (REST, arXiv:2311.08252).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
+
+from seekling.types import Trajectory
+
+Ngrams = Mapping[tuple[int, ...], int]
+"""What followed a few tokens."""
 
 HISTORY_N = 3
 """Tokens that are looked up in what was sampled before."""
@@ -58,10 +64,11 @@ class Drafter:
 
     Args:
         max_tokens: longest draft; 0 never guesses.
+        taught: known from the start, such as `ngrams_of` the expert episodes that a policy was tuned on.
     """
 
-    def __init__(self, max_tokens: int) -> None:
-        self.max_tokens = max_tokens
+    def __init__(self, max_tokens: int, taught: Ngrams = MappingProxyType({})) -> None:
+        self.max_tokens, self._taught = max_tokens, taught
         self._next: dict[tuple[int, ...], int] = {}
         self._history, self._lookup = _Source(), _Source()
 
@@ -99,10 +106,23 @@ class Drafter:
     def _from_history(self, context_T: np.ndarray, limit: int) -> list[int]:
         last = tuple(context_T[-HISTORY_N:].tolist())
         guessed: list[int] = []
-        while len(guessed) < limit and (token_id := self._next.get(last)) is not None:
+        while len(guessed) < limit:
+            token_id = self._next.get(last, self._taught.get(last))
+            if token_id is None:
+                break
             guessed.append(token_id)
             last = (*last[1:], token_id)
         return guessed
+
+
+def ngrams_of(trajectories: Iterable[Trajectory]) -> Ngrams:
+    """What the policy's own tokens followed in these trajectories, the last occurrence counting."""
+    found: dict[tuple[int, ...], int] = {}
+    for each in trajectories:
+        token_ids = each.token_ids_T.tolist()
+        for index in np.flatnonzero(each.train_mask_T[HISTORY_N:]) + HISTORY_N:
+            found[tuple(token_ids[index - HISTORY_N : index])] = token_ids[index]
+    return found
 
 
 def _look_up(context_T: np.ndarray, guessed: Sequence[int], limit: int) -> list[int]:

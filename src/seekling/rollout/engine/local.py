@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,10 +21,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, Segment, SlotCache, decode_rows
-from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter
+from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
 from seekling.rollout.engine.memory import keep_freed_memory
 from seekling.rollout.engine.sampling import draw, uniforms
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
+from seekling.types import Trajectory
 
 MIN_SHARED_TOKENS = 16
 """Waiting a step for a sibling's prefill pays only when it saves at least this much."""
@@ -127,6 +128,7 @@ class LocalSampler:
         self._rows: list[_Row] = []
         self._driver: asyncio.Task[None] | None = None
         self._episode_tokens, self._prefill_tokens = episode_tokens, prefill_tokens
+        self._taught: Ngrams = {}
         self._drafter = Drafter(draft_tokens)
         self._eos_ids = _end_of_turn_ids(model, tokenizer)
         self._version = 0
@@ -159,6 +161,11 @@ class LocalSampler:
             self._driver.add_done_callback(self._driver_ended)
         return await future
 
+    def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
+        """Guess ahead from these texts too, which the policy is likely to resemble; see `draft.py`."""
+        self._taught = ngrams_of(trajectories)
+        self._drafter = Drafter(self._drafter.max_tokens, self._taught)
+
     def close_session(self, session: int) -> None:
         """Free the session's slot. Its content stays readable as a shared prefix until the slot is taken again."""
         index = self._slot_of.pop(session, None)
@@ -182,7 +189,7 @@ class LocalSampler:
         for slot in self._slots:
             slot.length = 0
         # Drafts made of older samples would be as good, but a resumed run has not got them and must sample the same.
-        self._drafter = Drafter(self._drafter.max_tokens)
+        self._drafter = Drafter(self._drafter.max_tokens, self._taught)
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy weights in and forget every cache, so nothing computed with older weights can be read again.
