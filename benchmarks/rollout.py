@@ -61,7 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with load_agent(arguments.run) as agent:
         walls = [measure(agent, arguments, draft_tokens) for draft_tokens in arguments.draft_tokens]
-        if arguments.profile:
+        if arguments.profile:  # a whole rollout; takes several GB for each hundred passes
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
                 measure(agent, argparse.Namespace(**{**vars(arguments), "repeats": 1}), arguments.draft_tokens[-1])
             print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=25))
