@@ -16,7 +16,6 @@ from seekling.learn.learner import Batch, Learner, LearnStats
 from seekling.learn.loss import clipped_policy_loss
 from seekling.learn.schedule import scheduled_rate
 from seekling.learn.sft import Metrics
-from seekling.rollout.engine.memory import release_free_memory
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.sampler import Sampler, derive_seed
 from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, Reward, StopReason, Trajectory
@@ -104,7 +103,6 @@ def train(
                 reference = learner.reference_logprobs(batch.trajectories)
             stats = learner.forward_backward(batch, loss, reference_logprobs=reference)
             metrics["grad_norm"] = learner.optim_step(metrics["learning_rate"])
-            release_free_memory()
             metrics |= _learn_metrics(stats)
             run.idle_steps = 0
         else:

@@ -12,7 +12,6 @@ from seekling.errors import NothingToLearnError
 from seekling.learn.learner import Batch, Learner
 from seekling.learn.loss import cross_entropy
 from seekling.learn.schedule import scheduled_rate
-from seekling.rollout.engine.memory import release_free_memory
 from seekling.types import Trajectory
 
 Metrics = dict[str, float]
@@ -72,4 +71,3 @@ def train_sft(
                 "learn_s": time.perf_counter() - started,
             },
         )
-    release_free_memory()

@@ -18,7 +18,6 @@ import numpy as np
 
 from seekling.env.environment import SearchEnv, Session
 from seekling.errors import InfrastructureError
-from seekling.rollout.engine.memory import release_free_memory
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sampler, SampleRequest, derive_seed
 from seekling.types import Episode, EpisodeGroup, Question, StopReason, Trajectory, Turn
@@ -112,10 +111,7 @@ class Roller:
         Returns:
             P groups in the order of the questions; failed episodes are in `failed`, not in `episodes`.
         """
-        try:
-            return asyncio.run(self._rollout(questions, decoding, group_size, seed, on_group))
-        finally:
-            release_free_memory()
+        return asyncio.run(self._rollout(questions, decoding, group_size, seed, on_group))
 
     async def _rollout(
         self,

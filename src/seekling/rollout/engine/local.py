@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, Segment, SlotCache, decode_rows
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
-from seekling.rollout.engine.memory import keep_freed_memory
+from seekling.rollout.engine.memory import keep_freed_memory, release_free_memory
 from seekling.rollout.engine.sampling import draw, uniforms
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.types import Trajectory
@@ -173,7 +173,9 @@ class LocalSampler:
             self._slots[index].session = None
 
     def release_caches(self) -> None:
-        """Forget every cache and give its memory back; see `Sampler.release_caches`.
+        """Forget every cache, and give its memory and whatever else is free back; see `Sampler.release_caches`.
+
+        Sampling and learning change over here: it is called after a rollout, and by `load_weights` before one.
 
         Raises:
             InfrastructureError: samples are still running.
@@ -184,6 +186,7 @@ class LocalSampler:
             raise InfrastructureError("samples are still running; wait for the rollout to end first")
         self._forget()
         self._cache.release()
+        release_free_memory()
 
     def _forget(self) -> None:
         for slot in self._slots:
@@ -386,11 +389,11 @@ class LocalSampler:
             num_accepted += is_foreseen
             if finish is not None or not is_foreseen:
                 break
+        num_new = index + 1
         self._drafter.judge(draft, num_accepted)
-        self.stats.decoded_tokens += index + 1
+        self.stats.decoded_tokens += num_new
         self.stats.drafted_tokens += len(draft.token_ids)
         self.stats.accepted_tokens += num_accepted
-        num_new = index + 1
         self._drafter.remember([*row.request.prompt_ids[-HISTORY_N:], *row.new_ids][-HISTORY_N - num_new :], num_new)
         if finish is not None:
             row.future.set_result(Sample(tuple(row.new_ids), tuple(row.logprobs), finish, self._version))
