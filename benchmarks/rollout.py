@@ -1,6 +1,6 @@
 """Seconds and CPU-seconds of rolling out episodes with a trained policy, for several lengths of draft, side by side.
 
-    python benchmarks/rollout.py RUN [--questions 8] [--group-size 8] [--repeats 3] [--draft-tokens 0 4] [--profile]
+    python benchmarks/rollout.py RUN [--questions 8] [--group-size 8] [--repeats 3] [--draft-tokens 0 4]
 
 RUN is a finished run folder: its policy, index and training questions are used. Every setting samples the same
 questions with the same seeds after `load_weights`, so drafts start with nothing remembered. The first pass of a setting
@@ -13,8 +13,6 @@ import argparse
 import statistics
 import time
 from pathlib import Path
-
-import torch
 
 from seekling.corpus.questions import read_questions
 from seekling.rollout.engine.draft import Drafter
@@ -57,14 +55,9 @@ def main() -> None:
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--draft-tokens", type=int, nargs="+", default=[0, 4])
-    parser.add_argument("--profile", action="store_true", help="print torch's table of operators for the last setting")
     arguments = parser.parse_args()
     with load_agent(arguments.run) as agent:
         walls = [measure(agent, arguments, draft_tokens) for draft_tokens in arguments.draft_tokens]
-        if arguments.profile:  # a whole rollout; takes several GB for each hundred passes
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-                measure(agent, argparse.Namespace(**{**vars(arguments), "repeats": 1}), arguments.draft_tokens[-1])
-            print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=25))
     print("ratio wall", " ".join(f"{wall / walls[0]:.2f}" for wall in walls))
 
 

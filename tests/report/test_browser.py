@@ -17,26 +17,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("report")
-    write_report([write_run(folder / "demo", questions=40, steps=4)], folder / "report.html")
-    return folder / "report.html"
-
-
-@pytest.fixture(scope="module")
-def shared_browser():
-    with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(shared_browser):
-    shared_browser.complaints.clear()
-    yield shared_browser
-    assert shared_browser.complaints == []
-
-
 def chosen(browser):
     return browser.run("document.querySelector('.row.is-selected').innerText")
 

@@ -9,7 +9,7 @@ from seekling.report import write_report
 from seekling.report.facts import facts_of
 from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, Turn
-from tests.report.browser import Browser, find_browser
+from tests.report.browser import find_browser
 from tests.report.run_folder import write_records, write_run
 
 pytestmark = pytest.mark.skipif(
@@ -18,28 +18,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("report")
-    write_report([write_run(folder / "demo", questions=40, steps=4)], folder / "report.html")
-    return folder / "report.html"
-
-
-@pytest.fixture(scope="module")
 def records(report):
     return read_run(report.parent / "demo").episodes
-
-
-@pytest.fixture(scope="module")
-def shared_browser():
-    with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(shared_browser):
-    shared_browser.complaints.clear()
-    yield shared_browser
-    assert shared_browser.complaints == []
 
 
 def choose(browser, name, value):

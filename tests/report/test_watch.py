@@ -14,7 +14,7 @@ import seekling.report.watch
 from seekling.errors import DataError, InfrastructureError
 from seekling.report.read import read_run
 from seekling.report.watch import Watched, WatchServer
-from tests.report.browser import Browser, find_browser
+from tests.report.browser import find_browser
 from tests.report.run_folder import write_records, write_run
 from tests.report.test_page import ATTACKS, Blocks, write_hostile_run
 
@@ -153,20 +153,6 @@ def test_ctrl_c_ends_the_watching_cleanly(run):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "\nstopped watching\n", "")
-
-
-@pytest.fixture(scope="module")
-def shared_browser():
-    with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(shared_browser):
-    shared_browser.call("Page.navigate", url="about:blank")  # or the page of the test before goes on asking
-    shared_browser.complaints.clear()
-    yield shared_browser
-    assert shared_browser.complaints == []
 
 
 def hold_back(run, stage, number):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from seekling.errors import ConfigError
 
@@ -12,6 +14,12 @@ if TYPE_CHECKING:
 
 ENDPOINT_FLAGS = ("--endpoint", "--endpoint-model", "--endpoint-extra")
 JUDGE_FLAGS = ("--judge-url", "--judge-model", "--judge-extra")
+
+JudgeUrl = Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")]
+JudgeModel = Annotated[str, typer.Option(help="Model name of the judge.")]
+JudgeKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")]
+JudgeExtra = Annotated[str, typer.Option(help="JSON object added to each request to the judge.")]
+JudgeTokens = Annotated[int, typer.Option(min=1, help="Limit of the judge's reply; reasoning counts.")]
 
 
 def chat_endpoint(

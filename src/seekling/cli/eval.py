@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from seekling.cli.chat_options import JUDGE_FLAGS, chat_endpoint
+from seekling.cli.chat_options import (
+    JUDGE_FLAGS,
+    JudgeExtra,
+    JudgeKeyEnv,
+    JudgeModel,
+    JudgeTokens,
+    JudgeUrl,
+    chat_endpoint,
+)
 from seekling.config import load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
@@ -40,11 +48,11 @@ def command(
     price_in: Annotated[float | None, typer.Option(min=0, help="USD per million prompt tokens.")] = None,
     price_out: Annotated[float | None, typer.Option(min=0, help="USD per million written tokens.")] = None,
     price_hour: Annotated[float | None, typer.Option(min=0, help="USD per hour of this machine.")] = None,
-    judge_url: Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")] = "",
-    judge_model: Annotated[str, typer.Option(help="Model name of the judge.")] = "",
-    judge_key_env: Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")] = "",
-    judge_extra: Annotated[str, typer.Option(help="JSON object added to each request to the judge.")] = "",
-    judge_tokens: Annotated[int, typer.Option(min=1, help="Limit of the judge's reply; reasoning counts.")] = 1024,
+    judge_url: JudgeUrl = "",
+    judge_model: JudgeModel = "",
+    judge_key_env: JudgeKeyEnv = "",
+    judge_extra: JudgeExtra = "",
+    judge_tokens: JudgeTokens = 1024,
     judge_cache: Annotated[Path | None, typer.Option(help="File of verdicts; default in the run folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:

@@ -11,7 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from seekling.cli.chat_options import JUDGE_FLAGS, chat_endpoint
+from seekling.cli.chat_options import (
+    JUDGE_FLAGS,
+    JudgeExtra,
+    JudgeKeyEnv,
+    JudgeModel,
+    JudgeTokens,
+    JudgeUrl,
+    chat_endpoint,
+)
 
 if TYPE_CHECKING:
     from seekling.evaluate.judging import Judge
@@ -30,11 +38,11 @@ def command(
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
     ] = None,
-    judge_url: Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")] = "",
-    judge_model: Annotated[str, typer.Option(help="Model name of the judge.")] = "",
-    judge_key_env: Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")] = "",
-    judge_extra: Annotated[str, typer.Option(help="JSON object added to each request to the judge.")] = "",
-    judge_tokens: Annotated[int, typer.Option(min=1, help="Limit of the judge's reply; reasoning counts.")] = 1024,
+    judge_url: JudgeUrl = "",
+    judge_model: JudgeModel = "",
+    judge_key_env: JudgeKeyEnv = "",
+    judge_extra: JudgeExtra = "",
+    judge_tokens: JudgeTokens = 1024,
     judge_cache: Annotated[Path | None, typer.Option(help="File in which verdicts are kept.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
