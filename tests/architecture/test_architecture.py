@@ -47,6 +47,7 @@ HEAVY = {
     "safetensors": {"models", "learn", "retrieval/dense.py", "pipeline"},
     "peft": {"learn"},
     "gguf": {"models"},
+    "numba": {"rollout/engine/kernel.py"},
     "huggingface_hub": {"models"},
     "bm25s": {"retrieval"},
     "Stemmer": {"retrieval"},
@@ -71,7 +72,9 @@ BROAD_EXCEPT = {
 ANY_IN_SIGNATURE: dict[str, str] = {}
 """file::function -> why its signature may say Any."""
 
-LONG_FUNCTIONS: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {
+    "rollout/engine/kernel.py::_kernel": "one loop nest, which the compiler must see whole"
+}
 """file::function -> why it may be longer than 80 lines."""
 
 

@@ -4,8 +4,8 @@ One forward pass serves decode rows (a new token and its draft each) and prefill
 packed into a single sequence, so no token is padding in the matrix products. Keys and values are written into
 preallocated slots; nothing is re-prefilled between turns. It does not choose what runs (local.py) and knows no tokens.
 
-Shape letters: S slots, H query heads, C key/value heads, L cache length, D head dimension, N packed tokens, R decode
-rows, W tokens of the widest decode row, P decode tokens of all rows.
+Shape letters: S slots, H query heads, C key/value heads, L slot length, L' longest row, D head dimension, N packed
+tokens, R decode rows, W tokens of the widest decode row, P decode tokens of all rows.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from __future__ import annotations
 import math
 import mmap
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
+
+from seekling.rollout.engine.kernel import WORD_SHIFTS, decode_attention
 
 SLOT_ATTENTION = "seekling_slots"
 
@@ -78,50 +81,35 @@ class SlotCache:
             tensor_SCLD[target, :, start:end].copy_(tensor_SCLD[source, :, start:end])
 
 
-@dataclass(frozen=True, slots=True)
 class DecodeRows:
-    """The decode rows of a pass: first in the packed sequence, row by row."""
-
-    slots_R: Tensor
-    """(R,) rising."""
-    widths: tuple[int, ...]
-    """R numbers of new tokens."""
-    bias_RWL: Tensor
-    """(R, W, L') additive mask: token w of a row sees what is cached and the row's tokens up to itself."""
-    row_P: Tensor
-    """(P,) row of each token."""
-    offset_P: Tensor
-    """(P,) its place in the row."""
-    position_P: Tensor
-    """(P,) its place in the slot."""
-
-
-def decode_rows(
-    slots: list[int], pasts: list[int], widths: list[int], *, dtype: torch.dtype, device: torch.device
-) -> DecodeRows:
-    """Lay out decode rows.
+    """The decode rows of a pass: first in the packed sequence, row by row.
 
     Args:
-        slots: of R rows, rising.
+        slots: of R rows.
         pasts: tokens cached before this pass.
         widths: new tokens, at least one each.
-        dtype: of the mask.
-        device: of everything.
+        device: of the caches.
     """
-    past_R, width_R = np.asarray(pasts), np.asarray(widths)
-    row_P = np.repeat(np.arange(len(slots)), width_R)
-    offset_P = np.concatenate([np.arange(width) for width in widths])
-    last_RW = np.minimum(past_R[:, None] + np.arange(width_R.max()), (past_R + width_R - 1)[:, None])
-    is_hidden_RWL = torch.from_numpy(np.arange(last_RW.max() + 1) > last_RW[:, :, None])
-    bias_RWL = torch.zeros(is_hidden_RWL.shape, dtype=dtype).masked_fill_(is_hidden_RWL, float("-inf"))
-    return DecodeRows(
-        torch.tensor(slots, device=device),
-        tuple(widths),
-        bias_RWL.to(device),
-        torch.from_numpy(row_P).to(device),
-        torch.from_numpy(offset_P).to(device),
-        torch.from_numpy(past_R[row_P] + offset_P).to(device),
-    )
+
+    def __init__(self, slots: list[int], pasts: list[int], widths: list[int], *, device: torch.device) -> None:
+        self.slots_R, self.pasts_R, self.widths_R = np.asarray(slots), np.asarray(pasts), np.asarray(widths)
+        self.starts_R = np.cumsum(self.widths_R) - self.widths_R
+        self.num_tokens = int(self.widths_R.sum())
+        row_P = np.repeat(np.arange(len(slots)), self.widths_R)
+        offset_P = np.arange(self.num_tokens) - self.starts_R[row_P]
+        self.row_P = torch.from_numpy(row_P).to(device)
+        self.offset_P = torch.from_numpy(offset_P).to(device)
+        """Place of each token in its row."""
+        self.slot_P = torch.from_numpy(self.slots_R[row_P]).to(device)
+        self.position_P = torch.from_numpy(self.pasts_R[row_P] + offset_P).to(device)
+        """Its place in the slot."""
+
+    @cached_property
+    def is_seen_RWL(self) -> Tensor:
+        """(R, W, L') token w of a row sees what is cached and the row's tokens up to itself."""
+        last_R = self.pasts_R + self.widths_R - 1
+        last_RW = np.minimum(self.pasts_R[:, None] + np.arange(self.widths_R.max()), last_R[:, None])
+        return torch.from_numpy(np.arange(last_R.max() + 1) <= last_RW[:, :, None]).to(self.row_P.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +151,11 @@ def slot_attention(
     keys_SCLD, values_SCLD = plan.cache.keys[layer], plan.cache.values[layer]
     outputs = []
     if plan.rows is not None:
-        rows = plan.rows
-        num_tokens = rows.row_P.shape[0]
-        slot_P = rows.slots_R[rows.row_P]
-        keys_SCLD[slot_P, :, rows.position_P] = key[0, :, :num_tokens].transpose(0, 1)
-        values_SCLD[slot_P, :, rows.position_P] = value[0, :, :num_tokens].transpose(0, 1)
-        outputs.append(_decode(query[0, :, :num_tokens], keys_SCLD, values_SCLD, rows, scaling))
+        rows, new = plan.rows, slice(plan.rows.num_tokens)
+        keys_SCLD[rows.slot_P, :, rows.position_P] = key[0, :, new].transpose(0, 1)
+        values_SCLD[rows.slot_P, :, rows.position_P] = value[0, :, new].transpose(0, 1)
+        decode = _decode_compiled if query.device.type == "cpu" and query.dtype in WORD_SHIFTS else _decode
+        outputs.append(decode(query[0, :, new].transpose(0, 1), keys_SCLD, values_SCLD, rows, scaling))
     for segment in plan.segments:
         new = slice(segment.start, segment.start + segment.length)
         end = segment.past + segment.length
@@ -179,36 +166,40 @@ def slot_attention(
     return torch.cat(outputs).unsqueeze(0), None
 
 
-def _decode(query_HPD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: DecodeRows, scaling: float) -> Tensor:
-    num_heads, num_tokens, head_dim = query_HPD.shape
+def _decode_compiled(
+    query_PHD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: DecodeRows, scaling: float
+) -> Tensor:
+    return decode_attention(
+        query_PHD,
+        keys_SCLD,
+        values_SCLD,
+        slots_R=rows.slots_R,
+        starts_R=rows.starts_R,
+        pasts_R=rows.pasts_R,
+        widths_R=rows.widths_R,
+        scaling=scaling,
+    )
+
+
+def _decode(query_PHD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: DecodeRows, scaling: float) -> Tensor:
+    """The same in batched calls, padded to the longest row and the widest."""
+    num_tokens, num_heads, head_dim = query_PHD.shape
     num_kv_heads = keys_SCLD.shape[1]
-    _, width, length = rows.bias_RWL.shape
-    first, last = int(rows.slots_R[0]), int(rows.slots_R[-1])
-    span = last - first + 1
-    if 2 * len(rows.widths) < span:
-        keys, values = keys_SCLD[:, :, :length][rows.slots_R], values_SCLD[:, :, :length][rows.slots_R]
-        place_R, span = torch.arange(len(rows.widths), device=keys.device), len(rows.widths)
-    else:
-        # Reading a range of slots in place, and a few for nothing, is cheaper than gathering copies of the wanted ones.
-        keys, values = keys_SCLD[first : last + 1, :, :length], values_SCLD[first : last + 1, :, :length]
-        place_R = rows.slots_R - first
+    num_rows, width, length = rows.is_seen_RWL.shape
     # Query heads that share a key/value head become query positions: no repeat of the cache.
     group = num_heads // num_kv_heads
-    query_PCGD = query_HPD.transpose(0, 1).reshape(num_tokens, num_kv_heads, group, head_dim)
-    query_SCWGD = query_PCGD.new_zeros((span, num_kv_heads, width, group, head_dim))
-    place_P = place_R[rows.row_P]
-    query_SCWGD[place_P, :, rows.offset_P] = query_PCGD
-    bias_SWL = rows.bias_RWL.new_zeros((span, width, length))
-    bias_SWL[place_R] = rows.bias_RWL
-    output_SCQD = F.scaled_dot_product_attention(
-        query_SCWGD.flatten(2, 3),
-        keys,
-        values,
-        attn_mask=bias_SWL.repeat_interleave(group, 1)[:, None],
+    query_RCWGD = query_PHD.new_zeros((num_rows, num_kv_heads, width, group, head_dim))
+    query_RCWGD[rows.row_P, :, rows.offset_P] = query_PHD.reshape(num_tokens, num_kv_heads, group, head_dim)
+    slots_R = torch.from_numpy(rows.slots_R).to(query_PHD.device)
+    output_RCQD = F.scaled_dot_product_attention(
+        query_RCWGD.flatten(2, 3),
+        keys_SCLD[slots_R, :, :length],
+        values_SCLD[slots_R, :, :length],
+        attn_mask=rows.is_seen_RWL.repeat_interleave(group, 1)[:, None],
         scale=scaling,
     )
-    output_SCWGD = output_SCQD.view(span, num_kv_heads, width, group, head_dim)
-    return output_SCWGD[place_P, :, rows.offset_P].reshape(num_tokens, num_heads, head_dim)
+    output_RCWGD = output_RCQD.view(num_rows, num_kv_heads, width, group, head_dim)
+    return output_RCWGD[rows.row_P, :, rows.offset_P].reshape(num_tokens, num_heads, head_dim)
 
 
 def _prefill(query_HND: Tensor, keys_CLD: Tensor, values_CLD: Tensor, past: int, scaling: float) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
-from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, Segment, SlotCache, decode_rows
+from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
 from seekling.rollout.engine.memory import keep_freed_memory, release_free_memory
 from seekling.rollout.engine.sampling import draw, uniforms
@@ -243,7 +243,7 @@ class LocalSampler:
         started = time.perf_counter()
         self._rows = [row for row in self._rows if not row.future.cancelled()]
         self._admit()
-        decoding = sorted((row for row in self._rows if row.is_prefilled), key=lambda row: row.slot)
+        decoding = [row for row in self._rows if row.is_prefilled]
         drafts = [self._draft(row) for row in decoding]
         widths = [1 + len(draft.token_ids) for draft in drafts]
         filling, segments = self._prefill_segments(sum(widths))
@@ -347,10 +347,9 @@ class LocalSampler:
     def _plan(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> AttentionPlan:
         if not decoding:
             return AttentionPlan(self._cache, None, tuple(segments))
-        weight = self._head.weight
         slots = [row.slot for row in decoding]
         pasts = [self._slots[slot].length for slot in slots]
-        rows = decode_rows(slots, pasts, widths, dtype=weight.dtype, device=weight.device)
+        rows = DecodeRows(slots, pasts, widths, device=self._head.weight.device)
         return AttentionPlan(self._cache, rows, tuple(segments))
 
     def _extend(self, rows: list[_Row], drafts: list[Draft], logits_PV: Tensor) -> None:

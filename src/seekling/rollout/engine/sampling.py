@@ -95,7 +95,7 @@ def _invert(weights_RV: Tensor, uniform_R: Tensor) -> Tensor:
     """
     padded_RV = torch.nn.functional.pad(weights_RV, (0, -weights_RV.shape[-1] % _STRETCH))
     stretches_RCS = padded_RV.view(weights_RV.shape[0], -1, _STRETCH)
-    sums_RC = stretches_RCS.sum(-1, dtype=torch.float64)
+    sums_RC = stretches_RCS.sum(-1).double()
     ends_RC = sums_RC.cumsum(-1)
     target_R1 = uniform_R[:, None] * ends_RC[:, -1:]
     stretch_R1 = _first_above(ends_RC, sums_RC, target_R1)

@@ -1,0 +1,167 @@
+"""Decode attention for CPUs, compiled at first use: every row reads its own cached tokens, and no others.
+
+Batched attention calls pad all rows to the longest context and the widest draft, and spend most of their time in small
+matrix products' overhead. Here a work item is one key/value head of one row, keys and values are read once for all
+queries that share them, and sums are fp32. It computes attention and knows neither slots' owners nor layers.
+
+Shape letters: S slots, R decode rows, P decode tokens of all rows, H query heads, C key/value heads, L slot length,
+D head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numba
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+
+WORD_SHIFTS = {torch.bfloat16: 16, torch.float32: 0}
+"""Cache types that the kernel reads: their bits, shifted left by so many, are those of an fp32."""
+_WORDS = {torch.bfloat16: torch.uint16, torch.float32: torch.uint32}
+
+
+def decode_attention(
+    query_PHD: Tensor,
+    keys_SCLD: Tensor,
+    values_SCLD: Tensor,
+    *,
+    slots_R: np.ndarray,
+    starts_R: np.ndarray,
+    pasts_R: np.ndarray,
+    widths_R: np.ndarray,
+    scaling: float,
+) -> Tensor:
+    """Attend from each row's new tokens to its slot; the new tokens' own keys and values are there already.
+
+    Args:
+        query_PHD: (P, H, D), of the type of the caches, one of `WORD_SHIFTS`.
+        keys_SCLD: (S, C, L, D).
+        values_SCLD: (S, C, L, D).
+        slots_R: slot of each row.
+        starts_R: first of the row's tokens among the P.
+        pasts_R: tokens before it in the slot; token w of a row sees the first `past + w + 1`.
+        widths_R: tokens of the row.
+        scaling: factor on the scores.
+
+    Returns:
+        (P, H, D) in the query's type.
+    """
+    num_heads, head_dim = query_PHD.shape[1:]
+    words = _WORDS[keys_SCLD.dtype]
+    output_PHD = torch.empty(query_PHD.shape, dtype=torch.float32)
+    num_threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    numba.set_num_threads(num_threads)
+    # Every thread takes an equal stretch of the rows: dealt out by length, the stretches take equally long.
+    by_length_R = np.argsort(pasts_R, kind="stable")
+    order_R = np.concatenate([by_length_R[thread::num_threads] for thread in range(num_threads)])
+    _kernel(head_dim, num_heads // keys_SCLD.shape[1])(
+        query_PHD.float().contiguous().numpy(),
+        keys_SCLD.view(words).numpy(),
+        values_SCLD.view(words).numpy(),
+        order_R,
+        slots_R,
+        starts_R,
+        pasts_R,
+        widths_R,
+        np.float32(scaling),
+        np.uint32(WORD_SHIFTS[keys_SCLD.dtype]),
+        output_PHD.numpy(),
+    )
+    return output_PHD.to(query_PHD.dtype)
+
+
+@cache
+def _kernel(head_dim: int, group: int) -> Callable[..., None]:
+    """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
+    one = np.float32(1)
+    # 2^f for f in [-0.5, 0.5] to 2e-7: libm's exp is not vectorised and would take longer than all the rest.
+    poly1, poly2, poly3 = np.float32(0.693147182), np.float32(0.240226462), np.float32(0.0555033415)
+    poly4, poly5 = np.float32(0.00961817028), np.float32(0.00133999444)
+    log2_e, half, bias, lowest = np.float32(1.4426950408889634), np.float32(0.5), np.float32(127), np.float32(-125)
+    mantissa_bits = np.int32(23)
+
+    @njit(parallel=True, fastmath=True, error_model="numpy", cache=True)
+    def attend(  # type: ignore[no-untyped-def]
+        query_PHD, keys_SCLD, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R, scaling, shift, output_PHD
+    ):  # pragma: no cover - compiled
+        num_kv_heads = keys_SCLD.shape[1]
+        for item in prange(order_R.shape[0] * num_kv_heads):
+            row, head = order_R[item // num_kv_heads], item % num_kv_heads
+            start, past, width = starts_R[row], pasts_R[row], widths_R[row]
+            keys_LD, values_LD = keys_SCLD[slots_R[row], head], values_SCLD[slots_R[row], head]
+            end, num_queries = past + width, width * group
+            # Eight keys at a time: what a query loads serves eight products. Past the end they count as zeros.
+            padded = (end + 7) // 8 * 8
+            words = np.zeros((8, head_dim), np.uint32)
+            block = words.view(np.float32)
+            query = np.empty((num_queries, head_dim), np.float32)
+            for each in range(num_queries):
+                for d in range(head_dim):
+                    query[each, d] = query_PHD[start + each // group, head * group + each % group, d] * scaling * log2_e
+            scores = np.zeros((num_queries, padded), np.float32)
+            for first in range(0, end, 8):
+                for j in range(min(8, end - first)):
+                    for d in range(head_dim):
+                        words[j, d] = np.uint32(keys_LD[first + j, d]) << shift
+                for each in range(num_queries):
+                    # Two times four sums: as many as stay in registers.
+                    for j in range(0, 8, 4):
+                        sum0 = sum1 = sum2 = sum3 = np.float32(0)
+                        for d in range(head_dim):
+                            sum0 += query[each, d] * block[j, d]
+                            sum1 += query[each, d] * block[j + 1, d]
+                            sum2 += query[each, d] * block[j + 2, d]
+                            sum3 += query[each, d] * block[j + 3, d]
+                        scores[each, first + j] = sum0
+                        scores[each, first + j + 1] = sum1
+                        scores[each, first + j + 2] = sum2
+                        scores[each, first + j + 3] = sum3
+            bits = np.empty(padded, np.int32)
+            powers = bits.view(np.float32)
+            for each in range(num_queries):
+                seen = past + 1 + each // group
+                highest = scores[each, 0]
+                for place in range(seen):
+                    highest = max(highest, scores[each, place])
+                for place in range(seen):
+                    exponent = max(scores[each, place] - highest, lowest)
+                    whole = np.floor(exponent + half)
+                    f = exponent - whole
+                    bits[place] = np.int32(whole + bias) << mantissa_bits
+                    scores[each, place] = one + f * (poly1 + f * (poly2 + f * (poly3 + f * (poly4 + f * poly5))))
+                total = np.float32(0)
+                for place in range(seen):
+                    scores[each, place] *= powers[place]
+                    total += scores[each, place]
+                for place in range(seen):
+                    scores[each, place] /= total
+                for place in range(seen, padded):
+                    scores[each, place] = 0
+            output = np.zeros((num_queries, head_dim), np.float32)
+            for first in range(0, end, 8):
+                for j in range(min(8, end - first)):
+                    for d in range(head_dim):
+                        words[j, d] = np.uint32(values_LD[first + j, d]) << shift
+                for each in range(num_queries):
+                    p = scores[each, first : first + 8]
+                    for d in range(head_dim):
+                        output[each, d] += (
+                            p[0] * block[0, d]
+                            + p[1] * block[1, d]
+                            + p[2] * block[2, d]
+                            + p[3] * block[3, d]
+                            + p[4] * block[4, d]
+                            + p[5] * block[5, d]
+                            + p[6] * block[6, d]
+                            + p[7] * block[7, d]
+                        )
+            for each in range(num_queries):
+                for d in range(head_dim):
+                    output_PHD[start + each // group, head * group + each % group, d] = output[each, d]
+
+    kernel: Callable[..., None] = attend
+    return kernel

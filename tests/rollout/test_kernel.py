@@ -1,0 +1,57 @@
+"""Decode attention, compiled and in batched calls, against plain attention over each row's own tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seekling.rollout.engine.attention import DecodeRows, _decode, _decode_compiled
+
+SHAPES = [(9, 3, 64), (4, 4, 16), (8, 1, 24), (6, 2, 10)]
+"""Query heads, key/value heads, head dimension."""
+
+
+def reference(query_PHD, keys_SCLD, values_SCLD, rows, scaling):
+    group = query_PHD.shape[1] // keys_SCLD.shape[1]
+    outputs = []
+    for slot, start, past, width in zip(rows.slots_R, rows.starts_R, rows.pasts_R, rows.widths_R, strict=True):
+        seen = torch.ones(width, past + width, dtype=torch.bool).tril(int(past))
+        keys_HLD = keys_SCLD[slot, :, : past + width].float().repeat_interleave(group, 0)
+        values_HLD = values_SCLD[slot, :, : past + width].float().repeat_interleave(group, 0)
+        query_HWD = query_PHD[start : start + width].float().transpose(0, 1)
+        output_HWD = F.scaled_dot_product_attention(query_HWD, keys_HLD, values_HLD, attn_mask=seen, scale=scaling)
+        outputs.append(output_HWD.transpose(0, 1))
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("decode", [_decode_compiled, _decode])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_all_lengths_and_widths_attend_to_their_own_tokens_only(decode, shape, dtype):
+    num_heads, num_kv_heads, head_dim = shape
+    generator, random = torch.Generator().manual_seed(0), np.random.default_rng(0)
+    slots, pasts = random.permutation(12)[:9].tolist(), [0, 1, 6, 7, 8, 15, 40, 90, 95]
+    widths = [1, 5, 2, 1, 3, 1, 4, 2, 5]
+    rows = DecodeRows(slots, pasts, widths, device=torch.device("cpu"))
+    keys, values = torch.randn(2, 12, num_kv_heads, 100, head_dim, generator=generator).to(dtype) * 3
+    query = torch.randn(sum(widths), num_heads, head_dim, generator=generator).to(dtype) * 3
+    for slot in set(range(12)) - set(slots):
+        keys[slot], values[slot] = torch.nan, torch.nan
+    for slot, past, width in zip(slots, pasts, widths, strict=True):
+        keys[slot, :, past + width :], values[slot, :, past + width :] = 1e4, 1e4
+    found = decode(query, keys, values, rows, 0.3)
+    expected = reference(query, keys, values, rows, 0.3)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.04, rtol=1e-2)
+
+
+def test_scores_far_apart_neither_overflow_nor_vanish():
+    rows = DecodeRows([0], [2], [1], device=torch.device("cpu"))
+    keys = torch.tensor([[[[-300.0], [0.0], [299.0], [7.0]]]])
+    values = torch.tensor([[[[1.0], [2.0], [3.0], [9.0]]]])
+    found = _decode_compiled(torch.ones(1, 1, 1), keys, values, rows, 1.0)
+    assert found.item() == pytest.approx(3.0)
+    found = _decode_compiled(torch.full((1, 1, 1), -1.0), keys, values, rows, 1.0)
+    assert found.item() == pytest.approx(1.0)
