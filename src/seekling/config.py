@@ -52,7 +52,9 @@ class DataConfig(Section):
     almanac_pages: Positive = 600
     almanac_seed: int = 0
     kinds: tuple[str, ...] = ()
-    """Keep only questions of these kinds; empty keeps all."""
+    """Keep only questions of these kinds, and those without a kind; empty keeps all."""
+    train_kinds: tuple[str, ...] = ()
+    """As `kinds`, for training questions only: held-out ones are asked whatever their kind."""
 
 
 class RetrievalConfig(Section):

@@ -27,8 +27,16 @@ def by_name(recipe: Recipe, **options: object):
 def test_an_episode_is_prompt_searches_and_an_answer():
     recipe = recipe_with(env={"max_turns": 3, "observation_tokens": 200}, retrieval={"passage_words": 500})
     size = episode_size(recipe, EVERY_SEARCH, is_trained=True)
-    assert (size.prompt_tokens, size.action_tokens, size.observation_tokens) == (260, 2 * 32 + 16, 2 * 200)
-    assert size.total_tokens == 740
+    assert (size.prompt_tokens, size.action_tokens, size.observation_tokens) == (125, 2 * 34 + 30, 2 * 200)
+    assert size.total_tokens == 623
+
+
+def test_a_program_is_longer_than_a_query():
+    query, program = (
+        episode_size(recipe_with(env={"protocol": name}), EVERY_SEARCH, is_trained=True) for name in ("tags", "code")
+    )
+    assert program.action_tokens > 2 * query.action_tokens
+    assert program.prompt_tokens > query.prompt_tokens
 
 
 def test_a_forced_answer_leaves_every_turn_to_searching():
@@ -47,10 +55,10 @@ def test_an_episode_never_exceeds_its_budget():
     assert episode_size(recipe, EVERY_SEARCH, is_trained=False).total_tokens <= 900
 
 
-def test_an_untrained_policy_fills_every_turn_and_retrieves_nothing():
+def test_an_untrained_policy_fills_its_turns_and_retrieves_nothing():
     recipe = recipe_with(env={"max_turns": 3}, rollout={"turn_tokens": 50})
     size = episode_size(recipe, EVERY_SEARCH, is_trained=False)
-    assert (size.action_tokens, size.observation_tokens) == (150, 0)
+    assert (size.action_tokens, size.observation_tokens) == (75, 0)
 
 
 def test_the_stages_are_those_that_the_recipe_runs_in_order():
@@ -92,6 +100,15 @@ def test_a_kl_term_costs_a_reference_model_and_a_pass():
     anchored = by_name(recipe_with(rl={"kl_coefficient": 0.01}))["rl"]
     assert anchored.peak_bytes - plain.peak_bytes == 4 * 1_000_000
     assert anchored.seconds > plain.seconds
+
+
+def test_fewer_episodes_of_a_group_are_learned_from_in_less_time():
+    whole, half = (
+        by_name(recipe_with(rl={"learn_per_group": number, "group_size": 8}))["rl"].seconds for number in (0, 4)
+    )
+    assert half < whole
+    most = by_name(recipe_with(rl={"learn_per_group": 99, "group_size": 8}))["rl"].seconds
+    assert most == whole
 
 
 def test_adapters_need_no_optimizer_state_for_the_whole_model():

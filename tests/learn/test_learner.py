@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import seekling.learn.learner as learner_module
 from seekling.errors import DataError, NothingToLearnError
 from seekling.learn.learner import VOCABULARY_CHUNK, Batch, Learner
 from seekling.learn.lora import add_lora, merged_weights
@@ -443,3 +444,16 @@ def test_a_kl_term_pulls_each_token_towards_its_own_reference(row_tokens):
     total.backward()
     assert stats.loss == pytest.approx(total.item(), rel=1e-4)
     assert_close_gradients(gradients(model), gradients(plain), relative=1e-3)
+
+
+def test_free_memory_goes_back_at_first_and_whenever_it_has_grown_a_lot(monkeypatch):
+    sizes = iter([learner_module.KEPT_BYTES + 5, 5, learner_module.KEPT_BYTES, learner_module.KEPT_BYTES + 6, 7, 8])
+    released = []
+    monkeypatch.setattr(learner_module, "resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr(learner_module, "release_free_memory", lambda: released.append(True))
+    learner = Learner(small_model(), row_tokens=4096)
+    counts = []
+    for seed in range(4):
+        learner.forward_backward(batch_of(seed), cross_entropy)
+        counts.append(len(released))
+    assert counts == [1, 1, 2, 2]

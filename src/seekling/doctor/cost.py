@@ -18,26 +18,43 @@ _TOKENS_PER_WORD = 1.4
 
 
 @dataclass(frozen=True, slots=True)
+class ProtocolSize:
+    """Tokens of a protocol's texts."""
+
+    prompt_tokens: int
+    """Instructions and a question."""
+    action_tokens: int
+    """One search action of a trained policy, its thought included."""
+
+
+LOGITS_AT_ONCE = 128
+"""Trained tokens whose logits exist at the same time."""
+SIZES = {"tags": ProtocolSize(125, 34), "code": ProtocolSize(205, 90), "tools": ProtocolSize(185, 50)}
+"""By protocol, measured with the default model's tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
 class CostModel:
     """The constants of the arithmetic, fitted to recorded runs; fractions are of measured speed."""
 
-    training_efficiency: float = 0.3
+    training_efficiency: float = 0.35
     """Part of the matrix-product speed that a training pass reaches."""
     sampling_efficiency: float = 0.3
     """The same for prompts and for tokens generated in a batch."""
     layer_overhead_s: float = 0.0003
     """Fixed cost of one layer in one generation step, however small the batch."""
-    prompt_tokens: int = 260
-    """Instructions and question."""
-    searches_used: float = 0.6
+    searches_used: float = 0.45
     """Part of the allowed searches that a trained policy makes."""
-    shared_by_siblings: float = 0.3
+    untrained_turns: float = 1.5
+    """Turns that an untrained policy fills to the last token before it is given up."""
+    shared_by_siblings: float = 0.4
     """Part of an episode after its prompt that another episode of its group has too, and is computed once."""
-    action_tokens: int = 32
-    """One search action of a trained policy, its thought included."""
-    answer_tokens: int = 16
+    answer_tokens: int = 30
+    """The last turn, its thought included."""
     process_bytes: int = 900_000_000
     """Python, torch, transformers, the corpus and its index."""
+    kept_bytes: int = 500_000_000
+    """Freed blocks that wait for their next use while learning."""
     activation_values: int = 40
     """Numbers kept per token, layer and hidden unit for the backward pass."""
     expert_question_s: float = 0.02
@@ -108,21 +125,22 @@ def predict(
 def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> EpisodeSize:
     """Return the tokens of a typical episode, cut at the recipe's limit.
 
-    An untrained policy does not stop at an action: it is given all tokens of every turn, and retrieves nothing.
+    An untrained policy does not stop at an action: it is given all tokens of a turn, and retrieves nothing.
     """
-    room = recipe.rollout.episode_tokens - model.prompt_tokens
+    protocol = SIZES[recipe.env.protocol]
+    room = recipe.rollout.episode_tokens - protocol.prompt_tokens
     if not is_trained:
-        wanted = recipe.env.max_turns * recipe.rollout.turn_tokens
-        return EpisodeSize(model.prompt_tokens, max(0, min(wanted, room)), 0)
+        wanted = min(recipe.env.max_turns, model.untrained_turns) * recipe.rollout.turn_tokens
+        return EpisodeSize(protocol.prompt_tokens, max(0, min(round(wanted), room)), 0)
     num_searches = recipe.env.max_turns if recipe.env.forced_answer else recipe.env.max_turns - 1
     if recipe.env.max_searches:
         num_searches = min(num_searches, recipe.env.max_searches)
     num_used = num_searches * model.searches_used
     passages = recipe.retrieval.top_k * (recipe.retrieval.passage_words * _TOKENS_PER_WORD + 20)
     observation = num_used * min(recipe.env.observation_tokens, passages)
-    action = num_used * min(model.action_tokens, recipe.rollout.turn_tokens) + model.answer_tokens
+    action = num_used * min(protocol.action_tokens, recipe.rollout.turn_tokens) + model.answer_tokens
     scale = min(1.0, max(0, room) / (action + observation))
-    return EpisodeSize(model.prompt_tokens, round(action * scale), round(observation * scale))
+    return EpisodeSize(protocol.prompt_tokens, round(action * scale), round(observation * scale))
 
 
 class _Costs:
@@ -161,13 +179,18 @@ class _Costs:
         sample_s = self._prefill_s(prompts + episodes * size.observation_tokens * own, size.total_tokens)
         sample_s += self._decode_s(episodes * size.action_tokens, episodes)
         tokens = prompts + episodes * (size.total_tokens - size.prompt_tokens) * own
-        learn_s = self._learn_s(tokens, episodes * size.action_tokens, size.total_tokens)
+        # Of a group only some may be learned from.
+        learned = min(group, recipe.rl.learn_per_group or group) / group
+        tokens = prompts + (tokens - prompts) * learned
+        learn_s = self._learn_s(tokens, round(episodes * size.action_tokens * learned), size.total_tokens)
         if recipe.rl.kl_coefficient > 0:
             learn_s += self._prefill_s(tokens, size.total_tokens)
         learn_s += self._optimizer_s()
-        memory = self._training_bytes(recipe.rl.row_tokens) + self._cache_bytes()
-        if recipe.rl.kl_coefficient > 0:
-            memory += self._shape.num_parameters * self._value_bytes
+        # Sampling and learning take turns, and each gives back what only it needs.
+        learning = self._training_bytes(recipe.rl.row_tokens)
+        sampling = self._model.process_bytes + self._weight_bytes() + self._cache_bytes()
+        reference = self._forward_bytes() if recipe.rl.kl_coefficient > 0 else 0
+        memory = max(learning, sampling) + reference
         return StageCost(
             "rl",
             recipe.rl.steps * (sample_s + learn_s),
@@ -217,14 +240,25 @@ class _Costs:
         slot = self._recipe.rollout.episode_tokens * self._shape.cache_values_per_token * self._value_bytes
         return self._num_live(self._recipe.rollout.in_flight) * slot
 
+    def _forward_bytes(self) -> int:
+        return self._shape.num_parameters * self._value_bytes
+
+    def _weight_bytes(self) -> int:
+        """The sampler's copy, the learner's, and what the optimizer keeps of it."""
+        # Adapters are small beside the model; float32 weights are their own masters.
+        masters = 4 if self._value_bytes == 2 else 0
+        states = 0 if self._recipe.model.lora_rank else self._shape.num_parameters * (masters + 8)
+        return 2 * self._forward_bytes() + states
+
     def _training_bytes(self, row_tokens: int) -> int:
-        weights = self._shape.num_parameters
-        forward = weights * self._value_bytes
-        if self._recipe.model.lora_rank:
-            states = 0  # adapters are small beside the model
-        else:
-            masters = 0 if self._value_bytes == 4 else 4
-            states = weights * (masters + self._value_bytes + 8)  # masters, gradients, Adam's two moments
+        gradients = 0 if self._recipe.model.lora_rank else 4 * self._shape.num_parameters
         activations = row_tokens * self._shape.num_layers * self._shape.hidden * self._model.activation_values
-        logits = 256 * self._shape.vocabulary * 4 * 3
-        return self._model.process_bytes + forward + states + activations * self._value_bytes + logits
+        logits = LOGITS_AT_ONCE * self._shape.vocabulary * 4 * 3
+        return (
+            self._model.process_bytes
+            + self._model.kept_bytes
+            + self._weight_bytes()
+            + gradients
+            + activations * self._value_bytes
+            + logits
+        )

@@ -165,18 +165,18 @@ def _filtering_program(hop: Hop, question: Question) -> str:
     """Print the sentences of the found pages that hold a keyword of the question."""
     asked = " or ".join(f"{json.dumps(word, ensure_ascii=False)} in line.lower()" for word in _keywords(hop, question))
     return (
-        f"for page in search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[:1]:\n"
-        '    for line in read_section(page["page_id"] + ":full").replace("\\n", ". ").split(". "):\n'
-        f"        if {asked}:\n"
-        '            print(page["title"] + ": " + line)'
+        f"page = search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[0]\n"
+        'for line in read_section(page["page_id"] + ":full").replace("\\n", ". ").split(". "):\n'
+        f"    if {asked}:\n"
+        '        print(page["title"], line)'
     )
 
 
 def _reading_program(hop: Hop) -> str:
     """Print the beginning of the found pages."""
     return (
-        f"for page in search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[:1]:\n"
-        '    print(read_section(page["page_id"] + ":full")[:600])'
+        f"page = search_pages({json.dumps(hop.query_subject, ensure_ascii=False)})[0]\n"
+        'print(read_section(page["page_id"] + ":full")[:600])'
     )
 
 

@@ -38,7 +38,7 @@ def block_attention(
         attention_mask: ignored, the blocks carry their masks.
         num_prefix: P, tokens at the beginning that all blocks see.
         blocks: start and additive (M, K) mask of each block, in the dtype of the query. The first block begins at 0 and
-            is the prefix itself, if there is one, with a (P, P) mask; together they cover all N tokens.
+            is the prefix itself, if there is one, with a (P, P) mask; tokens behind the last are padding.
         scaling: factor on the scores.
 
     Returns:
@@ -52,6 +52,9 @@ def block_attention(
             keys = torch.cat([key[0, :, :num_prefix], keys], 1)
             values = torch.cat([value[0, :, :num_prefix], values], 1)
         outputs.append(_attend(query[0, :, span], keys, values, bias_MK, scaling))
+    num_tokens = sum(each.shape[1] for each in outputs)
+    if num_tokens < query.shape[2]:
+        outputs.append(outputs[0].new_zeros((query.shape[1], query.shape[2] - num_tokens, query.shape[3])))
     return torch.cat(outputs, 1).transpose(0, 1).unsqueeze(0), None
 
 

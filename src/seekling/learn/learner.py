@@ -28,14 +28,14 @@ from seekling.learn.attention import BLOCK_ATTENTION
 from seekling.learn.lora import add_lora, merged_weights
 from seekling.learn.loss import TokenData, TokenLoss
 from seekling.learn.pack import PackedRow, pack_rows
-from seekling.rollout.engine.memory import keep_freed_memory, release_free_memory
+from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory, resident_bytes
 from seekling.types import Trajectory
 
-VOCABULARY_CHUNK = 256
+VOCABULARY_CHUNK = 128
 """Trained tokens whose logits exist at the same time."""
 
-RELEASE_EVERY = 8
-"""Rows after which freed memory goes back to the system: kept blocks of ever new sizes add up to gigabytes."""
+KEPT_BYTES = 1_500_000_000
+"""Memory may grow so far between rows before what is free goes back: about what one row takes, and some more."""
 
 Aggregation = Literal["token_mean", "sequence_mean", "sum"]
 
@@ -111,7 +111,7 @@ class Learner:
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
         self._reference: PreTrainedModel | None = None
         self.num_steps = 0
-        self._num_rows = 0
+        self._least_bytes = 0
 
     @property
     def device(self) -> torch.device:
@@ -152,9 +152,7 @@ class Learner:
             if reference_logprobs is not None:
                 reference = _entries(row, batch.trajectories, reference_logprobs).to(self.device)
             totals += self._learn_row(row, batch, loss, weights_B, reference)
-            self._num_rows += 1
-            if self._num_rows % RELEASE_EVERY == 0:
-                release_free_memory()
+            self._release_grown_memory()
         num_trained = int(num_trained_B.sum())
         return LearnStats(
             loss=float(totals[0]),
@@ -164,6 +162,11 @@ class Learner:
             num_packed_tokens=sum(len(row.token_ids_N) for row in rows),
             num_plain_tokens=sum(len(t.token_ids_T) for t in batch.trajectories),
         )
+
+    def _release_grown_memory(self) -> None:
+        if resident_bytes() - self._least_bytes > KEPT_BYTES:
+            release_free_memory()
+            self._least_bytes = resident_bytes()
 
     def _learn_row(
         self, row: PackedRow, batch: Batch, loss: TokenLoss, weights_B: np.ndarray, reference: Tensor | None
@@ -313,9 +316,10 @@ class Learner:
             hidden_MK = torch.from_numpy(~seen_MK).to(device)
             bias = torch.zeros(hidden_MK.shape, dtype=dtype, device=device).masked_fill_(hidden_MK, float("-inf"))
             blocks.append((start, bias))
+        padding = (0, in_steps(len(row.token_ids_N)) - len(row.token_ids_N))
         hidden_1ND = model.get_decoder()(
-            input_ids=torch.from_numpy(row.token_ids_N).to(device)[None],
-            position_ids=torch.from_numpy(row.position_ids_N).to(device)[None],
+            input_ids=torch.from_numpy(np.pad(row.token_ids_N, padding)).to(device)[None],
+            position_ids=torch.from_numpy(np.pad(row.position_ids_N, padding)).to(device)[None],
             use_cache=False,
             num_prefix=row.num_prefix,
             blocks=blocks,

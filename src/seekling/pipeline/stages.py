@@ -34,7 +34,7 @@ from seekling.rollout.replay import expert_trajectory
 from seekling.serve.agent import Agent, open_agent, training_decoding
 from seekling.types import EpisodeRecord, Trajectory
 
-SAVE_EVERY_S = 120.0
+SAVE_EVERY_S = 300.0
 """Seconds of training that a crash may cost."""
 BASE_VERSION = -1
 """Policy version of the untrained model."""

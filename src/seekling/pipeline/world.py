@@ -54,17 +54,19 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         f"index: {record.num_documents} pages, {record.num_passages} passages, {record.kind}"
         + (" (reused)" if record.is_reused else "")
     )
-    train = _of_kinds(read_questions(train_path), recipe)
+    train = _of_kinds(read_questions(train_path), recipe.data.kinds)
     if test_path:
-        test = _of_kinds(read_questions(test_path), recipe)
+        test = _of_kinds(read_questions(test_path), recipe.data.kinds)
     else:
         train, test = split_questions(train, recipe.data.test_fraction)
+    train = _of_kinds(train, recipe.data.train_kinds)
     if recipe.eval.num_questions:
         test = test[: recipe.eval.num_questions]
     if not train or not test:
         raise DataError(
             f"{len(train)} training and {len(test)} test questions are left; both are needed "
-            f"(data.kinds = {list(recipe.data.kinds)}, data.test_fraction = {recipe.data.test_fraction})"
+            f"(data.kinds = {list(recipe.data.kinds)}, data.train_kinds = {list(recipe.data.train_kinds)}, "
+            f"data.test_fraction = {recipe.data.test_fraction})"
         )
     overlap = {question.key for question in train} & {question.key for question in test}
     if overlap:
@@ -80,6 +82,6 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     return World(open_library(folder / "index", recipe.retrieval), train, test, hashes)
 
 
-def _of_kinds(questions: list[Question], recipe: Recipe) -> list[Question]:
-    kinds = recipe.data.kinds
-    return [question for question in questions if not kinds or question.kind in kinds]
+def _of_kinds(questions: list[Question], kinds: tuple[str, ...]) -> list[Question]:
+    """Those of the kinds; a question that says no kind is kept, no kinds keep all."""
+    return [question for question in questions if not kinds or not question.kind or question.kind in kinds]

@@ -114,7 +114,7 @@ class DecodeRows:
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """Which packed tokens belong to which slots: decode rows first, then prefill segments."""
+    """Which packed tokens belong to which slots: decode rows first, then prefill segments. Any left are padding."""
 
     cache: SlotCache
     rows: DecodeRows | None
@@ -163,6 +163,9 @@ def slot_attention(
         values_SCLD[segment.slot, :, segment.past : end] = value[0, :, new]
         keys_CLD, values_CLD = keys_SCLD[segment.slot, :, :end], values_SCLD[segment.slot, :, :end]
         outputs.append(_prefill(query[0, :, new], keys_CLD, values_CLD, segment.past, scaling))
+    num_tokens = sum(map(len, outputs))
+    if num_tokens < query.shape[2]:
+        outputs.append(outputs[0].new_zeros((query.shape[2] - num_tokens, *outputs[0].shape[1:])))
     return torch.cat(outputs).unsqueeze(0), None
 
 

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
-from seekling.rollout.engine.memory import keep_freed_memory, release_free_memory
+from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
 from seekling.rollout.engine.sampling import draw, uniforms
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.types import Trajectory
@@ -173,9 +173,7 @@ class LocalSampler:
             self._slots[index].session = None
 
     def release_caches(self) -> None:
-        """Forget every cache, and give its memory and whatever else is free back; see `Sampler.release_caches`.
-
-        Sampling and learning change over here: it is called after a rollout, and by `load_weights` before one.
+        """Forget every cache, and give its memory back; see `Sampler.release_caches`.
 
         Raises:
             InfrastructureError: samples are still running.
@@ -186,7 +184,6 @@ class LocalSampler:
             raise InfrastructureError("samples are still running; wait for the rollout to end first")
         self._forget()
         self._cache.release()
-        release_free_memory()
 
     def _forget(self) -> None:
         for slot in self._slots:
@@ -201,6 +198,7 @@ class LocalSampler:
             InfrastructureError: samples are still running, or the weights are not this model's.
         """
         self.release_caches()
+        release_free_memory()  # what learning left behind
         own = dict(self._model.named_parameters())
         unknown, missing = set(weights) - set(self._model.state_dict()), set(own) - set(weights)
         if unknown or missing:
@@ -263,7 +261,9 @@ class LocalSampler:
         rows = [*decoding, *(row for row, _ in finished)]
         if rows:
             where = [*range(sum(widths)), *(index for _, index in finished)]
-            self._extend(rows, [*drafts, *(Draft() for _ in finished)], self._head(hidden_1ND[0, where]))
+            padded = where + [0] * (in_steps(len(where)) - len(where))
+            logits_PV = self._head(hidden_1ND[0, padded])[: len(where)]
+            self._extend(rows, [*drafts, *(Draft() for _ in finished)], logits_PV)
         self.stats.prefilled_tokens += sum(segment.length for segment in segments)
         self.stats.steps += 1
         self.stats.busy_s += time.perf_counter() - started
@@ -338,11 +338,12 @@ class LocalSampler:
         starts = [(self._slots[row.slot], self._slots[row.slot].length) for row in decoding]
         spans = [(slot, start, start + width) for (slot, start), width in zip(starts, widths, strict=True)]
         spans += [(self._slots[each.slot], each.past, each.past + each.length) for each in segments]
+        num_tokens = sum(end - start for _, start, end in spans)
+        padding = np.zeros(in_steps(num_tokens) - num_tokens, np.int64)
+        token_ids = np.concatenate([*(slot.token_ids[start:end] for slot, start, end in spans), padding])
+        positions = np.concatenate([*(np.arange(start, end) for _, start, end in spans), padding])
         device = self._head.weight.device
-        return (
-            torch.from_numpy(np.concatenate([slot.token_ids[start:end] for slot, start, end in spans])).to(device),
-            torch.from_numpy(np.concatenate([np.arange(start, end) for _, start, end in spans])).to(device),
-        )
+        return torch.from_numpy(token_ids).to(device), torch.from_numpy(positions).to(device)
 
     def _plan(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> AttentionPlan:
         if not decoding:
