@@ -43,7 +43,7 @@ class CostModel:
     """The same for prompts and for tokens generated in a batch."""
     layer_overhead_s: float = 0.0003
     """Fixed cost of one layer in one generation step, however small the batch."""
-    searches_used: float = 0.45
+    searches_used: float = 0.4
     """Part of the allowed searches that a trained policy makes."""
     untrained_turns: float = 1.5
     """Turns that an untrained policy fills to the last token before it is given up."""
