@@ -446,14 +446,26 @@ def test_a_kl_term_pulls_each_token_towards_its_own_reference(row_tokens):
     assert_close_gradients(gradients(model), gradients(plain), relative=1e-3)
 
 
-def test_free_memory_goes_back_at_first_and_whenever_it_has_grown_a_lot(monkeypatch):
-    sizes = iter([learner_module.KEPT_BYTES + 5, 5, learner_module.KEPT_BYTES, learner_module.KEPT_BYTES + 6, 7, 8])
+@pytest.mark.parametrize(
+    ("row_bytes", "expected"),
+    [(0.4, [1, 1, 1, 2, 2, 2, 3]), (3.0, [1, 1, 2, 2, 3, 3, 4])],
+    ids=["rows below the limit add up to it", "rows above it are not released one by one"],
+)
+def test_free_memory_goes_back_at_first_and_whenever_it_has_grown_a_lot(monkeypatch, row_bytes, expected):
+    step, resident = int(row_bytes * learner_module.KEPT_BYTES), 10 * learner_module.KEPT_BYTES
     released = []
-    monkeypatch.setattr(learner_module, "resident_bytes", lambda: next(sizes))
-    monkeypatch.setattr(learner_module, "release_free_memory", lambda: released.append(True))
+
+    def release():
+        nonlocal resident
+        released.append(True)
+        resident = learner_module.KEPT_BYTES
+
+    monkeypatch.setattr(learner_module, "resident_bytes", lambda: resident)
+    monkeypatch.setattr(learner_module, "release_free_memory", release)
     learner = Learner(small_model(), row_tokens=4096)
     counts = []
-    for seed in range(4):
-        learner.forward_backward(batch_of(seed), cross_entropy)
+    for seed in range(7):
+        learner.forward_backward(batch_of(seed % 3), cross_entropy)
         counts.append(len(released))
-    assert counts == [1, 1, 2, 2]
+        resident += step
+    assert counts == expected

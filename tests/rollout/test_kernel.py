@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from seekling.rollout.engine import kernel
 from seekling.rollout.engine.attention import DecodeRows, _decode, _decode_compiled
 
 SHAPES = [(9, 3, 64), (4, 4, 16), (8, 1, 24), (6, 2, 10)]
@@ -55,3 +56,23 @@ def test_scores_far_apart_neither_overflow_nor_vanish():
     assert found.item() == pytest.approx(3.0)
     found = _decode_compiled(torch.full((1, 1, 1), -1.0), keys, values, rows, 1.0)
     assert found.item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("decode", [_decode_compiled, _decode])
+def test_one_damaged_key_reaches_the_output(decode):
+    rows = DecodeRows([0, 1], [5, 9], [2, 1], device=torch.device("cpu"))
+    keys, values = torch.randn(2, 2, 1, 16, 8, generator=torch.Generator().manual_seed(0))
+    keys[0, 0, 3, 2] = torch.nan
+    found = decode(torch.ones(3, 2, 8), keys, values, rows, 0.3)
+    assert not found[:2].isfinite().any()
+    assert found[2].isfinite().all()
+
+
+def test_where_nothing_can_be_cached_the_kernel_is_compiled_all_the_same(monkeypatch):
+    def refuse(*, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(kernel, "njit", refuse)
+    assert kernel._compiled(len) is len

@@ -53,8 +53,8 @@ class CostModel:
     """The last turn, its thought included."""
     process_bytes: int = 900_000_000
     """Python, torch, transformers, the corpus and its index."""
-    kept_bytes: int = 500_000_000
-    """Freed blocks that wait for their next use while learning."""
+    kept_bytes: int = 1_500_000_000
+    """Activations and freed blocks that wait for their next use, at least, while learning."""
     activation_values: int = 40
     """Numbers kept per token, layer and hidden unit for the backward pass."""
     expert_question_s: float = 0.02
@@ -186,7 +186,7 @@ class _Costs:
         if recipe.rl.kl_coefficient > 0:
             learn_s += self._prefill_s(tokens, size.total_tokens)
         learn_s += self._optimizer_s()
-        # Sampling and learning take turns, and each gives back what only it needs.
+        # Sampling and learning take turns; caches and gradients never exist together.
         learning = self._training_bytes(recipe.rl.row_tokens)
         sampling = self._model.process_bytes + self._weight_bytes() + self._cache_bytes()
         reference = self._forward_bytes() if recipe.rl.kl_coefficient > 0 else 0
@@ -256,9 +256,8 @@ class _Costs:
         logits = LOGITS_AT_ONCE * self._shape.vocabulary * 4 * 3
         return (
             self._model.process_bytes
-            + self._model.kept_bytes
             + self._weight_bytes()
             + gradients
-            + activations * self._value_bytes
+            + max(self._model.kept_bytes, activations * self._value_bytes * 5 // 4)
             + logits
         )

@@ -35,7 +35,7 @@ VOCABULARY_CHUNK = 128
 """Trained tokens whose logits exist at the same time."""
 
 KEPT_BYTES = 1_500_000_000
-"""Memory may grow so far between rows before what is free goes back: about what one row takes, and some more."""
+"""Memory may grow so far between rows before what is free goes back; further where one row alone takes more."""
 
 Aggregation = Literal["token_mean", "sequence_mean", "sum"]
 
@@ -111,7 +111,8 @@ class Learner:
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
         self._reference: PreTrainedModel | None = None
         self.num_steps = 0
-        self._least_bytes = 0
+        self._least_bytes = self._row_bytes = 0
+        self._rows_since_release = 0
 
     @property
     def device(self) -> torch.device:
@@ -164,9 +165,13 @@ class Learner:
         )
 
     def _release_grown_memory(self) -> None:
-        if resident_bytes() - self._least_bytes > KEPT_BYTES:
+        grown = resident_bytes() - self._least_bytes
+        self._rows_since_release += 1
+        if self._least_bytes and self._rows_since_release == 1:
+            self._row_bytes = max(self._row_bytes, grown)
+        if grown > max(KEPT_BYTES, self._row_bytes * 5 // 4):
             release_free_memory()
-            self._least_bytes = resident_bytes()
+            self._least_bytes, self._rows_since_release = resident_bytes(), 0
 
     def _learn_row(
         self, row: PackedRow, batch: Batch, loss: TokenLoss, weights_B: np.ndarray, reference: Tensor | None

@@ -11,7 +11,7 @@ D head dimension.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numba
 import numpy as np
@@ -84,7 +84,6 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
     log2_e, half, bias, lowest = np.float32(1.4426950408889634), np.float32(0.5), np.float32(127), np.float32(-125)
     mantissa_bits = np.int32(23)
 
-    @njit(parallel=True, fastmath=True, error_model="numpy", cache=True)
     def attend(  # type: ignore[no-untyped-def]
         query_PHD, keys_SCLD, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R, scaling, shift, output_PHD
     ):  # pragma: no cover - compiled
@@ -163,5 +162,15 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
                 for d in range(head_dim):
                     output_PHD[start + each // group, head * group + each % group, d] = output[each, d]
 
-    kernel: Callable[..., None] = attend
-    return kernel
+    return _compiled(attend)
+
+
+def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+    # Without "nnan": a NaN of damaged weights must reach the logits, where it is noticed.
+    jit: Callable[..., Callable[[Callable[..., None]], Callable[..., None]]] = partial(
+        njit, parallel=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy"
+    )
+    try:
+        return jit(cache=True)(function)
+    except RuntimeError:  # no folder for the compiled code can be written to
+        return jit()(function)

@@ -18,11 +18,11 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 
 
 KERNELS_KEPT = 256
-"""Compiled matrix products of oneDNN: more than a forward and backward pass in sizes of 32 needs."""
+"""Compiled matrix products of oneDNN: enough for the sizes of several packed rows in a row."""
 
 
 def in_steps(num_tokens: int) -> int:
-    """The next larger size of a packed sequence: in steps of at most an eighth, of 16 to 64 tokens."""
+    """The next larger size of a packed sequence: in steps of 16 to 64 tokens, an eighth of it where it is long."""
     step = 16 if num_tokens <= 256 else 32 if num_tokens <= 512 else 64
     return -(-num_tokens // step) * step
 
