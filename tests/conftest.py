@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,9 @@ def seekling_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder of this test's own."""
     monkeypatch.setenv("SEEKLING_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+def pytest_configure() -> None:
+    """Shells start what runs in the background with SIGINT ignored; the tests of Ctrl-C need it as it is elsewhere."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
