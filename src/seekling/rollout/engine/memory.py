@@ -15,8 +15,6 @@ import os
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 """Names of glibc's malloc parameters (mallopt(3))."""
-
-
 KERNELS_KEPT = 256
 """Compiled matrix products of oneDNN: enough for the sizes of several packed rows in a row."""
 
@@ -28,8 +26,11 @@ def in_steps(num_tokens: int) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Make the C library keep freed blocks for the next allocation; for the whole process, where it offers that."""
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS_KEPT))  # read at the first matrix product
+    """Make the C library keep freed blocks for the next allocation, and oneDNN fewer kernels; for the whole process.
+
+    Each where it is offered; the second only before the process's first matrix product.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS_KEPT))
     try:
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, 1 << 30)
