@@ -2,8 +2,8 @@
 
 python scripts/screenshots.py [RUN] [--out docs/images]
 
-Without a run folder an invented one is pictured, always the same. Pictures that a run has nothing to show for (an older
-one has no probabilities of tokens) are left out.
+Those in docs/ show the run of `make demo`, which is also the default. Pictures that a run has nothing to show for (an
+older one has no probabilities of tokens) are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from seekling.report import read_run, write_report
 from seekling.types import EpisodeRecord
 from tests.report.browser import Browser, find_browser
-from tests.report.run_folder import write_run
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ class Picture:
     keys: str = ""
     is_dark: bool = False
     is_phone: bool = False
+    size: tuple[int, int] = (1000, 640)
 
 
 def pictures(records: list[EpisodeRecord]) -> list[Picture]:
@@ -38,33 +38,32 @@ def pictures(records: list[EpisodeRecord]) -> list[Picture]:
     wanted = [
         Picture("viewer-overview.png", "#/0/overview"),
         Picture("viewer-analysis.png", "#/0/analysis", is_dark=True),
-        Picture("viewer-phone.png", "#/0/episodes", keys="\n", is_phone=True),
+        Picture("viewer-phone.png", "#/0/episodes", keys="\n", is_phone=True, size=(390, 780)),
     ]
     evaluated = [i for i, r in enumerate(records) if r.stage == "eval-rl" and r.scores.get("em") == 1]
     several = next((i for i in evaluated if len(records[i].episode.turns) > 2), evaluated[0] if evaluated else None)
     if several is not None:
-        wanted.append(Picture("viewer-side-by-side.png", f"#/0/episodes/{several}", keys="c"))
+        wanted.append(Picture("viewer-side-by-side.png", f"#/0/episodes/{several}", keys="c", size=(1280, 720)))
     told = [i for i, r in enumerate(records) if r.advantage and any(turn.action_logprobs for turn in r.episode.turns)]
     if told:
-        wanted.append(Picture("viewer-tokens.png", f"#/0/episodes/{told[0]}", keys="t"))
+        wanted.append(Picture("viewer-tokens.png", f"#/0/episodes/{told[0]}", keys="t", size=(1000, 960)))
     return wanted
 
 
 def main() -> None:
     """Write the report of a run somewhere, and take its pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="?", type=Path)
+    parser.add_argument("run", nargs="?", type=Path, default=Path("runs/demo"))
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     arguments = parser.parse_args()
     if find_browser() is None:
         sys.exit("no Chromium on this machine (on Debian: apt-get install chromium)")
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        run = arguments.run or write_run(Path(temporary) / "demo", questions=100, steps=24)
         page = Path(temporary) / "report.html"
-        write_report([run], page)
-        for picture in pictures(read_run(run).episodes):
-            width, height = (390, 780) if picture.is_phone else (1000, 640)
+        write_report([arguments.run], page)
+        for picture in pictures(read_run(arguments.run).episodes):
+            width, height = picture.size
             with Browser(width=width, height=height, dark=picture.is_dark, is_phone=picture.is_phone) as browser:
                 browser.open(page, picture.address)
                 for key in picture.keys:

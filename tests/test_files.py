@@ -1,8 +1,10 @@
-"""Files are replaced as a whole."""
+"""Files and folders are replaced as a whole."""
+
+import os
 
 import pytest
 
-from seekling.files import write_atomically
+from seekling.files import read_appended, remove_leftovers, replacing, write_atomically
 
 
 def test_a_write_replaces_the_content_and_makes_the_folder(tmp_path):
@@ -20,3 +22,52 @@ def test_a_write_that_fails_keeps_the_old_content_and_leaves_nothing_behind(tmp_
         write_atomically(path, "after \ud800")
     assert path.read_text(encoding="utf-8") == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_replaced_with_all_that_was_in_it(tmp_path):
+    path = tmp_path / "new" / "folder"
+    for name in ("before", "after"):
+        with replacing(path) as temporary:
+            temporary.mkdir()
+            (temporary / name).write_text(name, encoding="utf-8")
+            assert temporary.parent == path.parent
+    assert [file.name for file in path.iterdir()] == ["after"]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_could_not_be_filled_leaves_the_old_one(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "before").touch()
+
+    def fill():
+        with replacing(path) as temporary:
+            temporary.mkdir()
+            (temporary / "after").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill()
+    assert [file.name for file in path.iterdir()] == ["before"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_killed_processes_left_is_removed_and_what_others_write_stays(tmp_path):
+    running, own = f".a.txt.{os.getppid()}.tmp", "b.txt.999999999.tmp"
+    (tmp_path / ".a.txt.999999999.tmp").touch()
+    (tmp_path / ".folder.999999999.tmp").mkdir()
+    (tmp_path / ".folder.999999999.tmp" / "file").touch()
+    for name in (running, own, ".hidden", ".odd.tmp"):
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {running, own, ".hidden", ".odd.tmp"}
+
+
+def test_a_line_that_a_kill_cut_short_swallows_none_that_comes_after_it(tmp_path):
+    path = tmp_path / "log"
+    assert read_appended(path) == []
+    path.write_bytes(b"one\ntw\xff")
+    assert read_appended(path) == ["one", "tw\ufffd"]
+    with path.open("a") as file:
+        file.write("three\n")
+    assert read_appended(path) == ["one", "tw\ufffd", "three", ""]

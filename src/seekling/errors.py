@@ -35,6 +35,10 @@ class InfrastructureError(SeeklingError):
     """A search server, a sandbox or an engine failed while serving an episode: ends it as `infra_failure`."""
 
 
+class SearchServerError(InfrastructureError):
+    """A search server cannot be reached, refuses, or answers something that is no answer; never an empty result."""
+
+
 class ToolError(SeeklingError):
     """Raised by a tool for a wrong use of it; its text reaches the model."""
 
@@ -45,3 +49,7 @@ class NothingToLearnError(SeeklingError):
 
 class MissingExtraError(SeeklingError):
     """An optional package is not installed; the message names the command that installs it."""
+
+
+class BudgetReachedError(SeeklingError):
+    """A limit on dollars or tokens that the user set is reached; what was paid for is kept."""

@@ -1,16 +1,44 @@
-"""Files written whole or not at all: a reader never meets half a file, whatever interrupts the writing."""
+"""Files and folders written whole or not at all: a reader never meets half of one, whatever interrupts the writing."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+
+_ENDING = ".tmp"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Hand out a hidden name beside a path; what is written there, a file or a folder, then takes the path's place.
+
+    When the block fails the old content stays and the hidden one goes.
+
+    Args:
+        path: of the file or folder; the folder around it is made when it is missing.
+
+    Yields:
+        Where to write. Nothing is there yet.
+
+    Raises:
+        OSError: the folder around it cannot be made, or the new content cannot take its place.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_ENDING}")
+    try:
+        yield temporary
+        if path.is_dir():  # a folder that holds something cannot be replaced in one move
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    finally:
+        _remove(temporary)
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file's content as a whole.
-
-    The text goes to a hidden file beside it, which then takes its name; when the writing fails the old content stays
-    and the hidden file goes.
 
     Args:
         path: the file; its folder is made when it is missing.
@@ -20,10 +48,50 @@ def write_atomically(path: Path, text: str) -> None:
         OSError: the folder cannot be made, or the file cannot be written.
         UnicodeEncodeError: the text holds a lone surrogate.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def read_appended(path: Path) -> list[str]:
+    """Lines of a file that is only ever appended to.
+
+    A last line that a kill cut short is ended on disk, so that it swallows none of those that are appended from now on.
+
+    Args:
+        path: the file; one that is missing has no lines.
+
+    Returns:
+        All lines, damaged and empty ones too; bytes that are no UTF-8 are replaced.
+    """
+    if not path.is_file():
+        return []
+    raw = path.read_bytes()
+    if raw and not raw.endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
+    return raw.decode("utf-8", errors="replace").split("\n")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed while writing left in a folder; what a running one writes stays."""
+    for path in folder.glob(f".*{_ENDING}"):
+        writer = path.name.split(".")[-2]
+        if writer.isdecimal() and not _is_running(int(writer)):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return process != os.getpid()

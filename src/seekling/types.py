@@ -39,6 +39,8 @@ class Document:
     title: str
     content: str
     """Markdown or plain text; headings are lines that start with '#'."""
+    metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Columns to filter a search by, such as the file or a date; not part of what the page says."""
 
 
 @dataclass(frozen=True, slots=True)

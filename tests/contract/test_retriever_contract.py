@@ -1,32 +1,90 @@
 """What every retriever promises, whatever it is made of."""
 
+import functools
+import importlib.util
 import threading
 
 import pytest
 
 from seekling.errors import DataError
 from seekling.retrieval.index import open_index
+from seekling.retrieval.record import read_record
+from seekling.retrieval.rerank import reranked
 from seekling.retrieval.store import PassageStore
-from tests.retrieval.towns import QUERIES, TOWNS, build_towns, write_tiny_encoder
+from seekling.retrieval.stores import fill_store, open_store
+from tests.retrieval.towns import QUERIES, TOWNS, build_towns, write_tiny_cross_encoder, write_tiny_encoder
+from tests.search_server import open_client, serve
 
-KINDS = ("bm25", "dense", "hybrid")
+BUILT = {"bm25": "bm25", "dense": "dense", "compressed": "dense", "hybrid": "hybrid"}
+BEFORE = {"remote": "hybrid", "reranked": "bm25", "chroma": "dense", "qdrant": "dense"}
+"""What stands before an index of another kind, or holds what such an index holds."""
+KINDS = (*BUILT, *BEFORE)
+PACKAGES = {"compressed": "faiss", "chroma": "chromadb", "qdrant": "qdrant_client"}
 
 
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("indexes")
     encoder = write_tiny_encoder(folder / "encoder")
-    return {kind: build_towns(folder, kind, encoder) for kind in KINDS}
+    vectors = {"compressed": "compressed"}
+    return {
+        name: build_towns(folder / name, kind, encoder, vectors=vectors.get(name, "auto"))
+        for name, kind in BUILT.items()
+        if name not in PACKAGES or importlib.util.find_spec(PACKAGES[name])
+    }
 
 
 @pytest.fixture(params=KINDS)
-def index_dir(request, indexes):
-    return indexes[request.param]
+def kind(request):
+    if request.param in PACKAGES:
+        pytest.importorskip(PACKAGES[request.param], reason=f"{PACKAGES[request.param]} is not installed")
+    return request.param
 
 
 @pytest.fixture
-def retriever(index_dir):
-    return open_index(index_dir)
+def index_dir(kind, indexes):
+    return indexes[BEFORE.get(kind, kind)]
+
+
+@pytest.fixture(scope="module")
+def store(indexes, tmp_path_factory):
+    """Opens a store of one kind that holds the towns; an embedded Qdrant lets only one client in."""
+    folder, encoder = tmp_path_factory.mktemp("stores"), read_record(indexes["dense"]).encoder.spec
+
+    @functools.cache
+    def open_one(kind):
+        fill_store(indexes["dense"], f"{kind}:{folder / kind}#towns")
+        return open_store(f"{kind}:{folder / kind}#towns", encoder)
+
+    return open_one
+
+
+@pytest.fixture(scope="module")
+def cross_encoder(tmp_path_factory):
+    return str(write_tiny_cross_encoder(tmp_path_factory.mktemp("cross")))
+
+
+@pytest.fixture(scope="module")
+def server(indexes):
+    with serve(f"towns={indexes['hybrid']}") as url:
+        yield url
+
+
+@pytest.fixture
+def open_again(kind, index_dir, request):
+    def open_one():
+        if kind == "remote":
+            return open_client(request.getfixturevalue("server"))
+        if kind in ("chroma", "qdrant"):
+            return request.getfixturevalue("store")(kind)
+        return reranked(open_index(index_dir), request.getfixturevalue("cross_encoder") if kind == "reranked" else "")
+
+    return open_one
+
+
+@pytest.fixture
+def retriever(open_again):
+    return open_again()
 
 
 def ids_of(hits):
@@ -91,8 +149,8 @@ def test_queries_asked_together_score_as_if_asked_alone(retriever):
         assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in together], abs=2e-5)
 
 
-def test_an_index_opened_again_gives_the_same_hits(retriever, index_dir):
-    assert open_index(index_dir).search(QUERIES, 5) == retriever.search(QUERIES, 5)
+def test_an_index_opened_again_gives_the_same_hits(retriever, open_again):
+    assert open_again().search(QUERIES, 5) == retriever.search(QUERIES, 5)
 
 
 def test_hits_carry_the_passage_and_its_title(retriever):

@@ -238,7 +238,7 @@ def test_unknown_shapes_are_refused_with_what_is_understood(tmp_path):
     assert _error(_parquet(tmp_path / "q.parquet", [{"prompt": "x"}])) == (
         f"q.parquet: a row with the fields prompt; {ACCEPTED_SHAPES}; rename the fields"
     )
-    (tmp_path / "q.csv").write_text("question,answer\n")
+    (tmp_path / "q.csv").write_text("question,answer\nWho?,Me\n")
     assert _error(tmp_path / "q.csv").startswith(
         "q.csv is neither JSON nor Parquet; expected one of: {question, answers}"
     )

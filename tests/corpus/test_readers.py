@@ -97,9 +97,7 @@ def test_a_folder_of_pages_is_read_in_order_with_ids_from_paths(tmp_path, caplog
         Document("guide/plain", "Just this", "## Sub\n\nx"),
         Document("guide/v1.2", "Install", "# Install\n\nDo it."),
     ]
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{tmp_path}: left out what is not .md, .html or .txt: 1 .png"
-    ]
+    assert [record.getMessage() for record in caplog.records] == [f"{tmp_path}: left out what holds no pages: 1 .png"]
 
 
 def test_one_page_is_a_corpus_of_one(tmp_path):
@@ -153,24 +151,25 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path):
 def test_an_id_used_twice_names_both_lines(tmp_path):
     path = _write(tmp_path / "c.jsonl", _lines([ROWS[0], ROWS[1], {**ROWS[0], "title": "Again"}]))
     assert _error(path) == (
-        "c.jsonl:3: the id '1' was already used at c.jsonl:1; expected each id once; rename or remove one of them"
+        "c.jsonl:3: the id '1' was already used at c.jsonl:1; expected each id once, and one page per name, whatever "
+        "its suffix; rename or remove one of them"
     )
     _write(tmp_path / "folder" / "a.md", "x")
     _write(tmp_path / "folder" / "a.txt", "x")
     assert _error(tmp_path / "folder") == (
-        "folder/a.txt: the id 'a' was already used by folder/a.md; expected one page per name, whatever its suffix; "
-        "rename or remove one of them"
+        "folder/a.txt: the id 'a' was already used at folder/a.md; expected each id once, and one page per name, "
+        "whatever its suffix; rename or remove one of them"
     )
 
 
 ACCEPTED = (
-    "expected JSONL rows {id, title, content} or {id, contents} (also .gz), Parquet with these columns, "
-    "a .md, .html or .txt page, or a folder of such pages"
+    "expected JSONL rows {id, title, content} or {id, contents}, CSV or Parquet with these columns, a Wikipedia dump, "
+    "a .md, .html, .pdf or .txt page, or a folder of such files"
 )
 
 
 def test_what_is_no_corpus_is_refused_with_what_would_be_one(tmp_path):
-    assert _error(_write(tmp_path / "c.csv", "id,title\n")) == f"c.csv is neither JSONL nor Parquet; {ACCEPTED}"
+    assert _error(_write(tmp_path / "c.dat", "id,title\n")) == f"c.dat is neither JSONL nor CSV nor Parquet; {ACCEPTED}"
     assert _error(_write(tmp_path / "c.json", " \n[{}]")) == (
         f"c.json is one JSON array; {ACCEPTED}; write one object per line, as `jq -c '.[]'` does"
     )
@@ -185,7 +184,7 @@ def test_what_is_no_corpus_is_refused_with_what_would_be_one(tmp_path):
 def test_damaged_files_are_called_damaged(tmp_path):
     noise = "".join(str(number * 7919) for number in range(20_000))
     whole = gzip.compress(_lines([{"id": "1", "title": "T", "content": noise}]).encode())
-    assert _error(_write(tmp_path / "c.gz", whole[: len(whole) // 2])).startswith("c.gz is a damaged gzip file: ")
+    assert _error(_write(tmp_path / "c.gz", whole[: len(whole) // 2])).startswith("c.gz is a damaged compressed file: ")
     assert _error(_write(tmp_path / "c.parquet", b"PAR1" + bytes(50))).startswith("c.parquet is a damaged Parquet file")
 
 

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from seekling.config import Recipe, build_recipe
-from seekling.doctor import SMOLLM2_135M, CostModel, ModelShape, Speed, predict
-from seekling.doctor.cost import episode_size
+from seekling.doctor import SMOLLM2_135M, CostModel, ModelShape, Speed, must_checkpoint, predict
+from seekling.doctor.cost import LOGITS_AT_ONCE, episode_size
+from seekling.learn.learner import VOCABULARY_CHUNK
 
 SHAPE = ModelShape(
     num_parameters=1_000_000, is_tied=True, vocabulary=1000, hidden=100, num_layers=10, cache_values_per_token=2000
@@ -22,6 +23,10 @@ def recipe_with(**sections: dict[str, object]) -> Recipe:
 def by_name(recipe: Recipe, **options: object):
     settings = {"dtype": "float32", "num_test_questions": 100, **options}
     return {cost.name: cost for cost in predict(recipe, SHAPE, SPEED, **settings)}
+
+
+def test_as_many_logits_are_counted_as_the_learner_makes_at_once():
+    assert LOGITS_AT_ONCE == VOCABULARY_CHUNK
 
 
 def test_an_episode_is_prompt_searches_and_an_answer():
@@ -131,3 +136,21 @@ def test_the_default_model_fits_the_memory_that_the_demo_promises():
 def test_an_untied_model_has_its_table_twice():
     assert SHAPE.num_body_parameters == 900_000
     assert dataclasses.replace(SHAPE, is_tied=False).num_body_parameters == 800_000
+
+
+def test_layers_are_computed_twice_only_where_their_row_would_not_fit():
+    recipe = recipe_with(sft={"row_tokens": 16_384}, experts={"num_questions": 8})
+    plain = by_name(recipe)["sft"]
+    # Of a token: 40 numbers for each of 10 layers, or its input for each and 40 for one; 25 % more while they are made.
+    kept = 16_384 * 100 * 10 * 40 * 4 * 5 // 4
+    tight = by_name(recipe, free_bytes=plain.peak_bytes - 1)["sft"]
+    assert plain.peak_bytes - tight.peak_bytes == kept - CostModel().kept_bytes
+    assert tight.seconds > plain.seconds
+    assert by_name(recipe, free_bytes=plain.peak_bytes)["sft"] == plain
+    for memory, expected in ((plain.peak_bytes, False), (plain.peak_bytes - 1, True), (None, False)):
+        assert must_checkpoint(recipe, SHAPE, dtype="float32", free_bytes=memory) is expected
+    own = recipe_with(model={"memory_gb": 2.0}, sft={"row_tokens": 16_384})
+    assert must_checkpoint(own, SHAPE, dtype="float32", free_bytes=10**12)
+    # A trajectory is never cut: the longest one is a row too.
+    long = recipe_with(rollout={"episode_tokens": 16_384})
+    assert must_checkpoint(long, SHAPE, dtype="float32", free_bytes=plain.peak_bytes - 1)

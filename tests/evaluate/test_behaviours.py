@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from seekling.env.programs import NOT_PYTHON
 from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES, detect_behaviours, error_cause
 from seekling.types import Episode, Hop, Message, Question, StopReason, ToolCall, Turn
@@ -110,6 +111,11 @@ def test_keywords_of_a_question_without_hops_are_more_than_its_names():
     assert "keyword_query" not in found(plain, search("Paris weather", "x"))
 
 
+def test_two_subjects_side_by_side_are_no_keywords():
+    assert "keyword_query" not in found(COMPARISON, search("Mount A and Mount B", "x"))
+    assert "keyword_query" in found(COMPARISON, search("Mount A and Mount B height", "x"))
+
+
 def test_the_next_hop_is_iteration_and_not_reformulation():
     names = found(BRIDGE, search("Ana Lund born", "In Foku.", "p1"), search("Foku river", "On the Sava.", "p2"))
     assert "iteration" in names
@@ -129,6 +135,19 @@ def test_an_answer_is_grounded_by_a_whole_word_of_a_page_that_came_back():
     assert "grounded_answer" not in found(SINGLE, search("Foku", "founded in 1938.", "p1"), answer="193")
     printed = program('print("193")', "Output:\n193")
     assert "grounded_answer" not in found(SINGLE, printed, answer="193", protocol="code")
+
+
+def test_what_the_policy_wrote_itself_is_no_evidence_when_it_comes_back():
+    echo = dataclasses.replace(search("river 193", "Query: river 193\nDocument 1: No date.", "p1"), kind="call")
+    assert "grounded_answer" not in found(SINGLE, echo, answer="193", protocol="tools")
+    trace = 'Error:\nTraceback (most recent call last):\n  File "<program 1>", line 1\n    x = f(193)\nTypeError: f'
+    failed = program("x = f(193)", f"Output:\nNo date.\n{trace}", call("read_section", "p1:full", "p1"))
+    assert "grounded_answer" not in found(SINGLE, failed, answer="193", protocol="code")
+
+
+def test_a_program_that_is_no_python_has_searched_nothing():
+    broken = program("search_pages('Foku)", f"Error:\nSyntaxError: unterminated string literal\n{NOT_PYTHON}")
+    assert found(SINGLE, broken, answer="1856", protocol="code") == {"answer_from_memory", "failed_search"}
 
 
 def test_memory_is_an_answer_without_a_search_and_hallucination_one_after_it():
@@ -189,7 +208,12 @@ def test_programs_show_loops_helpers_and_extraction():
 
 
 @pytest.mark.parametrize(
-    "code", ["print(read_section('p1:full')[:900])", "print(search_pages('x')[0]['title'].split())"]
+    "code",
+    [
+        "print(read_section('p1:full')[:900])",
+        "print(search_pages('x')[0]['title'].split())",
+        "page = search_pages('x')[0]\nprint(read_section(page['page_id']).split('. '))",  # never came to reading
+    ],
 )
 def test_a_beginning_or_a_title_is_not_extraction(code):
     assert "programmatic_extraction" not in found(SINGLE, program(code, "Output:\nx"), protocol="code")
@@ -203,6 +227,12 @@ def test_a_beginning_or_a_title_is_not_extraction(code):
         ("print(search('x'))", "Error:\nNameError: name 'search' is not defined", True),
         ("print(pagess[0])", "Error:\nNameError: name 'pagess' is not defined", False),
         ("print(search_pages('x')[0]['text'])", "Error:\nKeyError: 'text'", True),
+        (
+            "read_section('p1:full').split('. ').split('. ')",
+            "Error:\nAttributeError: 'list' object has no attribute 'split'",
+            False,
+        ),
+        ("search_pages('x').split()", "Error:\nAttributeError: 'list' object has no attribute 'split'", True),
         ("int('a')", "Error:\nValueError: invalid literal for int() with base 10: 'a'", False),
         ("print((1)", "Error:\nSyntaxError: '(' was never closed", False),
     ],
@@ -234,6 +264,8 @@ def test_eight_words_of_the_instructions_are_an_echo_and_the_question_is_none():
 def test_a_thought_left_open_breaks_the_format_even_when_the_action_runs():
     turn = dataclasses.replace(search("Foku", "193", "p1"), action="<think> hm <search> Foku </search>")
     assert "format_break" in found(SINGLE, turn)
+    observing = dataclasses.replace(turn, action="<tool_response> <search> Foku </search>")
+    assert "format_break" in found(SINGLE, observing)
     opened_in_the_prompt = dataclasses.replace(turn, action="hm </think> <search> Foku </search>")
     assert "format_break" not in found(SINGLE, opened_in_the_prompt)
 
@@ -244,6 +276,7 @@ def test_repetition_is_the_same_action_or_a_phrase_over_and_over_but_not_a_long_
     assert "repetition" not in found(SINGLE, dataclasses.replace(search("x", "y"), action=thought))
     assert "repetition" in found(SINGLE, invalid("it is in the hills and " * 5))
     assert "repetition" in found(SINGLE, search("Foku", "y"), search("  foku ", "y"))
+    assert "repetition" in found(SINGLE, search("Foku museum museum museum museum museum", "y"))
 
 
 def test_every_wrong_answer_has_one_cause_and_a_right_one_has_none():

@@ -1,6 +1,7 @@
 """Benchmarks by name, from files in the shapes that people have."""
 
 import json
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -102,3 +103,74 @@ def test_what_cannot_be_combined_is_refused(names, parquet):
 )
 def test_sources_are_recognised_under_their_usual_names(source, name):
     assert benchmark_of(source) == name
+
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+REAL = {"nq": "nq_open", "triviaqa": "trivia", "hotpotqa": "hotpotqa"}
+METADATA = pyarrow.struct(
+    [
+        ("type", pyarrow.string()),
+        ("level", pyarrow.string()),
+        ("supporting_facts", pyarrow.struct([("title", pyarrow.list_(pyarrow.string()))])),
+        ("obj_id", pyarrow.int64()),
+    ]
+)
+
+
+def search_r1_row(name, number, row):
+    """A row as Search-R1's preparation script leaves it: every data set's own columns, its prompt and its targets."""
+    facts = {"title": row.get("supporting_ids", [])} if name == "hotpotqa" else None
+    metadata = {"type": row.get("type"), "supporting_facts": facts} if name in ("hotpotqa", "2wikimultihopqa") else None
+    question = row["question"] if row["question"].endswith("?") else row["question"] + "?"
+    return {
+        "id": f"test_{number}",
+        "question": row["question"],
+        "golden_answers": row["answers"],
+        "metadata": metadata,
+        "data_source": name,
+        "prompt": [{"role": "user", "content": f"Answer the given question. ... Question: {question}\n"}],
+        "ability": "fact-reasoning",
+        "reward_model": {"style": "rule", "ground_truth": {"target": row["answers"]}},
+        "extra_info": {"split": "test", "index": number},
+    }
+
+
+@pytest.fixture(scope="module")
+def real_parquet(tmp_path_factory):
+    """Real questions in the columns and the order of Search-R1's test file; four of its sets are not at hand."""
+    missing = [folder for folder in REAL.values() if not (SHARED / folder / "qa.jsonl").is_file()]
+    if missing:
+        pytest.skip(f"the data folder is not on this machine: no {', '.join(missing)} in {SHARED}")
+    rows = {}
+    for name in SEARCH_R1:
+        invented = [{"question": f"Which {name} number is {n}?", "answers": [str(n)]} for n in range(3)]
+        path = SHARED / REAL.get(name, "-") / "qa.jsonl"
+        mine = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line] if name in REAL else invented
+        mine = [row for row in mine if name != "triviaqa" or row["source"].startswith("triviaqa")]
+        rows[name] = [search_r1_row(name, number, row) for number, row in enumerate(mine)]
+    everything = [row for name in SEARCH_R1 for row in rows[name]]
+    table = pyarrow.Table.from_pylist(everything)
+    place = table.schema.get_field_index("metadata")
+    metadata = pyarrow.array([row["metadata"] for row in everything], METADATA)
+    path = tmp_path_factory.mktemp("search_r1") / "test.parquet"
+    pyarrow.parquet.write_table(table.set_column(place, "metadata", metadata), path)
+    return path, rows
+
+
+@pytest.mark.parametrize("name", SEARCH_R1)
+def test_the_real_columns_give_the_real_questions_whatever_the_set(real_parquet, name):
+    path, rows = real_parquet
+    chosen = open_benchmarks([name], path).questions
+    assert [(q.source, q.id, q.question, list(q.answers)) for q in chosen] == [
+        (name, row["id"], row["question"], list(dict.fromkeys(row["golden_answers"]))) for row in rows[name]
+    ]
+    if name == "hotpotqa":
+        titles = [row["metadata"]["supporting_facts"]["title"] for row in rows[name]]
+        assert [list(q.supporting_ids) for q in chosen] == titles
+        assert {q.kind for q in chosen} == {"bridge", "comparison"}
+
+
+def test_all_seven_sets_together_keep_their_restarting_ids_apart(real_parquet):
+    path, rows = real_parquet
+    chosen = open_benchmarks(SEARCH_R1, path).questions
+    assert len(chosen) == len({q.key for q in chosen}) == sum(map(len, rows.values()))

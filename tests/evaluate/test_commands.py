@@ -217,6 +217,18 @@ def test_score_asks_a_judge_once_per_content_and_leaves_its_errors_out(tmp_path,
     assert sum("It is Paris" in body["messages"][1]["content"] for body in server.requests) == 1
 
 
+def test_scores_judge_is_told_what_its_options_say(tmp_path):
+    questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
+    predictions = write_rows(tmp_path / "p.jsonl", [{"id": n, "prediction": "Paris"} for n in "12"])
+    with chat_server(lambda body: (200, completion("VERDICT: INCORRECT"))) as server:
+        words = ["score", predictions, questions, "--judge-url", server.url, "--judge-model", "j", "--json"]
+        result = seekling(*words, "--judge-tokens", 77, "--judge-extra", '{"top_k": 1, "seed": 5}')
+    assert result.exit_code == 0, result.output
+    assert (json.loads(result.stdout)["judge"]["k"], json.loads(result.stdout)["judge"]["n"]) == (0, 2)
+    assert len(server.requests) == 2
+    assert all((body["max_tokens"], body["top_k"], body["seed"]) == (77, 1, 5) for body in server.requests)
+
+
 def test_half_a_judge_is_refused(tmp_path):
     questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
     result = seekling("score", questions, questions, "--judge-url", "http://localhost/v1")

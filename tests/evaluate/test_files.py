@@ -49,6 +49,13 @@ def test_a_line_that_is_no_record_is_refused(tmp_path, line):
         list(read_records(path))
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "e.jsonl"
+    path.write_bytes(b"\xff\xfe\x00\n")
+    with pytest.raises(DataError, match=r"e\.jsonl:1: not an episode record"):
+        list(read_records(path))
+
+
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"no episodes at .*expected <run>/episodes"):
         list(read_records(tmp_path / "none.jsonl"))

@@ -163,7 +163,8 @@ def test_dollars_and_prompt_tokens_come_from_what_the_episodes_cost_failed_ones_
     assert summary.dollars_per_question == pytest.approx(0.04 / 3)
     assert summary.prompt_tokens_per_question == 100.0
     assert (summarize(records).dollars_total, summarize(records).prompt_tokens_per_question) == (None, None)
-    assert summarize(records, beyond=Beyond(dollars=1.0)).dollars_per_question == pytest.approx(0.2)
+    priced = summarize(records, beyond=Beyond(wall_s=36.0, usd_per_hour=100.0))
+    assert (priced.wall_seconds_per_question, priced.dollars_per_question) == pytest.approx((7.2, 0.2))
 
 
 def test_questions_that_a_mode_cannot_ask_join_the_exclusions(records):

@@ -103,6 +103,18 @@ def test_a_query_that_does_not_show_the_fact_is_followed_by_another(make):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("question", [SINGLE, UNANSWERABLE], ids=lambda q: q.kind)
+def test_an_expert_whose_first_search_is_made_to_fail_searches_again_in_other_words(make, protocol, question):
+    episode = play(make(protocol, failing_share=1.0), question).episode
+    first, second, last = episode.turns
+    assert question.hops[0].document_id not in [page for call in first.calls for page in call.document_ids]
+    assert question.hops[0].document_id in [page for call in second.calls for page in call.document_ids]
+    assert first.payload != second.payload
+    assert "Not found. I try other words." in second.action
+    assert last.payload == question.answers[0]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_fact_that_was_not_shown_is_not_answered(make, protocol):
     unseen = replace(SINGLE, answers=("1999",), hops=(replace(SINGLE.hops[0], answer="1999"),))
     result = play(make(protocol, max_turns=5), unseen)

@@ -11,9 +11,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seekling.config import RlConfig
 from seekling.errors import DataError
 from seekling.learn.advantage import group_advantages, most_varied
-from seekling.learn.loss import TokenData, clipped_policy_loss, cross_entropy, low_variance_kl
+from seekling.learn.loss import (
+    KL_ESTIMATORS,
+    TokenData,
+    clipped_policy_loss,
+    cross_entropy,
+    denominator,
+    low_variance_kl,
+    make_policy_loss,
+    token_weights,
+    value_loss,
+)
 from seekling.learn.schedule import scheduled_rate
 
 LOGPROBS = st.floats(-12, -0.001)
@@ -94,16 +105,15 @@ def test_the_surrogate_is_clipped_at_both_bounds(ratio, advantage, expected, has
 def naive_policy_loss(logprob, behaviour, advantage, reference, low, high, coefficient):
     ratio = math.exp(logprob - behaviour)
     bounded = min(max(ratio, 1 - low), 1 + high)
-    gap = min(max(reference - logprob, -10.0), 10.0)
-    return -min(ratio * advantage, bounded * advantage) + coefficient * (math.exp(gap) - gap - 1)
+    gap = reference - logprob
+    return -min(ratio * advantage, bounded * advantage) + coefficient * min(math.exp(gap) - gap - 1, 10.0)
 
 
 @given(LOGPROBS, LOGPROBS, st.floats(-3, 3), LOGPROBS, st.floats(0.05, 0.5), st.floats(0.05, 0.5), st.floats(0.0, 1.0))
 def test_the_policy_loss_equals_a_naive_one(logprob, behaviour, advantage, reference, low, high, coefficient):
     tensors = [torch.tensor([value], dtype=torch.float64) for value in (logprob, behaviour, advantage, reference)]
-    loss = clipped_policy_loss(
-        tensors[0], TokenData(*tensors[1:]), clip_low=low, clip_high=high, kl_coefficient=coefficient
-    )
+    config = RlConfig(clip_low=low, clip_high=high, kl_coefficient=coefficient)
+    loss = make_policy_loss(config)(tensors[0], TokenData(*tensors[1:]))
     expected = naive_policy_loss(logprob, behaviour, advantage, reference, low, high, coefficient)
     assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -121,12 +131,24 @@ def test_k3_averages_to_the_kl_divergence_over_samples_of_the_policy():
     assert estimate.item() == pytest.approx((policy * (policy / reference).log()).sum().item(), abs=1e-6)
 
 
-def test_k3_of_a_huge_gap_is_bounded():
-    assert low_variance_kl(torch.tensor([-50.0]), torch.tensor([-1.0])).item() == pytest.approx(math.exp(10) - 11)
+@pytest.mark.parametrize("gap", [2.7, 49.0, 200.0, -11.1, -200.0])
+def test_k3_of_a_token_that_has_become_impossible_is_10_and_pulls_no_more(gap):
+    current = torch.tensor([-300.0], requires_grad=True)
+    found = low_variance_kl(current, current.detach() + gap)
+    found.backward()
+    assert (found.item(), current.grad.item()) == (10.0, 0.0)
+
+
+def test_k3_pulls_up_to_its_bound():
+    current = torch.tensor([-3.0], requires_grad=True)
+    found = low_variance_kl(current, torch.tensor([-0.5]))
+    found.backward()
+    assert found.item() == pytest.approx(math.exp(2.5) - 3.5)
+    assert current.grad.item() == pytest.approx(1 - math.exp(2.5))
 
 
 def test_without_a_coefficient_the_reference_does_not_count():
-    with_reference = clipped_policy_loss(torch.tensor([-1.0]), data([-1.0], [1.0], [-5.0]))
+    with_reference = make_policy_loss(RlConfig())(torch.tensor([-1.0]), data([-1.0], [1.0], [-5.0]))
     assert with_reference.item() == -1.0
 
 
@@ -172,3 +194,139 @@ def test_no_other_subset_of_that_size_varies_more(rewards, count):
     chosen = most_varied(rewards_G, count)
     best = max(np.var(rewards_G[list(subset)]) for subset in itertools.combinations(range(len(rewards)), len(chosen)))
     assert np.var(rewards_G[chosen]) == pytest.approx(best)
+
+
+TOKENS = st.lists(st.tuples(LOGPROBS, LOGPROBS, LOGPROBS, st.floats(-3, 3), st.integers(0, 2)), min_size=1, max_size=7)
+
+
+def naive_surrogate(config, tokens, index):
+    """One token's loss in plain Python; tokens are (logprob, old, behaviour, advantage, episode)."""
+    logprob, old, behaviour, advantage, episode = tokens[index]
+    denominator = behaviour if config.old_logprobs == "rollout" else old
+    low, high = 1 - config.clip_low, 1 + config.clip_high
+    ratio = math.exp(logprob - denominator)
+    if config.loss == "gspo":
+        own = [each for each in tokens if each[4] == episode]
+        ratio = math.exp(sum(t[0] - (t[2] if config.old_logprobs == "rollout" else t[1]) for t in own) / len(own))
+    bounded = min(max(ratio, low), high)
+    if config.loss == "importance_sampling":
+        loss = -ratio * advantage
+    elif config.loss == "cispo":
+        loss = -bounded * advantage * logprob
+    else:
+        loss = -min(ratio * advantage, bounded * advantage)
+    weight = math.exp(denominator - behaviour)
+    if config.correction == "tis":
+        loss *= min(weight, config.correction_cap)
+    if config.correction == "mask":
+        loss *= weight if weight <= config.correction_cap else 0.0
+    return loss
+
+
+OLD_AND_CORRECTION = [("rollout", "none"), ("recomputed", "none"), ("recomputed", "tis"), ("recomputed", "mask")]
+
+
+@pytest.mark.parametrize("loss", ["ppo", "importance_sampling", "cispo", "gspo"])
+@given(tokens=TOKENS, choice=st.sampled_from(OLD_AND_CORRECTION))
+def test_each_loss_with_each_correction_equals_a_naive_one(loss, tokens, choice):
+    old_logprobs, correction = choice
+    config = RlConfig(loss=loss, old_logprobs=old_logprobs, correction=correction, clip_low=0.3, clip_high=0.5)
+    logprobs, old, behaviour, advantages = (
+        torch.tensor([each[column] for each in tokens], dtype=torch.float64) for column in range(4)
+    )
+    episodes = torch.tensor([each[4] for each in tokens])
+    given_old = old if old_logprobs == "recomputed" else None
+    found = make_policy_loss(config)(
+        logprobs, TokenData(behaviour, advantages, old_logprobs_A=given_old, sequence_A=episodes)
+    )
+    expected = [naive_surrogate(config, tokens, index) for index in range(len(tokens))]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def gradient_of(config, logprobs, behaviour, advantages, **more):
+    values = torch.tensor(logprobs, dtype=torch.float64, requires_grad=True)
+    as_tensor = {name: torch.tensor(each, dtype=torch.float64) for name, each in more.items()}
+    given_data = TokenData(
+        torch.tensor(behaviour, dtype=torch.float64), torch.tensor(advantages, dtype=torch.float64), **as_tensor
+    )
+    make_policy_loss(config)(values, given_data).sum().backward()
+    return values.grad.tolist()
+
+
+def test_a_token_far_outside_the_bounds_still_teaches_under_cispo_and_not_under_ppo():
+    token = ([-1.0], [-3.0], [1.0])  # seven times as likely as it was
+    assert gradient_of(RlConfig(loss="ppo"), *token) == [0.0]
+    assert gradient_of(RlConfig(loss="cispo"), *token) == pytest.approx([-1.28])
+    assert gradient_of(RlConfig(loss="importance_sampling"), *token) == pytest.approx([-math.exp(2.0)])
+
+
+def test_in_the_first_step_recomputed_ratios_are_1_and_only_the_correction_sees_the_sampler():
+    config = RlConfig(old_logprobs="recomputed", correction="tis", correction_cap=2.0)
+    # The learner finds the tokens half as likely, equally likely, and seven times as likely as the sampler did.
+    found = gradient_of(config, [-2.0, -2.0, -2.0], [-2.0 + math.log(2), -2.0, -4.0], [1.0, 1.0, 1.0])
+    assert found == pytest.approx([-0.5, -1.0, -2.0])
+    masked = config.model_copy(update={"correction": "mask"})
+    found = gradient_of(masked, [-2.0, -2.0, -2.0], [-2.0 + math.log(2), -2.0, -4.0], [1.0, 1.0, 1.0])
+    assert found == pytest.approx([-0.5, -1.0, 0.0])
+
+
+@pytest.mark.parametrize(("kl", "value", "slope"), [("k1", 0.5, 1.0), ("k2", 0.125, 0.5), ("k3", 0.1065307, 0.3934693)])
+def test_kl_estimators_of_a_gap_of_a_half(kl, value, slope):
+    logprobs = torch.tensor([-1.0], dtype=torch.float64, requires_grad=True)
+    found = KL_ESTIMATORS[kl](logprobs, torch.tensor([-1.5], dtype=torch.float64))
+    found.backward()
+    assert found.item() == pytest.approx(value)
+    assert logprobs.grad.item() == pytest.approx(slope)
+
+
+@pytest.mark.parametrize("kl", ["k1", "k3"])
+def test_unbiased_estimators_average_to_the_divergence(kl):
+    policy, reference = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.5, 0.3])
+    estimate = (policy * KL_ESTIMATORS[kl](policy.log(), reference.log())).sum()
+    assert estimate.item() == pytest.approx((policy * (policy / reference).log()).sum().item(), abs=1e-6)
+
+
+def test_the_gradient_of_k2_is_that_of_the_divergence():
+    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    policy = torch.softmax(logits, 0)
+    (exact,) = torch.autograd.grad((policy * (policy / reference).log()).sum(), logits, retain_graph=True)
+    sampled = (policy.detach() * KL_ESTIMATORS["k2"](policy.log(), reference.log())).sum()
+    (found,) = torch.autograd.grad(sampled, logits)
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+
+
+def test_a_kl_in_the_reward_is_none_in_the_loss():
+    config = RlConfig(kl_coefficient=0.5, kl_in="reward", kl="k1")
+    assert gradient_of(config, [-1.0], [-1.0], [1.0]) == [-1.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "slope"),
+    [
+        (0.2, 0.5 * 0.8**2, -0.8),
+        (0.9, 0.5 * 0.4**2, 0.0),  # moved further than 0.5: where the clip leaves it is worse, and has no slope
+        (-0.9, 0.5 * 1.9**2, -1.9),  # moved the wrong way: the error itself is larger
+        (1.3, 0.5 * 0.4**2, 0.0),
+    ],
+)
+def test_a_critic_is_clipped_where_that_makes_its_error_larger(value, expected, slope):
+    values = torch.tensor([value], dtype=torch.float64, requires_grad=True)
+    nothing, returns = torch.zeros(1), torch.tensor([1.0], dtype=torch.float64)
+    loss = value_loss(
+        values, TokenData(nothing, nothing, returns_A=returns, old_values_A=nothing + 0.1), value_clip=0.5
+    )
+    assert loss.item() == pytest.approx(expected)
+    loss.backward()
+    assert values.grad.item() == pytest.approx(slope)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [("token_mean", (1 + 2 + 3 + 10) / 4), ("sequence_mean", (2 + 10) / 2), ("sum", 16), ("constant", 16 / (2 * 8))],
+)
+def test_aggregations_of_three_tokens_and_one(aggregation, expected):
+    num_trained_B, losses_A, owner_A = np.array([3, 0, 1]), np.array([1.0, 2.0, 3.0, 10.0]), np.array([0, 0, 0, 2])
+    weights_B = token_weights(num_trained_B, aggregation)
+    total = (losses_A * weights_B[owner_A]).sum() / denominator(num_trained_B, aggregation, constant=8)
+    assert total == pytest.approx(expected)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seekling.learn.pack import pack_rows
+from seekling.learn.pack import Strand, pack_rows
 from tests.learn.models import group, trajectory
 
 
@@ -16,7 +16,12 @@ def test_a_shared_prefix_is_packed_once():
     (row,) = pack_rows(batch, row_tokens=100)
     assert row.token_ids_N.tolist() == [*prompt, 20, 30, 31, 21, 30, 31, 22, 30, 31, 23, 30, 31]
     assert row.position_ids_N.tolist() == [*range(10), *([10, 11, 12] * 4)]
-    assert len(row.blocks) == 1
+    assert row.strands == (
+        Strand(0, 13, ()),
+        Strand(13, 3, ((0, 10),)),
+        Strand(16, 3, ((0, 10),)),
+        Strand(19, 3, ((0, 10),)),
+    )
     # All four first actions are predicted by the prompt's last token, each other by its own predecessor.
     assert row.source_A.tolist() == [9, 10, 11, 9, 13, 14, 9, 16, 17, 9, 19, 20]
     assert row.target_A.tolist() == [20, 30, 31, 21, 30, 31, 22, 30, 31, 23, 30, 31]
@@ -74,41 +79,32 @@ def test_the_order_of_the_batch_changes_the_numbers_of_sequences_only():
         assert sorted(entries) == sorted(mirrored)
 
 
-def test_what_a_whole_batch_shares_begins_every_row_and_stands_in_no_block():
+def test_a_row_that_begins_anew_repeats_the_prefix_of_its_members_only():
     instructions = list(range(100, 130))
     batch = [trajectory([*instructions, 10 * n, 10 * n + 1, 7], [0] * 31 + [1, 1]) for n in range(1, 5)]
     rows = pack_rows(batch, row_tokens=37)
-    assert [row.num_prefix for row in rows] == [30, 30]
     assert [row.token_ids_N.tolist() for row in rows] == [
         [*instructions, 10, 11, 7, 20, 21, 7],
         [*instructions, 30, 31, 7, 40, 41, 7],
     ]
-    assert [[block.start for block in row.blocks] for row in rows] == [[30, 33], [30, 33]]
+    assert [row.strands for row in rows] == [(Strand(0, 33, ()), Strand(33, 3, ((0, 30),)))] * 2
     assert rows[0].position_ids_N.tolist() == [*range(33), 30, 31, 32]
     assert rows[1].source_A.tolist() == [30, 31, 33, 34]
     assert rows[1].sequence_A.tolist() == [2, 2, 3, 3]
 
 
-def test_a_trained_token_is_never_part_of_the_prefix():
-    same = list(range(100, 130))
-    batch = [trajectory([*same, n], [0] * 20 + [1] * 11) for n in range(2)]
-    (row,) = pack_rows(batch, row_tokens=100)
-    assert row.num_prefix == 20
-    assert row.source_A[0] == 19  # the prefix's last token predicts the first trained one
-    (short,) = pack_rows([trajectory([*same, n], [0] * 15 + [1] * 16) for n in range(2)], row_tokens=100)
-    assert short.num_prefix == 0  # not worth it
-
-
-def test_a_block_grows_only_while_sharing_saves_more_than_attention_costs():
-    def sizes(num_shared, num_own):
-        batch = [
-            trajectory([1, *[2] * num_shared, *[10 + n] * num_own], [0] + [1] * (num_shared + num_own))
-            for n in range(2)
-        ]
-        return [len(block.visible_MM) for row in pack_rows(batch, row_tokens=4000) for block in row.blocks]
-
-    assert sizes(60, 100) == [61 + 200]  # 2 x 100 x 100 pairs are less than 61 tokens
-    assert sizes(2, 100) == [103, 103]
+def test_a_path_leads_through_the_strands_of_several_trajectories():
+    batch = [trajectory(ids, [0, *[1] * (len(ids) - 1)]) for ids in ([1, 2, 3], [1, 2, 4, 5], [1, 2, 4, 6, 7], [1, 9])]
+    (row,) = pack_rows(batch, row_tokens=20)
+    assert row.token_ids_N.tolist() == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert row.strands == (
+        Strand(0, 3, ()),
+        Strand(3, 2, ((0, 2),)),
+        Strand(5, 2, ((0, 2), (3, 4))),
+        Strand(7, 1, ((0, 1),)),
+    )
+    assert row.strands[2].num_before == 3
+    assert row.source_A.tolist() == [0, 1, 0, 1, 3, 0, 1, 3, 5, 0]
 
 
 FIRST = st.sampled_from([[], list(range(100, 120))])
@@ -128,10 +124,10 @@ TRAJECTORIES = FIRST.flatmap(
 def test_entries_are_exactly_the_trained_tokens_each_seeing_exactly_its_past(batch, row_tokens):
     covered = []
     for row in pack_rows(batch, row_tokens=row_tokens):
-        starts = [block.start for block in row.blocks]
-        sizes = [len(block.visible_MM) for block in row.blocks]
-        assert starts == np.cumsum([row.num_prefix, *sizes])[:-1].tolist()
-        assert row.num_prefix + sum(sizes) == len(row.token_ids_N) == len(row.position_ids_N)
+        starts = [strand.start for strand in row.strands]
+        sizes = [strand.length for strand in row.strands]
+        assert starts == np.cumsum([0, *sizes])[:-1].tolist()
+        assert sum(sizes) == len(row.token_ids_N) == len(row.position_ids_N)
         for source, target, sequence in zip(row.source_A, row.target_A, row.sequence_A, strict=True):
             seen = seen_by(row, source)
             assert row.position_ids_N[seen].tolist() == list(range(len(seen)))
@@ -145,23 +141,16 @@ def test_entries_are_exactly_the_trained_tokens_each_seeing_exactly_its_past(bat
 
 
 def seen_by(row, node):
-    """Tokens that a token of the row attends to, in the order of their positions."""
-    if node < row.num_prefix:
-        return np.arange(node + 1)
-    block = next(block for block in reversed(row.blocks) if block.start <= node)
-    seen = np.flatnonzero(block.visible_MM[node - block.start]) + block.start
-    seen = np.concatenate([np.arange(row.num_prefix), seen])
-    assert seen.max() == node  # a token sees itself and nothing after it
-    return seen[np.argsort(row.position_ids_N[seen])]
+    """Tokens that a token of the row attends to, in order."""
+    strand = next(strand for strand in reversed(row.strands) if strand.start <= node)
+    return np.concatenate([*(np.arange(*span) for span in strand.before), np.arange(strand.start, node + 1)])
 
 
 @given(TRAJECTORIES, st.integers(1, 60))
-def test_blocks_hold_each_prefix_once_and_rows_keep_to_their_size(batch, row_tokens):
+def test_rows_hold_each_prefix_once_and_keep_to_their_size(batch, row_tokens):
     for row in pack_rows(batch, row_tokens=row_tokens):
         members = sorted(set(row.sequence_A.tolist()))
         longest = max(len(batch[index].token_ids_T) for index in members)
-        assert len(row.token_ids_N) <= row_tokens or (len(row.blocks) == 1 and len(row.token_ids_N) == longest)
-        ends = [*[block.start for block in row.blocks[1:]], len(row.token_ids_N)]
-        for block, end in zip(row.blocks, ends, strict=True):
-            prefixes = [tuple(row.token_ids_N[seen_by(row, node)].tolist()) for node in range(block.start, end)]
-            assert len(set(prefixes)) == len(prefixes)
+        assert len(row.token_ids_N) <= row_tokens or (len(members) == 1 and len(row.token_ids_N) == longest)
+        prefixes = [tuple(row.token_ids_N[seen_by(row, node)].tolist()) for node in range(len(row.token_ids_N))]
+        assert len(set(prefixes)) == len(prefixes)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from seekling.config import RlConfig
+from seekling.config import CriticConfig, RlConfig
 from seekling.errors import InfrastructureError, NothingToLearnError
+from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
 from seekling.learn.rl import PATIENCE_STEPS, RlRun, rollout_metrics, score_groups, train
 from seekling.models import load_policy
@@ -172,13 +173,15 @@ def test_a_step_may_be_larger_than_the_set():
 # Training
 
 
-def run_training(learner, sampler, roller, config, *, reward, questions=QUESTIONS, seed=0, first_step=0, decoding=None):
+def run_training(
+    learner, sampler, roller, config, *, reward, questions=QUESTIONS, seed=0, first_step=0, decoding=None, critic=None
+):
     rows = []
     train(
         learner,
         sampler,
         roller,
-        RlRun(questions, config, seed=seed),
+        RlRun(questions, config, seed=seed, critic=critic),
         decoding=decoding or Decoding(8, 512),
         reward=reward,
         on_step=lambda step, metrics, records: rows.append((step, metrics, records)),
@@ -310,6 +313,114 @@ def test_reward_rises_on_a_toy(tiny_model_dir, settings):
     assert sampler.policy_version == 30
     (after,) = roller.rollout(QUESTIONS[:1], Decoding(1, 64), group_size=32)
     assert np.mean([reward(each, QUESTIONS[0]).total for each in after.episodes]) > 0.9
+
+
+TINKER = {"loss": "importance_sampling", "aggregation": "sum", "advantage_scale": "none", "stream_minibatches": 2}
+SLIME = {
+    "advantage_scale": "sample_std",
+    "constant_groups": "keep",
+    "aggregation": "sequence_mean",
+    "kl_coefficient": 1e-3,
+    "old_logprobs": "recomputed",
+    "correction": "tis",
+    "betas": (0.9, 0.98),
+    "weight_decay": 0.01,
+}
+
+
+@pytest.mark.parametrize(
+    "settings", [TINKER, SLIME, {"loss": "cispo", "baseline": "leave_one_out"}, {"loss": "gspo", "minibatches": 2}]
+)
+def test_reward_rises_with_other_pieces_too(tiny_model_dir, settings):
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    learner = Learner(model)
+    learner.keep_reference()
+    sampler, roller, reward = toy(tiny_model_dir, tokenizer)
+    config = RlConfig(steps=16, questions_per_step=4, group_size=8, learning_rate=0.02, **settings)
+    rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
+    rewards = [metrics["reward_mean"] for _, metrics, _ in rows]
+    assert rewards[0] < 0.5
+    assert np.mean(rewards[-4:]) > 0.8
+    assert [len(records) for _, _, records in rows] == [32] * 16
+    assert [metrics["num_groups"] for _, metrics, _ in rows] == [4] * 16
+
+
+def test_ppo_raises_the_reward_from_one_episode_per_question_and_its_critic_learns(tiny_model_dir):
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    learner = Learner(model)
+    learner.keep_reference()
+    learner.critic = Critic(learner, row_tokens=2048, max_grad_norm=1.0)
+    sampler, roller, reward = toy(tiny_model_dir, tokenizer)
+    config = RlConfig(
+        steps=25,
+        questions_per_step=32,
+        group_size=1,
+        baseline="gae",
+        learning_rate=0.01,
+        kl_coefficient=1e-3,
+        kl_in="reward",
+        kl="k1",
+        minibatches=2,
+        old_logprobs="recomputed",
+    )
+    rows = run_training(
+        learner,
+        sampler,
+        roller,
+        config,
+        reward=reward,
+        decoding=Decoding(1, 64),
+        critic=CriticConfig(learning_rate=0.003),
+    )
+    rewards = [metrics["reward_mean"] for _, metrics, _ in rows]
+    assert rewards[0] < 0.6
+    assert np.mean(rewards[-5:]) > 0.8
+    losses = [metrics["value_loss"] for _, metrics, _ in rows]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) / 2
+    # It expects what episodes really earn; at first it expected nothing.
+    assert rows[0][1]["value_mean"] == 0.0
+    assert rows[-1][1]["value_mean"] == pytest.approx(np.mean(rewards[-3:]), abs=0.25)
+    assert learner.num_steps == 50
+    assert all(record.advantage is None for _, _, records in rows for record in records)
+
+
+def test_a_kl_in_the_reward_changes_advantages_and_not_the_recorded_reward():
+    groups = [make_group(QUESTIONS[0], ["x", "y", "y"])]
+    charges = [np.array([0.0, 0.0, 0.3, 0.2]), np.zeros(4), np.array([0.0, 0.0, 0.0, 0.25])]
+    config = RlConfig(advantage_scale="none")
+    records, batch = score_groups(groups, make_reward("em"), config, step=1, charges=charges)
+    np.testing.assert_allclose(batch.advantages_B, np.array([0.5, 0.0, -0.25]) - 0.25 / 3)
+    assert [record.reward.total for record in records] == [1, 0, 0]
+
+
+def test_groups_of_equal_rewards_are_kept_when_asked_and_critics_need_no_groups():
+    groups = [make_group(QUESTIONS[0], ["x", "x"]), make_group(QUESTIONS[1], ["y", "x"])]
+    _, batch = scored(groups, constant_groups="keep")
+    assert batch.advantages_B.tolist() == [0.0, 0.0, -1.0, 1.0]
+    records, batch = scored([*groups, make_group(QUESTIONS[2], ["x"], failed=1)], baseline="gae")
+    # In the place of advantages, which only the critic can tell, stand the rewards.
+    assert batch.advantages_B.tolist() == [1.0, 1.0, 0.0, 1.0, 1.0]
+    assert {record.advantage for record in records} == {None}
+
+
+def test_an_episode_that_outgrows_its_budget_costs_a_tenth_and_is_learned_from(tiny_model_dir):
+    """tinker's overflow rule: after the observation there is no room left, so the next turn is not taken."""
+    tokenizer = load_policy(tiny_model_dir, dtype="float32")[1]
+    renderer = Renderer(tokenizer)
+    call = encode(tokenizer, '<tool_call>{"name": "search", "arguments": {"query_list": ["x", "y"]}}</tool_call>')
+    sampler = ScriptedSampler([[(call, "stop"), ((), "length")], [(encode(tokenizer, "Answer: x"), "eos")]])
+    roller = Roller(make_env(protocol="tools", count_tokens=renderer.count_tokens), sampler, renderer)
+    (group,) = roller.rollout(QUESTIONS[:1], Decoding(96, 1), group_size=2)
+    assert [each.stop_reason for each in group.episodes] == [StopReason.MAX_TOKENS, StopReason.ANSWERED]
+    assert sampler.requests[-1].max_new_tokens < 1 or sampler.requests[1].max_new_tokens < 1
+    _, batch = score_groups([group], make_reward("tinker"), RlConfig(advantage_scale="none"), step=1)
+    np.testing.assert_allclose(batch.advantages_B, [-0.55, 0.55])
+    assert batch.num_trained_B[0] == len(call)
+
+
+def test_leave_one_out_has_larger_advantages_than_the_group_mean():
+    _, batch = scored([make_group(QUESTIONS[0], ["x", "y", "y", "y"])], baseline="leave_one_out")
+    np.testing.assert_allclose(batch.advantages_B, [1.0, *[-1 / 3] * 3])
 
 
 def test_a_run_resumed_from_its_weights_goes_on_bit_for_bit(tiny_model_dir, tmp_path):

@@ -114,6 +114,6 @@ def _timeless(value: object) -> object:
         return {
             key: _timeless(each)
             for key, each in value.items()
-            if not (key.endswith("_s") or key in ("seconds_per_question", "time_s"))
+            if not (key.endswith("_s") or key in ("seconds_per_question", "wall_seconds_per_question", "time_s"))
         }
     return [_timeless(each) for each in value] if isinstance(value, list) else value

@@ -1,6 +1,8 @@
 """`seekling eval` as a user meets it: local and served policies, bounds, samples, judges, interruptions."""
 
 import json
+import threading
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +11,7 @@ from seekling.cli.main import build_app
 from seekling.config import recipe_to_toml
 from seekling.evaluate import read_records
 from tests.chat_server import chat_server, completion
+from tests.pipeline.killing import start_command
 from tests.pipeline.runs import village_recipe
 
 MILLS = {"Alder": "1612", "Birch": "1655"}
@@ -32,6 +35,10 @@ def evaluate(recipe, out, server, *words, name="gpt"):
     result = seekling(recipe, *words, "--name", name, "--out", out, *endpoint, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
+
+
+def timeless(summary):
+    return {name: value for name, value in summary.items() if name != "wall_seconds_per_question"}
 
 
 def asked_of(body):
@@ -84,7 +91,7 @@ def test_what_failed_for_infrastructure_is_excluded_and_asked_again_on_resume(re
     assert failure[1] == 2
     assert (second["em"]["k"], second["em"]["n"], second["exclusions"]) == (4, 4, {})
     assert len(server.requests) == asked + 4
-    assert third == second
+    assert timeless(third) == timeless(second)
     assert first["question_set_hash"] == second["question_set_hash"]
 
 
@@ -171,12 +178,68 @@ def test_a_judge_reads_the_answers_and_its_verdicts_stay_in_the_folder(recipe, t
     assert [record.scores.get("judge") for record in records] == [1.0, None, 1.0, None]
 
 
+def test_an_evaluation_that_was_killed_in_the_middle_loses_no_answer(recipe, tmp_path):
+    episodes = tmp_path / "run" / "episodes" / "eval-gpt.jsonl"
+    is_killed = threading.Event()
+
+    def respond(body):
+        if len(server.requests) > 4:  # two questions are answered; the third waits until nobody is there any more
+            is_killed.wait(300)
+        return searcher(body)
+
+    with chat_server(respond) as server:
+        words = [recipe, "--name", "gpt", "--out", tmp_path / "run", "--endpoint", server.url]
+        words += ["--endpoint-model", "big", "--in-flight", "1", "--endpoint-tries", "1"]
+        process = start_command(["eval", *words])
+        try:
+            for _ in range(6000):  # a busy machine takes minutes to begin
+                if episodes.is_file() and len(server.requests) > 4:
+                    break
+                time.sleep(0.05)
+        finally:
+            process.kill()
+            process.join()
+            is_killed.set()
+        with episodes.open("ab") as file:
+            file.write(b'{"stage": "eval-gpt", "question": {"id": "held-')  # as if it had been writing
+        summary = evaluate(recipe, tmp_path / "run", server)
+    assert (summary["em"]["k"], summary["em"]["n"], summary["exclusions"]) == (4, 4, {})
+    assert len(list(read_records(episodes))) == 4
+    assert 4 + 1 + 4 <= len(server.requests) <= 4 + 2 + 4
+
+
+def test_what_the_judge_is_told_comes_from_its_own_options(recipe, tmp_path):
+    def respond(body):
+        if body["model"] != "judge":
+            return searcher(body)
+        return 200, completion("Let me think. " * 3, finish="length") if body["max_tokens"] < 50 else completion(
+            "VERDICT: CORRECT"
+        )
+
+    with chat_server(respond) as server:
+        judge = ["--judge-url", server.url, "--judge-model", "judge", "--judge-tokens", 40]
+        judge += ["--judge-extra", '{"reasoning": {"effort": "low"}, "temperature": null}']
+        cut = evaluate(recipe, tmp_path / "run", server, *judge)
+        told = [body for body in server.requests if body["model"] == "judge"]
+        played = [body for body in server.requests if body["model"] != "judge"]
+        judge[judge.index(40)] = 4000
+        whole = evaluate(recipe, tmp_path / "run", server, *judge)
+    assert {body["max_tokens"] for body in told} == {40}
+    assert all(body["reasoning"] == {"effort": "low"} and "temperature" not in body for body in told)
+    assert not any("reasoning" in body for body in played)
+    assert (cut["judge"], cut["judge_details"]["errors"]) == (None, {"unreadable_verdict": 4})
+    assert (whole["judge"]["k"], whole["judge"]["n"], whole["judge_details"]["errors"]) == (4, 4, {})
+    refused = seekling(recipe, "--out", tmp_path / "run", *judge[:4], "--judge-extra", "[1]")
+    assert "--judge-extra is '[1]'; expected a JSON object" in " ".join(refused.output.split())
+
+
 def test_a_local_model_is_priced_by_the_hour_and_takes_every_mode(recipe, tmp_path):
     result = seekling(recipe, "--out", tmp_path / "run", "--price-hour", 3600, "--json")
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     assert summary["dollars_total"] > 0
     assert summary["dollars_per_question"] == pytest.approx(summary["dollars_total"] / 4)
+    assert summary["wall_seconds_per_question"] == pytest.approx(summary["dollars_per_question"])
     result = seekling(recipe, "--out", tmp_path / "run", "--name", "closed", "--mode", "closed-book")
     assert result.exit_code == 0, result.output
     assert "closed-book, greedy, 1 generation, no search" in " ".join(result.stdout.split())
@@ -237,7 +300,8 @@ def test_without_the_recipes_tokenizer_observations_are_measured_in_characters_a
         (["--samples", "2"], "2 samples of a greedy policy are 2 copies"),
         (["--endpoint", "http://localhost/v1"], "got one of --endpoint and --endpoint-model"),
         (["--judge-model", "j"], "got one of --judge-url and --judge-model"),
-        (["--price-in", "1"], "prices per token are an endpoint's"),
+        (["--price-in", "1", "--price-out", "2"], "prices per token are an endpoint's"),
+        (["--price-in", "1"], "give both, 0 for what is free"),
         (["--name", "../x"], "becomes part of a file name"),
         (["--benchmark", "nq"], "holds no question of nq; its rows are of village (4)"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,8 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
     with pytest.raises(ConfigError, match="not empty and not a run folder"):
         RunFolder(tmp_path, RECIPE)
+    with pytest.raises(ConfigError, match="not empty and not a run folder"):
+        RunFolder(tmp_path / "thesis.tex", RECIPE)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -73,32 +76,92 @@ def test_finished_stages_and_seconds_are_remembered(folder):
     assert 3.5 <= again.elapsed_s < 60
 
 
-def test_the_newest_state_is_the_one_to_resume_from_and_the_only_one_kept(folder):
-    def save(path):
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(path.name.encode())
+def test_time_goes_on_where_a_killed_process_left_it(folder):
+    with (folder.path / "metrics.jsonl").open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"stage": "rl", "step": 1, "time_s": 500.0}) + '\n{"stage": "rl", "st')
+    again = RunFolder(folder.path, RECIPE)
+    again.log_metrics("rl", 2, {})
+    assert [500 <= row["time_s"] < 560 for row in again.read_metrics("rl")] == [True, True]
 
+
+def write_state(path):
+    (path / "policy.pt").write_bytes(path.name.encode())
+
+
+def states_of(folder):
+    return sorted(each.name for each in (folder.path / "checkpoints").iterdir())
+
+
+def test_the_newest_state_is_the_one_to_resume_from_and_the_only_one_kept(folder):
     for stage, step in (("sft", 2), ("sft", 4), ("rl", 1), ("rl", 1)):
-        folder.save_state(stage, step, save)
-        path = folder.path / "checkpoints" / f"state-{stage}-{step}.pt"
+        folder.save_state(stage, step, write_state)
+        path = folder.path / "checkpoints" / f"state-{stage}-{step}"
         assert RunFolder(folder.path, RECIPE).saved == (stage, step, path)
-        assert [each.name for each in path.parent.iterdir()] == [path.name]
-    folder.drop_state()
+        assert states_of(folder) == [path.name]
+    folder.drop_states()
     assert RunFolder(folder.path, RECIPE).saved is None
-    assert list((folder.path / "checkpoints").iterdir()) == []
+    assert states_of(folder) == []
+
+
+def test_as_many_of_the_newest_states_as_asked_for_stay(folder):
+    for step in range(1, 6):
+        folder.save_state("rl", step, write_state, keep_last=2)
+    assert states_of(folder) == ["state-rl-4", "state-rl-5"]
+    assert folder.best is None
+
+
+def test_a_state_is_best_once_the_steps_after_it_have_shown_it(folder):
+    kept = []
+    for step, mark in ((0, "candidate"), (2, "better"), (3, ""), (4, "better"), (6, "candidate"), (8, "candidate")):
+        folder.save_state("rl", step, write_state, mark=mark)
+        again = RunFolder(folder.path, RECIPE)
+        assert again.saved.step == step
+        kept.append((again.best.step, states_of(folder)))
+    assert kept == [
+        (0, ["state-rl-0"]),
+        (0, ["state-rl-0", "state-rl-2"]),
+        (0, ["state-rl-0", "state-rl-2", "state-rl-3"]),
+        (2, ["state-rl-2", "state-rl-4"]),
+        (2, ["state-rl-2", "state-rl-6"]),
+        (2, ["state-rl-2", "state-rl-8"]),
+    ]
+    folder.drop_states()
+    assert folder.best is None
+
+
+def test_a_state_that_was_just_saved_can_still_become_a_candidate(folder):
+    folder.save_state("rl", 1, write_state)
+    folder.save_state("rl", 1, write_state, mark="candidate")
+    assert folder.best == folder.saved
 
 
 def test_a_state_that_could_not_be_written_leaves_the_pointer_at_the_one_before(folder):
-    folder.save_state("sft", 2, lambda path: (path.parent.mkdir(), path.write_bytes(b"state")))
+    folder.save_state("sft", 2, write_state)
 
     def fail(path):
+        (path / "policy.pt").write_bytes(b"half")
         raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):
         folder.save_state("sft", 4, fail)
-    path = folder.path / "checkpoints" / "state-sft-2.pt"
+    path = folder.path / "checkpoints" / "state-sft-2"
     assert RunFolder(folder.path, RECIPE).saved == ("sft", 2, path)
-    assert path.read_bytes() == b"state"
+    assert states_of(folder) == ["state-sft-2"]
+
+
+def test_what_a_killed_process_left_half_done_is_removed(folder):
+    folder.save_state("sft", 2, write_state)
+    checkpoints = folder.path / "checkpoints"
+    (checkpoints / "state-sft-4").mkdir()  # written, and never noted in progress.json
+    (checkpoints / ".state-sft-6.999999999.tmp").mkdir()
+    (checkpoints / ".state-sft-6.999999999.tmp" / "policy.pt").write_bytes(b"half")
+    (folder.path / ".metrics.jsonl.999999999.tmp").write_text("half", encoding="utf-8")
+    running = folder.path / f".record.json.{os.getppid()}.tmp"  # somebody is writing it now
+    running.write_text("half", encoding="utf-8")
+    RunFolder(folder.path, RECIPE)
+    assert states_of(folder) == ["state-sft-2"]
+    hidden = [path.name for path in folder.path.iterdir() if path.name.startswith(".")]
+    assert hidden == [running.name]
 
 
 def test_records_come_back_as_they_were(folder):

@@ -8,6 +8,7 @@ from seekling.config import build_recipe
 from seekling.errors import DataError
 from seekling.pipeline.world import open_world
 from tests.pipeline.runs import QuietReporter
+from tests.search_server import serve
 
 
 def world_of(folder, **data):
@@ -36,3 +37,17 @@ def test_questions_of_ones_own_have_no_kind_and_are_all_learned_from(tmp_path):
     questions.write_text("".join(rows), encoding="utf-8")
     world = world_of(tmp_path / "run", corpus=str(pages), train=str(questions), train_kinds=["single"])
     assert (len(world.train), len(world.test)) == (8, 2)
+
+
+def test_a_remote_index_stays_where_it_is(tmp_path):
+    local = world_of(tmp_path / "local")
+    here = {name: str(tmp_path / "local" / "corpus" / f"{name}.jsonl") for name in ("train", "test")}
+    with serve(str(tmp_path / "local" / "index")) as url:
+        recipe = build_recipe({"data": here, "retrieval": {"kind": "remote", "url": url}})
+        remote = open_world(recipe, tmp_path / "remote", QuietReporter())
+        assert remote.hashes == local.hashes
+        for question in remote.test[:5]:
+            assert remote.library.search(question.question, 3) == local.library.search(question.question, 3)
+        assert not (tmp_path / "remote").exists()
+    with pytest.raises(DataError, match=r"retrieval\.kind is remote, data\.train is not"):
+        open_world(build_recipe({"retrieval": {"kind": "remote", "url": url}}), tmp_path / "none", QuietReporter())

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from seekling.evaluate import read_records, summarize_samples
 from seekling.report import write_report
 from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Question, StopReason, Turn
@@ -32,6 +33,26 @@ def test_the_overview_shows_table_gains_and_curves(browser, report):
     titles = browser.run("[...document.querySelectorAll('.chart-grid h3')].map(title => title.innerText)")
     assert {"SFT loss", "Reward", "Searches", "Entropy", "Groups that teach nothing"} <= set(titles)
     assert browser.run("document.title") == "demo · Overview · seekling"
+
+
+def test_several_samples_are_shown_as_one_with_pass_at_k_and_majority_vote(browser, tmp_path):
+    run = write_run(tmp_path / "demo", questions=12, steps=2)
+    samples = summarize_samples(
+        [(name, read_records(run / "episodes" / f"eval-{name}.jsonl")) for name in ("sft", "rl")]
+    )
+    (run / "samples").mkdir()
+    (run / "samples" / "ours.json").write_text(json.dumps(samples.to_json()), encoding="utf-8")
+    (run / "samples" / "odd.json").write_text("[]", encoding="utf-8")
+    problems = write_report([run], tmp_path / "page.html")
+    assert any("samples/odd.json is damaged" in problem for problem in problems)
+    browser.open(tmp_path / "page.html")
+    table = browser.text("[aria-label='Several samples or seeds']")
+    assert "pass@2" in table
+    assert "2 samples" in table
+    assert f"({samples.majority.k}/{samples.majority.n})" in table
+    assert ", ".join(f"{rate.k}/{rate.n}" for rate in samples.em_per_sample) in table
+    assert "Tokens written" in browser.text("[aria-label='What a question costs']")
+    assert not browser.complaints
 
 
 def test_the_values_of_a_curve_can_be_read_with_the_arrow_keys(browser, report):

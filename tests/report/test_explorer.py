@@ -8,7 +8,7 @@ import pytest
 from seekling.report import write_report
 from seekling.report.facts import facts_of
 from seekling.report.read import read_run
-from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, Turn
+from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
 from tests.report.browser import find_browser
 from tests.report.run_folder import write_records, write_run
 
@@ -125,6 +125,19 @@ def test_the_wrong_answer_is_marked_where_it_was_taken_from(browser, tmp_path):
     assert "holds the wrong answer" in browser.text(".observation")
 
 
+def test_a_query_that_comes_back_is_no_evidence(browser, tmp_path):
+    call = ToolCall("search", {"query": "Fowey harbour"}, "", "", ("p1",))
+    seen = "<tool_response>\nQuery: Fowey harbour\nDocument 1:\nIt is in Fowey.\n</tool_response>"
+    episode = Episode("q", "", "tools", (), (Turn("", "search", "", seen, (call,)),), "x", StopReason.ANSWERED)
+    write_records(
+        tmp_path, "eval-rl", [EpisodeRecord("eval-rl", Question("q", "?", ("Fowey",)), episode, scores={"em": 0.0})]
+    )
+    write_report([tmp_path], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html", "#/0/episodes/0")
+    assert browser.run("[...document.querySelectorAll('.observed mark')].length") == 1
+    assert "holds the answer\n" in browser.text(".observation") + "\n"
+
+
 def test_a_program_is_highlighted(browser, tmp_path):
     program = '```python\nfor page in search_pages("Alnwick"):\n    print(page)  # all\n```\n'
     episode = Episode("q", "", "code", (), (Turn(program, "code", program),), None, StopReason.MAX_TURNS)
@@ -202,9 +215,27 @@ def test_published_figures_stand_beside_ours_with_what_differs(browser, tmp_path
     path.write_text(json.dumps(summary))
     write_report([run], tmp_path / "report.html")
     browser.open(tmp_path / "report.html")
-    (row,) = texts(browser, ".published tbody tr")
+    (row,) = texts(browser, "[aria-label='Published figures'] tbody tr")
     assert "Other <b>" in row
     assert "3610 questions there, 4 here" in row
+
+
+def test_rows_of_different_games_and_a_judge_say_so(browser, tmp_path):
+    run = write_run(tmp_path / "demo", questions=4, steps=1)
+    path = run / "eval" / "rl.json"
+    summary = json.loads(path.read_text())
+    summary["judge"] = {"k": 2, "n": 3, "value": 2 / 3, "low": 0.2, "high": 0.9}
+    summary["judge_details"] = {"model": "big <i>", "errors": {"no_reply": 1}}
+    summary["settings"]["mode"] = "closed-book"
+    path.write_text(json.dumps(summary))
+    write_report([run], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    note = browser.text(".panel .note")
+    assert "SFT + RL: greedy decoding, closed-book, one generation, no search" in note
+    assert "Base, SFT: greedy decoding, tags protocol, at most" in note
+    assert "SFT + RL: judged by big <i>, without a verdict and left out: 1 no reply" in note
+    (row,) = [row for row in texts(browser, ".results tbody tr") if "SFT + RL" in row]
+    assert "66.7" in row
 
 
 def test_a_run_that_is_not_finished_says_how_far_it_is(browser, tmp_path):

@@ -35,9 +35,20 @@ def folder(tmp_path):
     return folder
 
 
+def test_a_finished_sft_has_an_axis_in_epochs_and_an_unfinished_one_none(folder):
+    (folder / "recipe.toml").write_text("[sft]\nepochs = 4\n", encoding="utf-8")
+    (folder / "progress.json").write_text('{"done": ["sft"]}', encoding="utf-8")
+    figures = {figure.name: figure for figure in figures_of([read_run(folder)])}
+    assert (figures["sft_loss"].steps_per_epoch, figures["rl_accuracy"].steps_per_epoch) == (0.5, None)
+    assert [panel.title for panel in figures["rl_accuracy"].panels] == ["training accuracy (exact match)"]
+    (folder / "progress.json").write_text('{"done": []}', encoding="utf-8")
+    assert figures_of([read_run(folder)])[0].steps_per_epoch is None
+
+
 def test_every_number_of_a_run_has_its_figure(folder):
     figures = {figure.name: figure for figure in figures_of([read_run(folder)])}
-    assert list(figures) == ["sft", "rl_reward", "rl_behaviours", "accuracy", "behaviours", "errors"]
+    learning = ["sft_loss", "rl_accuracy", "sft", "rl_reward", "rl_behaviours"]
+    assert list(figures) == [*learning, "accuracy", "behaviours", "errors"]
     assert [(panel.title, panel.lines[0].values) for panel in figures["rl_reward"].panels] == [
         ("reward", (0.25, 0.5, 0.75)),
         ("exact match", (0.5, 0.5, 0.5)),

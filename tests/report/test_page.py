@@ -278,6 +278,15 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     assert overview["runs"][0]["metrics"]["rl"] == {"step": [1, 2, 3], "loss": [5, 3, 2]}
 
 
+def test_signs_of_collapse_stand_on_the_page(tmp_path):
+    run = write_run(tmp_path / "sick", questions=6, steps=2)
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"stage": "rl", "step": 3, "health_kl": 0.25}) + "\n")
+    write_report([run], tmp_path / "page.html")
+    data = json.loads(Blocks((tmp_path / "page.html").read_text(encoding="utf-8")).scripts["overview"])
+    assert data["runs"][0]["health"] == ["Step 3: sampler and learner disagree (KL per token): 0.25."]
+
+
 def test_several_runs_share_a_page_and_keep_their_order(run, tmp_path):
     other = write_run(tmp_path / "other", questions=3, steps=1, seed=7)
     write_report([other, run], tmp_path / "both.html")

@@ -124,3 +124,16 @@ def test_numbers_that_browsers_refuse_become_nothing(run):
     last = folder.metrics["rl"][-1]
     assert (last["reward_mean"], last["loss"], last["entropy"]) == (None, None, 0.5)
     assert folder.record == {"seconds": {"rl": None}}
+
+
+def test_the_folder_of_an_evaluation_misses_no_training(run):
+    for name in ("metrics.jsonl", "eval/base.json", "eval/sft.json"):
+        (run / name).unlink()
+    for stage in ("expert", "rl", "eval-base", "eval-sft"):
+        (run / "episodes" / f"{stage}.jsonl").unlink()
+    (run / "requests").mkdir()
+    (run / "requests" / "rl.json").write_text('{"is_sampled_repeatedly": false}', encoding="utf-8")
+    assert read_run(run).problems == []
+    assert "done" not in read_run(run).progress
+    (run / "requests" / "other.json").write_text('{"is_sampled_repeatedly": true}', encoding="utf-8")
+    assert read_run(run).problems == ["eval/other-s1.json is missing: no row in the table."]

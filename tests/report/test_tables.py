@@ -6,17 +6,22 @@ import json
 import pytest
 
 from seekling.cli.main import main
+from seekling.config import ExpectedConfig, Recipe, recipe_to_toml
 from seekling.errors import DataError
 from seekling.evaluate.files import write_summary
 from seekling.evaluate.summary import summarize
 from seekling.report.tables import (
     TextTable,
     behaviour_table,
+    cost_table,
     error_table,
     escape_latex,
+    expected_table,
     published_table,
     read_policies,
+    recovery_table,
     result_table,
+    samples_table,
     to_latex,
     to_markdown,
 )
@@ -48,6 +53,71 @@ def test_results_are_in_the_order_of_training_with_counts_and_exclusions(run):
     assert table.rows[1][1] == "3/4 = 75.0 % [30.1, 95.4]"
     assert table.rows[0][-1] == "1 infra_failure"
     assert "Decoding: greedy." in table.notes
+
+
+def test_recovery_has_a_row_for_each_policy(run):
+    table = recovery_table(read_policies([run])[0])
+    assert table.header == (
+        "policy",
+        "recovered from a failed search",
+        "invented an answer",
+        "unknown though answerable",
+    )
+    assert [row[0] for row in table.rows] == ["base", "SFT+RL"]
+    assert table.rows[1][3].startswith("0/4 = 0.0 %")
+
+
+def test_what_a_recipe_expects_stands_beside_what_the_run_reached(tmp_path):
+    folder = tmp_path / "a_run"
+    folder.mkdir()
+    for name, letters in (("base", "wwww"), ("rl", "rrrw")):
+        records = evaluation(letters, stage=f"eval-{name}")
+        records = [
+            dataclasses.replace(
+                each,
+                question=dataclasses.replace(each.question, source="nq"),
+                episode=dataclasses.replace(each.episode, source="nq"),
+            )
+            for each in records
+        ]
+        write_summary(folder, summarize(records))
+    expected = ExpectedConfig(metrics=("nq/em", "hotpotqa/em"), values=(0.4576, 0.3381), source="a blog post")
+    (folder / "recipe.toml").write_text(recipe_to_toml(Recipe(expected=expected)), encoding="utf-8")
+    table = expected_table(read_policies([folder])[0])
+    assert table.rows == (
+        ("a_run", "nq/em", "-", "0/4 = 0.0 % [0.0, 49.0]", "45.8 %", "3/4 = 75.0 % [30.1, 95.4]", "a blog post"),
+        ("a_run", "hotpotqa/em", "-", "-", "33.8 %", "-", "a blog post"),
+    )
+    (folder / "recipe.toml").write_text(recipe_to_toml(Recipe()), encoding="utf-8")
+    with pytest.raises(DataError, match=r"none of these runs' recipes has an \[expected\] block"):
+        expected_table(read_policies([folder])[0])
+
+
+def test_costs_are_in_every_unit_that_was_recorded(run):
+    table = cost_table(read_policies([run])[0])
+    row = dict(zip(table.header, table.rows[1], strict=True))
+    assert (row["policy"], row["searches"], row["turns"], row["tokens written"]) == ("SFT+RL", "0.75", "1.75", "13.50")
+    assert (row["seconds of an episode"], row["seconds"], row["dollars"]) == ("2.00", "-", "-")
+
+
+def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    write_run(other, rl="rrww")
+    for seed, folder in enumerate((run, other)):
+        (folder / "recipe.toml").write_text(f"seed = {seed}\n", encoding="utf-8")
+    table = samples_table(read_policies([run, other])[0])
+    row = dict(zip(table.header, table.rows[0], strict=True))
+    assert (row["run"], row["policy"], row["of"], row["EM of each"]) == (
+        "a_run, other",
+        "SFT+RL",
+        "seeds 0, 1",
+        "3/4, 2/4",
+    )
+    assert row["pass@2"].startswith("75.0 %")
+    assert row["majority vote, EM"].startswith("3/4")
+    with pytest.raises(DataError, match="neither several samples nor several seeds"):
+        samples_table(read_policies([run])[0])
 
 
 def test_markdown_escapes_what_could_be_markup_and_leaves_intervals_readable(run):

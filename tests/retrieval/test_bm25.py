@@ -53,6 +53,18 @@ def test_scores_are_those_of_the_formula(tmp_path, query):
     np.testing.assert_allclose(ranking.scores_K, [expected[n] for n in ranking.positions_K], rtol=1e-5)
 
 
+def test_a_word_that_a_query_repeats_is_looked_up_once_and_counts_as_often_as_it_comes(tmp_path, monkeypatch):
+    texts = random_texts(60)
+    ranker = ranker_of(texts, tmp_path)
+    looked_up, scores_of = [], ranker._scores_of
+    monkeypatch.setattr(ranker, "_scores_of", lambda numbers: looked_up.extend(numbers) or scores_of(numbers))
+    query = "castle " * 5000 + "tower " * 5000 + "duke duke river"
+    ranking = ranker.rank([query], 60)[0]
+    assert len(looked_up) == len(set(looked_up)) == 4
+    expected = naive_scores(texts, "castle tower")
+    assert ranking.positions_K[0] == max(range(60), key=lambda n: 5000 * expected[n])
+
+
 def test_the_matrix_is_the_one_that_bm25s_builds(tmp_path):
     texts = random_texts(200, seed=1)
     ranker_of(texts, tmp_path)

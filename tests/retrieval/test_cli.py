@@ -3,22 +3,18 @@
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from seekling.cli.index import command as index_command
-from seekling.cli.main import guarded
-from seekling.cli.search import command as search_command
+from seekling.cli.main import build_app
 from seekling.retrieval.record import read_record
-from tests.retrieval.towns import write_corpus
+from tests.retrieval.towns import TOWNS, write_corpus
 
 ERROR = 1
 
 
-def run(command, *arguments):
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(guarded(command))
-    return CliRunner().invoke(app, [str(each) for each in arguments], terminal_width=200)
+def run(*words):
+    words = [str(each) for each in words]
+    return CliRunner().invoke(build_app(wanted=words[0]), words, terminal_width=200)
 
 
 @pytest.fixture
@@ -28,13 +24,13 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def index(tmp_path, corpus):
-    result = run(index_command, corpus, "--out", tmp_path / "index", "--passage-words", 12)
+    result = run("index", corpus, "--out", tmp_path / "index", "--passage-words", 12)
     assert result.exit_code == 0, result.output
     return tmp_path / "index"
 
 
 def test_index_says_what_it_made(tmp_path, corpus):
-    result = run(index_command, corpus, "--out", tmp_path / "index", "--passage-words", 12)
+    result = run("index", corpus, "--out", tmp_path / "index", "--passage-words", 12)
     assert result.exit_code == 0
     assert "bm25 index of 6 documents" in result.stdout
     assert "seekling search" in result.stdout
@@ -42,47 +38,48 @@ def test_index_says_what_it_made(tmp_path, corpus):
 
 
 def test_index_says_that_it_kept_an_equal_index(index, corpus):
-    result = run(index_command, corpus, "--out", index, "--passage-words", 12)
+    result = run("index", corpus, "--out", index, "--passage-words", 12)
     assert result.exit_code == 0
     assert "already there" in result.stdout
 
 
 def test_index_refuses_to_replace_another_index_without_force(index, corpus):
-    result = run(index_command, corpus, "--out", index, "--passage-words", 30)
+    result = run("index", corpus, "--out", index, "--passage-words", 30)
     assert result.exit_code == ERROR
     assert "passage_words: the index has 12, asked for 30" in result.stderr
-    assert run(index_command, corpus, "--out", index, "--passage-words", 30, "--force").exit_code == 0
+    assert run("index", corpus, "--out", index, "--passage-words", 30, "--force").exit_code == 0
 
 
 @pytest.mark.parametrize(
     ("option", "value"), [("--kind", "colbert"), ("--passage-words", "0"), ("--overlap-words", "-1")]
 )
 def test_index_names_the_option_that_is_wrong(tmp_path, corpus, option, value):
-    result = run(index_command, corpus, "--out", tmp_path / "index", option, value)
+    result = run("index", corpus, "--out", tmp_path / "index", option, value)
     assert result.exit_code == ERROR
     assert f"{option}: " in result.stderr
 
 
 def test_index_of_a_missing_corpus_is_one_clear_error(tmp_path):
-    result = run(index_command, tmp_path / "nowhere.jsonl", "--out", tmp_path / "index")
+    result = run("index", tmp_path / "nowhere.jsonl", "--out", tmp_path / "index")
     assert result.exit_code == ERROR
     assert "nowhere.jsonl" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_search_prints_one_json_document(index):
-    result = run(search_command, index, "Évora bones", "--top-k", 1, "--json")
+    result = run("search", index, "Évora bones", "--top-k", 1, "--json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["query"] == "Évora bones"
     (hit,) = document["hits"]
-    assert set(hit) == {"rank", "score", "id", "document_id", "title", "text"}
+    assert set(hit) == {"rank", "score", "id", "document_id", "title", "text", "matches"}
     assert (hit["rank"], hit["document_id"], hit["title"]) == (0, "evora", "Évora")
     assert hit["score"] > 0
+    assert [hit["text"][start:end] for start, end in hit["matches"]] == ["Évora", "bones"]
 
 
 def test_search_prints_rank_score_title_and_text(index):
-    result = run(search_command, index, "blue tiles")
+    result = run("search", index, "blue tiles")
     assert result.exit_code == 0
     assert result.stdout.startswith("1  ")
     assert "Delft" in result.stdout
@@ -91,17 +88,99 @@ def test_search_prints_rank_score_title_and_text(index):
 
 @pytest.mark.parametrize("query", ["zebra", ""])
 def test_search_without_a_match_says_so(index, query):
-    assert "no passage matches" in run(search_command, index, query).stdout
-    assert json.loads(run(search_command, index, query, "--json").stdout) == {"query": query, "hits": []}
+    assert "no passage matches" in run("search", index, query).stdout
+    assert json.loads(run("search", index, query, "--json").stdout) == {"query": query, "hits": []}
 
 
 def test_search_without_an_index_names_the_command_that_builds_one(tmp_path):
-    result = run(search_command, tmp_path / "nothing", "harbour")
+    result = run("search", tmp_path / "nothing", "harbour")
     assert result.exit_code == ERROR
     assert "seekling index CORPUS --out" in result.stderr
 
 
 def test_search_refuses_a_top_k_below_one(index):
-    result = run(search_command, index, "harbour", "--top-k", 0)
+    result = run("search", index, "harbour", "--top-k", 0)
     assert result.exit_code == ERROR
     assert "--top-k" in result.stderr
+
+
+def test_search_marks_what_matches_filters_and_finds_more_like_a_hit(index):
+    result = run("search", index, "harbour", "--where", "title~e", "--json")
+    assert [hit["id"] for hit in json.loads(result.stdout)["hits"]] == ["bergen#0", "star:fowey#0"]
+    result = run("search", index, "harbour", "--where", "title!=Bergen", "--json")
+    assert [hit["id"] for hit in json.loads(result.stdout)["hits"]] == ["star:fowey#0"]
+    for wanted in ("bergen#0", "bergen"):
+        result = run("search", index, "--like", wanted, "--json")
+        assert next(hit["document_id"] for hit in json.loads(result.stdout)["hits"]) == "star:fowey"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["x", "--where", "colour=red"], "no document has the column 'colour'; there are: id, title"),
+        (["x", "--where", "title"], "'title' is no condition"),
+        (["x", "--like", "bergen"], "expected one of them"),
+        ([], "there is no query; say what to look for"),
+        (["--like", "bergen#9"], "page 'bergen' has 2 passages"),
+        (["--like", "atlantis"], "there is no page or passage 'atlantis'"),
+    ],
+)
+def test_search_says_what_is_wrong_with_a_condition_or_an_id(index, words, message):
+    result = run("search", index, *words)
+    assert result.exit_code == ERROR
+    assert message in result.stderr
+
+
+def test_inspect_says_what_an_index_holds_and_refuses_a_damaged_one(index):
+    result = run("index", "inspect", index)
+    assert result.exit_code == 0
+    for fact in ("bm25", "of at most 12 words", "english, stemmed, without stop words", "id, title", "whole"):
+        assert fact in result.stdout
+    assert json.loads(run("index", "inspect", index, "--json").stdout)["num_documents"] == 6
+    (index / "passages.jsonl").write_bytes(b"")
+    assert "passages.jsonl has 0 bytes" in run("index", "inspect", index).stderr
+
+
+def test_update_says_how_many_pages_it_kept(index, corpus):
+    rows = [*TOWNS[1:], ("new", "New", "Another page."), ("bergen", "Bergen", "It rains.")]
+    write_corpus(corpus, [row for row in rows if row[2] != TOWNS[1][2]])
+    refused = run("index", corpus, "--out", index, "--passage-words", 12)
+    assert "Bring it up to date with --update" in refused.stderr
+    result = run("index", corpus, "--out", index, "--passage-words", 12, "--update")
+    assert "pages: 4 kept, 1 changed, 1 added, 1 removed" in result.stdout
+    assert "nothing to do" in run("index", corpus, "--out", index, "--passage-words", 12, "--update").stdout
+
+
+def test_index_by_another_language_is_recorded_and_searched_by_it(tmp_path):
+    corpus = write_corpus(
+        tmp_path / "c.jsonl", [("1", "Eins", "Die H\u00e4user der Stadt."), ("2", "Zwei", "Ein Garten.")]
+    )
+    options = ["--language", "german", "--no-stop-words"]
+    assert run("index", corpus, "--out", tmp_path / "index", *options).exit_code == 0
+    assert read_record(tmp_path / "index").terms["stemmer"] == "snowball/german"
+    hits = json.loads(run("search", tmp_path / "index", "Haus", "--json").stdout)["hits"]
+    assert [hit["document_id"] for hit in hits] == ["1"]
+    assert hits[0]["text"][slice(*hits[0]["matches"][0])] == "H\u00e4user"
+    result = run("index", corpus, "--out", tmp_path / "other", "--language", "klingon")
+    assert "there is no stemmer for 'klingon'" in result.stderr
+
+
+def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
+    pytest.importorskip("pytrec_eval", reason="needs the extra recall")
+    questions = tmp_path / "qa.jsonl"
+    rows = [("castle duke river", ["alnwick"]), ("blue tiles", ["bergen"]), ("harbour", ["bergen", "star:fowey"])]
+    lines = [
+        {"id": str(n), "question": text, "answers": ["x"], "supporting_ids": ids} for n, (text, ids) in enumerate(rows)
+    ]
+    lines.append({"id": "9", "question": "unknown?", "answers": ["x"]})
+    questions.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    result = run("recall", index, questions, "--at", "1,3", "--json")
+    assert result.exit_code == 0, result.output
+    scores = json.loads(result.stdout)["retrievers"][str(index)]
+    assert (scores["num_questions"], scores["num_unjudged"], scores["num_missing"]) == (3, 1, 0)
+    # The pages found are alnwick; delft; bergen and fowey.
+    values = {name: metric["value"] for name, metric in scores["metrics"].items()}
+    assert values["recall@1"] == pytest.approx((1 + 0 + 0.5) / 3)
+    assert values["recall@3"] == values["mrr@3"] == values["ndcg@3"] == pytest.approx(2 / 3)
+    assert "66.7 % [" in run("recall", index, questions, "--at", "1,3").stdout
+    assert "expected one or more indexes" in run("recall", questions).stderr

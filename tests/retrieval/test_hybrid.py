@@ -49,3 +49,18 @@ def test_both_rankers_are_asked_for_more_than_is_returned():
     best = HybridRanker([first, second]).rank(["harbour"], 1)[0]
     assert first.depths == second.depths == [MIN_DEPTH]
     assert best.positions_K.tolist() == [40]  # 41st of the first and 2nd of the second beat any 1st of only one
+
+
+def test_weights_scale_what_each_ranking_gives():
+    fused = fuse([ranking(7, 3), ranking(3, 9)], top_k=10, weights=[0.2, 0.8])
+    assert fused.positions_K.tolist() == [3, 9, 7]
+    assert fused.scores_K.tolist() == pytest.approx([0.4 / 62 + 1.6 / 61, 1.6 / 62, 0.4 / 61], rel=1e-12)
+
+
+def test_a_ranking_of_no_weight_finds_nothing():
+    assert fuse([ranking(7, 3), ranking(9)], top_k=10, weights=[0.0, 1.0]).positions_K.tolist() == [9]
+
+
+def test_equal_weights_are_no_weights():
+    rankings = [ranking(7, 3, 5), ranking(3, 9)]
+    assert fuse(rankings, 5, [0.5, 0.5]).scores_K.tolist() == fuse(rankings, 5).scores_K.tolist()

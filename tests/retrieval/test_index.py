@@ -9,7 +9,7 @@ from seekling.config import RetrievalConfig
 from seekling.corpus.hashing import corpus_hash
 from seekling.corpus.readers import read_documents
 from seekling.errors import DataError, IndexMismatchError, ModelError
-from seekling.retrieval import index as index_module
+from seekling.retrieval import build as build_module
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.library import open_library
 from seekling.retrieval.record import RECORD_NAME, read_record
@@ -125,11 +125,11 @@ def test_a_failed_build_leaves_nothing_and_keeps_what_was_there(corpus, tmp_path
     if force:
         build_index(corpus, out, SETTINGS)
 
-    def interrupt(*arguments, **settings):
-        raise KeyboardInterrupt
+    def fail(*arguments, **settings):
+        raise DataError("row 7")
 
-    monkeypatch.setattr(index_module, "build_bm25", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(build_module, "build_bm25", fail)
+    with pytest.raises(DataError):
         build_index(corpus, out, SETTINGS, force=force)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["corpus.jsonl", *(["index"] if force else [])]
     if force:
@@ -241,7 +241,10 @@ FILES = [
     "documents.rows.npy",
     "indices.csc.index.npy",
     "indptr.csc.index.npy",
+    "metadata.jsonl",
+    "metadata.offsets.npy",
     "params.index.json",
+    "passages.documents.npy",
     "passages.jsonl",
     "passages.offsets.npy",
     "vectors.npy",

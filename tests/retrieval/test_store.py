@@ -1,7 +1,5 @@
 """Tables on disk: any text comes back as it went in, and ids are found through their hashes."""
 
-from array import array
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,15 +8,22 @@ from hypothesis import strategies as st
 from seekling.errors import IndexMismatchError
 from seekling.retrieval import store
 from seekling.retrieval.interface import best_of
-from seekling.retrieval.store import DocumentStore, Table, TableWriter, id_key, write_document_keys
+from seekling.retrieval.store import (
+    DocumentStore,
+    DocumentWriter,
+    Table,
+    TableWriter,
+    id_key,
+    mend_documents,
+    new_array,
+)
 from seekling.types import Document
 
 
-def write_documents(folder, documents, key=id_key):
-    with TableWriter(folder, "documents") as writer:
+def write_documents(folder, documents):
+    with DocumentWriter(folder) as writer:
         for document in documents:
-            writer.add(document.id, document.title, document.content)
-    write_document_keys(folder, array("Q", [int(key(document.id)) for document in documents]))
+            writer.add(document, f"digest of {document.id}")
 
 
 @given(rows=st.lists(st.tuples(st.text(st.characters(codec=None)), st.text()), max_size=8))
@@ -45,9 +50,35 @@ def test_documents_are_found_by_exactly_their_id(tmp_path):
 def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):
     documents = [Document(name, name, "") for name in ("a", "b", "c")]
     monkeypatch.setattr(store, "id_key", lambda document_id: np.uint64(42))
-    write_documents(tmp_path, documents, key=store.id_key)
+    write_documents(tmp_path, documents)
     found = DocumentStore(tmp_path)
     assert [found.find(name) for name in ("c", "a", "b", "d")] == [documents[2], documents[0], documents[1], None]
+
+
+def test_columns_and_digests_come_back_with_their_documents(tmp_path):
+    documents = [Document("a", "A", "x", {"year": "1990", "kind": "pdf"}), Document("b", "B", "y")]
+    write_documents(tmp_path, documents)
+    found = DocumentStore(tmp_path)
+    assert list(found.heads()) == [("a", "A", {"year": "1990", "kind": "pdf"}), ("b", "B", {})]
+    document, digest = found.at(0)
+    assert (dict(document.metadata), digest) == ({"year": "1990", "kind": "pdf"}, "digest of a")
+
+
+def test_documents_of_a_writer_that_died_are_readable_up_to_the_last_whole_row(tmp_path):
+    documents = [Document(f"page {n}", f"Title {n}", "x" * n) for n in range(5)]
+    write_documents(tmp_path, documents)
+    whole = (tmp_path / "documents.jsonl").read_bytes()
+    (tmp_path / "documents.jsonl").write_bytes(whole[:-4])
+    for path in tmp_path.glob("*.npy"):
+        path.unlink()
+    assert mend_documents(tmp_path) == 4
+    found = DocumentStore(tmp_path)
+    assert [found.find(document.id) for document in documents] == [*documents[:4], None]
+
+
+def test_a_new_array_takes_its_room_on_the_disk_at_once(tmp_path):
+    new_array(tmp_path / "a.npy", np.float32, (100_000,))
+    assert (tmp_path / "a.npy").stat().st_blocks * 512 >= 400_000
 
 
 def test_the_hash_of_an_id_never_changes():

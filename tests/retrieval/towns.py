@@ -62,13 +62,27 @@ def write_tiny_encoder(folder: Path, *, seed: int = 0, hidden: int = 32) -> Path
     return folder
 
 
-def config_for(kind: str, encoder: Path, **settings: int) -> RetrievalConfig:
+def write_tiny_cross_encoder(folder: Path, *, num_labels: int = 1) -> Path:
+    """A random BERT that scores pairs of texts, saved on disk with the tokenizer of `write_tiny_encoder`."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    write_tiny_encoder(folder)
+    config = BertConfig.from_pretrained(folder, num_labels=num_labels)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        BertForSequenceClassification(config).save_pretrained(folder)
+    return folder
+
+
+def config_for(kind: str, encoder: Path, **settings: int | str) -> RetrievalConfig:
     """Settings of an index over the towns."""
     return RetrievalConfig.model_validate({"kind": kind, "encoder": str(encoder), "passage_words": 12, **settings})
 
 
-def build_towns(folder: Path, kind: str, encoder: Path) -> Path:
+def build_towns(folder: Path, kind: str, encoder: Path, **settings: int | str) -> Path:
     """An index over the towns, in a new folder."""
+    folder.mkdir(parents=True, exist_ok=True)
     corpus = write_corpus(folder / f"{kind}-corpus.jsonl")
-    build_index(corpus, folder / kind, config_for(kind, encoder))
+    build_index(corpus, folder / kind, config_for(kind, encoder, **settings))
     return folder / kind

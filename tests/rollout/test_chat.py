@@ -1,6 +1,8 @@
 """The chat client against a real server: what it sends, what it tries again, what it gives up on."""
 
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -120,7 +122,7 @@ def test_retry_after_is_waited_for(monkeypatch):
     monkeypatch.setattr("time.sleep", waited.append)
     with chat_server(replying((429, {}), (200, completion("hi"))), headers={"Retry-After": "2"}) as server:
         client_of(server).ask(HELLO, max_tokens=7)
-    assert [1.6 <= pause <= 2.4 for pause in waited if pause > 1] == [True]
+    assert [2.0 <= pause <= 2.6 for pause in waited if pause > 1] == [True]
 
 
 def test_a_missing_key_and_a_strange_address_are_the_users():
@@ -139,3 +141,14 @@ def test_a_redirect_is_not_followed_so_that_the_key_goes_nowhere_else(monkeypatc
     ):
         client_of(server, key_env="MY_KEY").ask(HELLO, max_tokens=7)
     assert other.requests == []
+
+
+def test_requests_are_spread_out_over_the_minute():
+    with chat_server(replying((200, completion("yes")))) as server:
+        client = client_of(server, requests_per_minute=1200)
+        started = time.monotonic()
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            list(pool.map(lambda _: client.ask(HELLO, max_tokens=5), range(4)))
+    # The first goes out at once, each other one 50 ms after the one before. A slow machine only takes longer.
+    assert time.monotonic() - started >= 3 * 0.05
+    assert len(server.requests) == 4

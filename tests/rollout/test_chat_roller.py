@@ -95,6 +95,11 @@ def test_sampling_sends_a_seed_that_depends_on_question_and_turn():
     assert first.requests[0]["top_p"] == 0.9
 
 
+def test_min_p_is_refused_because_chat_completions_have_none():
+    with pytest.raises(ConfigError, match=r"min_p = 0\.1.*extra fields"):
+        roll(searcher, decoding=Decoding(50, 1000, min_p=0.1))
+
+
 def test_a_failing_endpoint_ends_the_one_episode_as_infrastructure_and_not_the_others():
     def respond(body):
         if "lake" in body["messages"][0]["content"]:

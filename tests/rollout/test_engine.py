@@ -158,7 +158,7 @@ def test_a_prompt_prefilled_in_chunks_gives_the_same_logprobs(tiny_model_dir, pr
     assert chunked_sampler.stats.prefilled_tokens == sum(map(len, prompts))
 
 
-def test_temperature_top_p_and_seed_are_each_rows_own(tiny_model_dir, plain, prompts):
+def test_temperature_top_p_min_p_and_seed_are_each_rows_own(tiny_model_dir, plain, prompts):
     prompt = prompts[0]
     requests = [
         SampleRequest(0, prompt, 8, temperature=0.0),
@@ -166,9 +166,10 @@ def test_temperature_top_p_and_seed_are_each_rows_own(tiny_model_dir, plain, pro
         SampleRequest(2, prompt, 8, temperature=5.0, seed=2),
         SampleRequest(3, prompt, 8, temperature=5.0, seed=1),
         SampleRequest(4, prompt, 8, temperature=5.0, top_p=1e-6, seed=1),  # a nucleus of one token is greedy
+        SampleRequest(5, prompt, 8, temperature=5.0, min_p=1.0, seed=1),  # nothing less likely than the best: greedy
     ]
     ids = [sample.token_ids for sample in sample_all(open_sampler(tiny_model_dir), requests)]
-    assert ids[0] == ids[4] == generate(plain[0], prompt, 8)
+    assert ids[0] == ids[4] == ids[5] == generate(plain[0], prompt, 8)
     assert ids[1] == ids[3]
     assert len({ids[0], ids[1], ids[2]}) == 3
 

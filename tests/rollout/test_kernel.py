@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -76,3 +79,19 @@ def test_where_nothing_can_be_cached_the_kernel_is_compiled_all_the_same(monkeyp
 
     monkeypatch.setattr(kernel, "njit", refuse)
     assert kernel._compiled(len) is len
+
+
+def test_compiling_and_starting_the_kernel_leaves_torchs_number_of_threads_alone():
+    script = (
+        "import numpy as np, torch\n"
+        "from seekling.rollout.engine.kernel import decode_attention\n"
+        "torch.set_num_threads(1)\n"
+        "cache, one = torch.ones(1, 1, 4, 2), np.ones(1, np.int64)\n"
+        "rows = dict(slots_R=one - 1, starts_R=one - 1, pasts_R=one, widths_R=one)\n"
+        "decode_attention(torch.ones(1, 1, 2), cache, cache, **rows, scaling=1.0)\n"
+        "torch.mm(torch.ones(99, 99), torch.ones(99, 99))\n"
+        "print(torch.get_num_threads())\n"
+    )
+    # A process of its own: numba starts its threads once.
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

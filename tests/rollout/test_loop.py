@@ -281,10 +281,10 @@ def test_a_prompt_longer_than_the_episode_ends_as_out_of_tokens(tiny_model_dir, 
 
 
 def test_decoding_settings_reach_the_sampler_and_the_record(tokenizer, renderer):
-    decoding = Decoding(turn_tokens=9, episode_tokens=1024, temperature=0.7, top_p=0.9)
+    decoding = Decoding(turn_tokens=9, episode_tokens=1024, temperature=0.7, top_p=0.9, min_p=0.1)
     turns = [(encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")]
     episode, trajectory, sampler = one_episode(make_env(), renderer, turns, decoding=decoding, seed=3)
-    assert {(r.temperature, r.top_p, r.max_new_tokens) for r in sampler.requests} == {(0.7, 0.9, 9)}
+    assert {(r.temperature, r.top_p, r.min_p, r.max_new_tokens) for r in sampler.requests} == {(0.7, 0.9, 0.1, 9)}
     assert len({r.seed for r in sampler.requests}) == 2
     assert (episode.temperature, episode.policy_version, trajectory.policy_version) == (0.7, 0, 0)
 
@@ -357,3 +357,20 @@ def test_questions_without_episodes_give_no_groups(renderer):
 def test_a_mistake_of_ours_is_not_swallowed_as_a_failed_episode(renderer):
     with pytest.raises(IndexError):
         roll(make_env(), renderer, [[]], questions=[Question("1", "Who?", ("x",))])
+
+
+def test_each_episode_draws_its_temperature_from_its_seed_and_records_it(tokenizer, renderer):
+    env = make_env(count_tokens=renderer.count_tokens)
+    decoding = Decoding(64, 1024, temperature=1.0, temperature_range=(0.7, 1.15))
+    script = [[(encode(tokenizer, ANSWER), "stop")]]
+    (group,), sampler = roll(env, renderer, script, decoding=decoding, group_size=200, seed=4)
+    (again,), _ = roll(env, renderer, script, decoding=decoding, group_size=200, seed=4)
+    temperatures = [episode.temperature for episode in group.episodes]
+    assert temperatures == [episode.temperature for episode in again.episodes]
+    assert [request.temperature for request in sampler.requests] == temperatures
+    assert len(set(temperatures)) == 200
+    # Mean and deviation of the uniform distribution, each within four standard errors.
+    assert np.mean(temperatures) == pytest.approx(0.925, abs=4 * 0.45 / np.sqrt(12 * 200))
+    assert np.std(temperatures) == pytest.approx(0.45 / np.sqrt(12), abs=0.02)
+    assert min(temperatures) >= 0.7
+    assert max(temperatures) <= 1.15

@@ -18,12 +18,13 @@ MANY = 20_000
 NEARLY_ONE = 1 - 2.0**-53
 
 
-def draw_many(uniform_R, *, temperature=1.0, top_p=1.0, logits=LOGITS):
+def draw_many(uniform_R, *, temperature=1.0, top_p=1.0, min_p=0.0, logits=LOGITS):
     rows = len(uniform_R)
     tokens, logprobs = draw(
         logits.expand(rows, -1),
         temperature_R=np.full(rows, temperature),
         top_p_R=np.full(rows, top_p),
+        min_p_R=np.full(rows, min_p),
         uniform_R=np.asarray(uniform_R, np.float64),
     )
     return np.asarray(tokens), np.asarray(logprobs)
@@ -86,6 +87,41 @@ def test_top_p_keeps_exactly_the_smallest_set_that_reaches_it(top_p, support):
     np.testing.assert_allclose(shares, kept / kept.sum(), atol=1e-3)
 
 
+def naive_distribution(logits, temperature, top_p, min_p):
+    """What draws should follow: both truncations of the tempered softmax, token by token."""
+    tempered = torch.softmax(logits.double() / temperature, -1).tolist()
+    kept, reached = [0.0] * len(tempered), 0.0
+    for token in sorted(range(len(tempered)), key=lambda token: -tempered[token]):
+        if reached < top_p and tempered[token] >= min_p * max(tempered):
+            kept[token] = tempered[token]
+        reached += tempered[token]
+    return np.asarray(kept) / sum(kept)
+
+
+@pytest.mark.parametrize("min_p", [0.0, 0.01, 0.02, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("top_p", [0.7, 1.0])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
+def test_min_p_and_top_p_keep_what_a_naive_version_keeps(min_p, top_p, temperature):
+    tokens, logprobs = draw_many(np.linspace(0, NEARLY_ONE, 4001), temperature=temperature, top_p=top_p, min_p=min_p)
+    expected = naive_distribution(LOGITS, temperature, top_p, min_p)
+    assert set(tokens.tolist()) == set(np.flatnonzero(expected).tolist())
+    np.testing.assert_allclose(np.bincount(tokens, minlength=8) / 4001, expected, atol=1e-3)
+    # Recorded is the untempered, untruncated policy's log-probability.
+    np.testing.assert_allclose(logprobs, torch.log_softmax(LOGITS, -1).numpy()[tokens], atol=1e-5)
+
+
+def test_min_p_is_each_rows_own():
+    uniform, logits = 0.999, torch.log(torch.tensor([0.6, 0.3, 0.1]))
+    tokens, _ = draw(
+        logits.expand(4, -1),
+        temperature_R=np.ones(4),
+        top_p_R=np.ones(4),
+        min_p_R=np.asarray([0.0, 0.16, 0.17, 0.51]),
+        uniform_R=np.full(4, uniform),
+    )
+    assert tokens == [2, 2, 1, 0]
+
+
 def test_temperature_0_takes_the_most_likely_token_whatever_the_random_number():
     tokens, logprobs = draw_many(np.linspace(0, NEARLY_ONE, 50), temperature=0.0)
     assert set(tokens.tolist()) == {6}
@@ -112,6 +148,7 @@ def test_rows_are_drawn_independently_of_each_other():
         logits_RV,
         temperature_R=np.asarray([0.0, 0.0, 1.0]),
         top_p_R=np.asarray([1.0, 1.0, 1.0]),
+        min_p_R=np.asarray([0.0, 1.0, 0.0]),
         uniform_R=np.asarray([0.9, 0.9, 0.51]),
     )
     assert tokens == [6, 1, 4]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,15 +10,46 @@ from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
     from seekling.rollout.chat import ChatEndpoint
+    from seekling.rollout.chat_roller import Price
 
 ENDPOINT_FLAGS = ("--endpoint", "--endpoint-model", "--endpoint-extra")
 JUDGE_FLAGS = ("--judge-url", "--judge-model", "--judge-extra")
 
+EndpointUrl = Annotated[str, typer.Option(help="OpenAI-compatible base URL, such as http://host:8000/v1.")]
+EndpointModel = Annotated[str, typer.Option(help="Model name there.")]
+EndpointKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key.")]
+EndpointExtra = Annotated[str, typer.Option(help="JSON object added to each request; null removes.")]
+EndpointTries = Annotated[int, typer.Option(min=1, help="Tries per request, with growing pauses.")]
 JudgeUrl = Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")]
 JudgeModel = Annotated[str, typer.Option(help="Model name of the judge.")]
 JudgeKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")]
 JudgeExtra = Annotated[str, typer.Option(help="JSON object added to each request to the judge.")]
+Requests = Annotated[float, typer.Option(min=0, help="Requests per minute, at most; 0: no limit.")]
 JudgeTokens = Annotated[int, typer.Option(min=1, help="Limit of the judge's reply; reasoning counts.")]
+PriceIn = Annotated[float | None, typer.Option(min=0, help="USD per million prompt tokens; with --price-out.")]
+PriceOut = Annotated[float | None, typer.Option(min=0, help="USD per million written tokens; with --price-in.")]
+
+
+def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
+    """Read an endpoint's prices.
+
+    Args:
+        price_in: dollars per million prompt tokens.
+        price_out: the same of written tokens.
+
+    Returns:
+        The prices; None when neither is given.
+
+    Raises:
+        ConfigError: only one is given: costs would be too low, and a budget would be overrun.
+    """
+    if price_in is None and price_out is None:
+        return None
+    if price_in is None or price_out is None:
+        raise ConfigError("got one of --price-in and --price-out; give both, 0 for what is free")
+    from seekling.rollout.chat_roller import Price
+
+    return Price(price_in, price_out)
 
 
 def chat_endpoint(
@@ -30,6 +60,7 @@ def chat_endpoint(
     *,
     flags: tuple[str, str, str] = ENDPOINT_FLAGS,
     num_tries: int = 6,
+    requests_per_minute: float = 0.0,
 ) -> ChatEndpoint | None:
     """Read an endpoint's options.
 
@@ -40,6 +71,7 @@ def chat_endpoint(
         extra: JSON object of further request fields; empty for none.
         flags: how the options of address, model and extra fields are called.
         num_tries: per request.
+        requests_per_minute: at most; 0 is no limit.
 
     Returns:
         The endpoint; None when neither address nor model is given.
@@ -51,12 +83,7 @@ def chat_endpoint(
         return None
     if not (url and model):
         raise ConfigError(f"got one of {flags[0]} and {flags[1]}; both are needed")
-    from seekling.rollout.chat import ChatEndpoint
+    from seekling.rollout.chat import ChatEndpoint, read_fields
 
-    try:
-        fields = json.loads(extra) if extra else {}
-    except ValueError as error:
-        raise ConfigError(f"{flags[2]} is not JSON ({error}); expected a JSON object of request fields") from None
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{flags[2]} is {extra!r}; expected a JSON object of request fields")
-    return ChatEndpoint(url, model, key_env, num_tries=num_tries, extra=fields)
+    fields = read_fields(extra, flags[2])
+    return ChatEndpoint(url, model, key_env, num_tries=num_tries, extra=fields, requests_per_minute=requests_per_minute)

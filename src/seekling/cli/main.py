@@ -36,24 +36,32 @@ class Entry:
     @property
     def module(self) -> str:
         """Dotted name of the module that holds the command."""
-        return f"seekling.cli.{self.name}"
+        return f"seekling.cli.{self.name.replace('-', '_')}"
 
 
 ENTRIES = (
     Entry("train", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report."),
     Entry("eval", "Evaluate a model on questions and print the scores with their intervals."),
+    Entry("collect", "Let a served model answer the training questions, and keep its good episodes to train on."),
+    Entry("stepwise", "Write tag episodes as step-wise records for fine-tuning, in LLaMA-Factory's alpaca format."),
+    Entry("judge-audit", "Compare a judge with exact match and with labelled answers."),
+    Entry("serve", "Serve a model, or a run's newest policy, behind an OpenAI-compatible address."),
     Entry("ask", "Ask a trained agent a question and see its answer, its searches and its sources."),
     Entry("report", "Write run folders as one self-contained HTML page."),
     Entry("watch", "Serve a run's report to your browser while it trains, keeping it up to date."),
     Entry("episodes", "Page through the episodes of a run: filter them, read them turn by turn."),
     Entry("figures", "Draw the curves and bars of runs as PNG and SVG files."),
     Entry("table", "Print the result tables of runs as Markdown or LaTeX."),
+    Entry("export", "Write a run's policy as a folder that transformers, PEFT and vLLM load."),
     Entry("compare", "Compare two evaluations question by question."),
     Entry("score", "Score anyone's answers against a question file."),
     Entry("almanac", "Write an almanac of an invented world: corpus.jsonl, train.jsonl and test.jsonl."),
-    Entry("index", "Cut a corpus into passages and index them for searching."),
+    Entry("index", "Cut a corpus into passages and index them for searching, or inspect an index.", is_group=True),
     Entry("search", "Search an index and print the best passages."),
+    Entry("recall", "Score indexes by the pages they find: recall, MRR and nDCG, with intervals."),
+    Entry("serve-search", "Serve indexes over HTTP as Search-R1's retrieval server does: POST /retrieve."),
     Entry("doctor", "Say what this machine can do, and what a recipe will cost on it."),
+    Entry("tune", "Measure which settings are fast and fit into memory here, and write them as a new recipe."),
     Entry("sandbox", "Look at and try the sandbox that runs model-written programs.", is_group=True),
 )
 

@@ -16,7 +16,10 @@ def command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; their evaluations become rows.")],
     output_format: Annotated[str, typer.Option("--format", help="md or latex.")] = "md",
     show: Annotated[
-        list[str] | None, typer.Option(help="results, behaviours, errors or published; may be given again.")
+        list[str] | None,
+        typer.Option(
+            help="results, behaviours, errors, recovery, published, expected, costs or samples; may be given again."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
 ) -> None:

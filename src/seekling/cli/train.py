@@ -15,7 +15,9 @@ def command(
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the recipe>.")] = None,
     protocol: Annotated[str | None, typer.Option(help="Short for env.protocol=...; named in the run folder.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the recipe, print what it would do and every setting, stop.")
+    ] = False,
 ) -> None:
     """Run a recipe: collect expert episodes, SFT, RL, evaluate, report.
 
@@ -24,7 +26,11 @@ def command(
     changes = [*(overrides or []), *([f"env.protocol={protocol}"] if protocol else [])]
     resolved = load_recipe(recipe, changes)
     if dry_run:
-        typer.echo(recipe_to_toml(resolved), nl=False)
+        from seekling.pipeline.plan import describe_plan
+
+        # As comments, so that the output is a recipe too.
+        plan = "".join(f"# {line}\n" for line in describe_plan(resolved))
+        typer.echo(f"{plan}{recipe_to_toml(resolved)}", nl=False)
         return
     folder = out or Path("runs") / (f"{resolved.name}-{protocol}" if protocol else resolved.name)
     from seekling.pipeline.progress import Reporter

@@ -1,7 +1,9 @@
 """HTML to plain markdown: headings, paragraphs, lists, tables and code survive; layout does not.
 
 It is meant for documentation and saved articles. Scripts, styles and navigation are left out; so are images and the
-addresses of links. Only the standard library is used.
+addresses of links. Only the standard library is used. For pages from the open web, whose text stands between menus,
+advertisements and comments, `article_to_markdown` has trafilatura find the article; on documentation it can lose short
+lists and tables, which is why it is not the rule.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from html.parser import HTMLParser
+
+from seekling.errors import MissingExtraError
 
 _SKIPPED = frozenset({"script", "style", "nav", "template", "svg", "noscript", "iframe"})
 _VOID = frozenset(
@@ -48,6 +52,21 @@ def html_to_markdown(html: str) -> HtmlPage:
     parser.feed(html)
     parser.close()
     return parser.page()
+
+
+def article_to_markdown(html: str) -> HtmlPage:
+    """Convert the main text of a page; all of the page where none is found.
+
+    Raises:
+        MissingExtraError: trafilatura is not installed.
+    """
+    try:
+        import trafilatura
+    except ImportError:
+        raise MissingExtraError("retrieval.html=article needs trafilatura: pip install 'seekling[ingest]'") from None
+    page = html_to_markdown(html)
+    article = trafilatura.extract(html, output_format="markdown", include_comments=False, favor_recall=True)
+    return HtmlPage(page.title, page.heading, article) if article else page
 
 
 class _Converter(HTMLParser):

@@ -2,15 +2,16 @@
 
 A passage is a stretch of one page, at most so many words long, that says in which section it stands ("History >
 Antiquity: ..."). The title of the page is not repeated: a passage carries it in a field of its own. Cuts fall between
-sections, else between paragraphs, else between sentences, else between lines, else between words. No word of the page
-is lost: each is in the text of a passage or in the section path of one. Of a markdown link only the text is kept: a
+sections, else between paragraphs, else between sentences, else between lines, else between words, and
+inside of a word only where a model's tokens are counted and the word is longer than a passage. No word of the page is
+lost: each is in the text of a passage or in the section path of one. Of a markdown link only the text is kept: a
 passage is for reading, and an address costs a reader that is paid by the token more than the name it stands for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from seekling.corpus.sections import Heading, find_headings
@@ -20,12 +21,15 @@ from seekling.types import Document, Passage
 _WORD = re.compile(r"\S+")
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE_ENDS = (".", "!", "?")
+_WIDE_SENTENCE_ENDS = ("\u3002", "\uff01", "\uff1f", "\u0964")
+"""Of scripts that put no space after a sentence."""
 # A markdown link or image with text. Not after a word, a bracket or a backtick: `calls[0](x)` is a program's.
 _LINK = re.compile(
     r"(?<![\w\])`])!?\[([^\[\]\n]+)\]"
     r"\((?:[^()\s<]+(?:\([^()\s]*\)[^()\s]*)*|<[^<>\n]*>)(?:[^\S\n]+\"[^\"\n]*\")?\)"
 )
 _CLOSING_MARKS = "\"')]}*_\u00bb\u201d\u2019"
+_TAIL_CHARS = 12
 
 # A heading longer than this is a sentence that happens to start with '#': the path shows its beginning and the passage
 # has all of it.
@@ -33,6 +37,15 @@ _MAX_HEADING_WORDS = 12
 
 # A passage at least this full is not filled up with the beginning of the next section.
 _FULL_ENOUGH = 0.5
+
+Spans = list[tuple[int, int]]
+SpansOf = Callable[[str], Spans]
+"""(start, end) of every unit that counts towards the length of a text, in order: of its words, or of its tokens."""
+
+
+def word_spans(text: str) -> Spans:
+    """The words of a text: what white space surrounds."""
+    return [match.span() for match in _WORD.finditer(text)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,9 @@ class _Region:
     """No child repeats the path, so that it must be shown even without text."""
 
 
-def cut_passages(document: Document, *, words: int, overlap_words: int = 0) -> list[Passage]:
+def cut_passages(
+    document: Document, *, words: int, overlap_words: int = 0, spans_of: SpansOf = word_spans
+) -> list[Passage]:
     """Cut a page into passages.
 
     Args:
@@ -64,6 +79,7 @@ def cut_passages(document: Document, *, words: int, overlap_words: int = 0) -> l
         words: most words of a passage, its section path not counted. A word is what white space surrounds, so text
             without spaces (Chinese, Japanese) makes long words.
         overlap_words: a passage begins with the last so many words of the one before, within a section.
+        spans_of: finds the units of a text that are counted; a tokenizer's tokens instead of words, for instance.
 
     Returns:
         At least one passage, in reading order, with ids `{document_id}#0`, `#1`, ... A page without any text has one
@@ -80,8 +96,9 @@ def cut_passages(document: Document, *, words: int, overlap_words: int = 0) -> l
             f"expected 0 to {words - 1}; set retrieval.overlap_words"
         )
     content = document.content
-    pieces = (piece for region in _regions(document) for piece in _pieces(content, region, words - overlap_words))
-    texts = [_render(content, pieces) for pieces in _pack(content, pieces, words, overlap_words)]
+    cutter = _Cutter(content, words, overlap_words, spans_of)
+    pieces = (piece for region in _regions(document) for piece in cutter.pieces(region))
+    texts = [_render(content, pieces) for pieces in cutter.packed(pieces)]
     return [
         Passage(f"{document.id}#{number}", document.id, document.title, text)
         for number, text in enumerate(texts or [document.title])
@@ -112,74 +129,92 @@ def _shorten(name: str) -> str:
     return name if len(parts) <= _MAX_HEADING_WORDS else " ".join(parts[:_MAX_HEADING_WORDS]) + "..."
 
 
-def _pieces(content: str, region: _Region, limit: int) -> Iterator[_Piece]:
-    """Paragraphs of a region; those over the limit cut further. A leaf without text is one piece of no words."""
-    start, is_empty = region.start, True
-    while start < region.end:
-        blank = _BLANK_LINES.search(content, start, region.end)
-        end = blank.start() if blank else region.end
-        num_words = len(content[start:end].split())
-        if num_words > limit:
-            yield from _cut_paragraph(content, region, start, end, limit)
-        elif num_words:
-            yield _Piece(region, start, end, num_words)
-        is_empty = is_empty and not num_words
-        start = blank.end() if blank else region.end
-    if is_empty and region.is_leaf and region.path:
-        yield _Piece(region, region.start, region.start, 0)
+@dataclass(frozen=True, slots=True)
+class _Cutter:
+    """The rules of cutting for one page."""
 
+    content: str
+    limit: int
+    """Most units of a passage."""
+    overlap: int
+    spans_of: SpansOf
 
-def _cut_paragraph(content: str, region: _Region, start: int, end: int, limit: int) -> Iterator[_Piece]:
-    """Pieces of about equal length: a short rest at the end would be a passage that says nothing."""
-    spans = [match.span() for match in _WORD.finditer(content, start, end)]
-    first = 0
-    while first < len(spans):
-        num_left = len(spans) - first
-        num_pieces = -(-num_left // limit)
-        length = num_left if num_pieces == 1 else _best_cut(content, spans, first, -(-num_left // num_pieces), limit)
-        yield _Piece(region, spans[first][0], spans[first + length - 1][1], length)
-        first += length
+    def pieces(self, region: _Region) -> Iterator[_Piece]:
+        """Paragraphs of a region; those over the limit cut further. A leaf without text is one piece of no words."""
+        start, is_empty = region.start, True
+        while start < region.end:
+            blank = _BLANK_LINES.search(self.content, start, region.end)
+            end = blank.start() if blank else region.end
+            spans = self._spans(start, end)
+            if len(spans) > self.limit - self.overlap:
+                yield from self._cut_paragraph(region, spans)
+            elif spans:
+                yield _Piece(region, start, end, len(spans))
+            is_empty = is_empty and not spans
+            start = blank.end() if blank else region.end
+        if is_empty and region.is_leaf and region.path:
+            yield _Piece(region, region.start, region.start, 0)
 
-
-def _best_cut(content: str, spans: list[tuple[int, int]], first: int, target: int, limit: int) -> int:
-    """Number of words after which to cut: the sentence end, else the line end nearest the target, else the target."""
-    at_line = 0
-    for distance in range(limit):
-        for length in (target + distance, target - distance):
-            if not max(1, target // 2) <= length <= limit:
-                continue
-            last_start, last_end = spans[first + length - 1]
-            if content[last_start:last_end].rstrip(_CLOSING_MARKS).endswith(_SENTENCE_ENDS):
-                return length
-            if not at_line and "\n" in content[last_end : spans[first + length][0]]:
-                at_line = length
-    return at_line or target
-
-
-def _pack(content: str, pieces: Iterator[_Piece], words: int, overlap_words: int) -> Iterator[list[_Piece]]:
-    """Group pieces into passages. A passage goes on into the next section only while it is a mere stub."""
-    current: list[_Piece] = []
-    num_words = 0
-    for piece in pieces:
-        crosses = bool(current) and current[-1].region is not piece.region
-        cost = piece.num_words + (len(piece.region.path.split()) if crosses else 0)
-        if current and (num_words + cost > words or (crosses and num_words >= _FULL_ENOUGH * words)):
+    def packed(self, pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
+        """Group pieces into passages. A passage goes on into the next section only while it is a mere stub."""
+        current: list[_Piece] = []
+        num_words = 0
+        for piece in pieces:
+            crosses = bool(current) and current[-1].region is not piece.region
+            cost = piece.num_words + (len(self.spans_of(piece.region.path)) if crosses else 0)
+            is_full = crosses and num_words >= _FULL_ENOUGH * self.limit
+            if current and (num_words + cost > self.limit or is_full):
+                yield current
+                tail = None if crosses else self._tail(current[-1])
+                current = [tail] if tail else []
+                num_words, cost = tail.num_words if tail else 0, piece.num_words
+            current.append(piece)
+            num_words += cost
+        if current:
             yield current
-            tail = None if crosses else _tail(content, current[-1], overlap_words)
-            current = [tail] if tail else []
-            num_words, cost = tail.num_words if tail else 0, piece.num_words
-        current.append(piece)
-        num_words += cost
-    if current:
-        yield current
 
+    def _spans(self, start: int, end: int) -> Spans:
+        return [(start + first, start + last) for first, last in self.spans_of(self.content[start:end])]
 
-def _tail(content: str, piece: _Piece, num_words: int) -> _Piece | None:
-    """The last words of a piece, to begin the next passage with."""
-    if not num_words:
-        return None
-    spans = [match.span() for match in _WORD.finditer(content, piece.start, piece.end)][-num_words:]
-    return _Piece(piece.region, spans[0][0], piece.end, len(spans)) if spans else None
+    def _cut_paragraph(self, region: _Region, spans: Spans) -> Iterator[_Piece]:
+        """Pieces of about equal length: a short rest at the end would be a passage that says nothing."""
+        first, limit = 0, self.limit - self.overlap
+        while first < len(spans):
+            num_left = len(spans) - first
+            num_pieces = -(-num_left // limit)
+            length = num_left if num_pieces == 1 else self._best_cut(spans, first, -(-num_left // num_pieces))
+            yield _Piece(region, spans[first][0], spans[first + length - 1][1], length)
+            first += length
+
+    def _best_cut(self, spans: Spans, first: int, target: int) -> int:
+        """Number of units after which to cut: the end of a sentence, else of a line, else of a word nearest the target.
+
+        The target itself where there is none, inside of a very long word.
+        """
+        at_line = at_word = 0
+        limit = self.limit - self.overlap
+        for distance in range(limit):
+            for length in (target + distance, target - distance):
+                if not max(1, target // 2) <= length <= limit:
+                    continue
+                last_end = spans[first + length - 1][1]
+                between = self.content[last_end : spans[first + length][0]]
+                # A tokenizer gives the marks that close a sentence tokens of their own.
+                tail = self.content[max(spans[first][0], last_end - _TAIL_CHARS) : last_end].rstrip(_CLOSING_MARKS)
+                if tail.endswith(_SENTENCE_ENDS if between else _WIDE_SENTENCE_ENDS):
+                    return length
+                if not at_line and "\n" in between:
+                    at_line = length
+                if not at_word and between:
+                    at_word = length
+        return at_line or at_word or target
+
+    def _tail(self, piece: _Piece) -> _Piece | None:
+        """The last words of a piece, to begin the next passage with."""
+        if not self.overlap:
+            return None
+        spans = self._spans(piece.start, piece.end)[-self.overlap :]
+        return _Piece(piece.region, spans[0][0], piece.end, len(spans)) if spans else None
 
 
 def _render(content: str, pieces: list[_Piece]) -> str:

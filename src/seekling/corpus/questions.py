@@ -95,7 +95,7 @@ def split_questions(questions: Sequence[Question], test_fraction: float) -> tupl
 
 def _parse(path: Path, source: str) -> Iterator[tuple[str, Question]]:
     kind = rows.sniff(path)
-    if kind == "text":
+    if kind in {"text", "csv", "mediawiki"}:
         raise DataError(f"{path} is neither JSON nor Parquet; {ACCEPTED_SHAPES}, as JSONL, a JSON array or Parquet")
     if kind == "parquet":
         names = rows.parquet_columns(path)

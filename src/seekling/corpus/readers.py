@@ -1,7 +1,8 @@
 """Read a corpus, whatever form it has, as a stream of documents.
 
-Understood are JSONL rows `{id, title, content}` and Search-R1's `{id, contents}` (plain or gzipped), Parquet with the
-same columns, a single page, and a folder of pages in Markdown, HTML or plain text. Other fields of a row are ignored.
+Understood are JSONL and CSV rows `{id, title, content}` and Search-R1's `{id, contents}` (plain, gzipped or bzip2ed),
+Parquet with the same columns, Wikipedia's XML dumps, a single page, and a folder of pages in Markdown, HTML, PDF or
+plain text and of such data files. Other columns of a row are kept for filtering.
 A row that is not understood ends the reading with an error that names its place: nothing is dropped silently, and what
 a folder holds besides pages is said in a warning.
 """
@@ -9,111 +10,256 @@ a folder holds besides pages is said in a warning.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+import numpy as np
 
 from seekling.corpus import rows
-from seekling.corpus.html import html_to_markdown
+from seekling.corpus.hashing import text_digest
+from seekling.corpus.html import article_to_markdown, html_to_markdown
+from seekling.corpus.pdf import pdf_to_markdown
 from seekling.corpus.rows import Row
 from seekling.corpus.sections import find_headings
+from seekling.corpus.wikipedia import WikiPage, read_dump, wikitext_to_markdown
 from seekling.errors import DataError
-from seekling.types import Document
+from seekling.types import Document, Json
 
 _LOG = logging.getLogger(__name__)
 
-MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".txt"})
-HTML_SUFFIXES = frozenset({".html", ".htm"})
-_COLUMNS = ("id", "title", "content", "contents")
+HtmlMode = Literal["page", "article"]
+KINDS = {
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".txt": "text",
+    ".html": "html",
+    ".htm": "html",
+    ".pdf": "pdf",
+}
+"""What a page is called to filters, by its suffix."""
+
+_READERS_VERSION = 1
+"""Goes up when the same bytes become another document: what was read before is then read again."""
+_PACKAGES = ("trafilatura", "pypdf", "mwparserfromhell")
+_COLUMNS = frozenset({"id", "title", "content", "contents"})
+_MAX_METADATA_CHARS = 1000
+_RECENT_IDS = 65_536
 _ACCEPTED = (
-    "expected JSONL rows {id, title, content} or {id, contents} (also .gz), Parquet with these columns, "
-    "a .md, .html or .txt page, or a folder of such pages"
+    "expected JSONL rows {id, title, content} or {id, contents}, CSV or Parquet with these columns, a Wikipedia dump, "
+    "a .md, .html, .pdf or .txt page, or a folder of such files"
 )
 
 
-def read_documents(path: Path | str) -> Iterator[Document]:
-    """Stream the documents of a corpus.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A page as it lies on disk, before the work of reading it is done."""
 
-    Rows come in file order, pages of a folder in the order of their paths. In a folder the id of a page is its path
-    below the folder without suffix; its title is its first heading (of HTML: the first <h1>, else <title>), else its
-    file name. Names that start with a dot are passed over. A page without text is a document with empty content.
+    id: str
+    where: str
+    """File, or file and row, for messages."""
+    digest: str
+    """Of the raw bytes: equal digests of one id parse to equal documents. Empty for rows, which are parsed already."""
+    parse: Callable[[], Document]
+
+
+def read_documents(path: Path | str, *, html: HtmlMode = "page") -> Iterator[Document]:
+    """Stream the documents of a corpus; `read_sources`, parsed."""
+    return (source.parse() for source in read_sources(path, html=html))
+
+
+def read_sources(path: Path | str, *, html: HtmlMode = "page") -> Iterator[Source]:
+    """Stream the pages of a corpus, each parsed only when it is asked to.
+
+    Rows come in file order, files of a folder in the order of their paths. In a folder the id of a page is its path
+    below the folder without suffix; its title is its first heading (of HTML: the first <h1>, else <title>; of PDF: the
+    title that the file names), else its file name. Names that start with a dot are passed over. A page without text is
+    a document with empty content. The id of a Wikipedia article is its title.
 
     Args:
         path: a file or a folder. The format of a data file is told from its content.
+        html: read all of an HTML page, or its main text as trafilatura finds it.
 
     Yields:
-        Documents with distinct ids; to know that they are, a 16-byte digest of each id is remembered.
+        Sources with distinct ids; to know that they are, 8 bytes of each id are remembered.
 
     Raises:
         DataError: there is nothing to read, a row or page is wrong, or an id comes twice; names file and line.
     """
     path = Path(path)
-    num_documents = 0
-    for document in _read_folder(path) if path.is_dir() else _read_file(path):
-        num_documents += 1
-        yield document
-    if not num_documents:
+    seen = _SeenIds()
+    for source in _all_sources(path, html):
+        if seen.add(source.id):
+            # Where the first one stands is not remembered, for a corpus may have 21 million: look again.
+            first = next(each for each in _all_sources(path, html) if each.id == source.id)
+            if first.where != source.where:
+                raise DataError(
+                    f"{source.where}: the id {source.id!r} was already used at {first.where}; "
+                    "expected each id once, and one page per name, whatever its suffix; rename or remove one of them"
+                )
+        yield source
+    if not seen:
         raise DataError(f"{path} holds no documents; {_ACCEPTED}")
 
 
-def _read_file(path: Path) -> Iterator[Document]:
-    suffix = path.suffix.lower()
-    if suffix in MARKDOWN_SUFFIXES | HTML_SUFFIXES:
-        yield _read_page(path, path.stem)
-        return
+class _SeenIds:
+    """The ids of a corpus in 8 bytes each: a set of 21 million would take 2 GB."""
+
+    def __init__(self) -> None:
+        self._sorted_N = np.empty(0, dtype=np.uint64)
+        self._recent: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._sorted_N) + len(self._recent)
+
+    def add(self, page_id: str) -> bool:
+        """Remember an id; says whether its 64-bit hash was known already."""
+        key = int.from_bytes(hashlib.blake2b(page_id.encode("utf-8"), digest_size=8).digest(), "little")
+        place = int(np.searchsorted(self._sorted_N, np.uint64(key)))
+        if key in self._recent or (place < len(self._sorted_N) and self._sorted_N[place] == key):
+            return True
+        self._recent.add(key)
+        if len(self._recent) > max(_RECENT_IDS, len(self._sorted_N) // 8):
+            recent = np.fromiter(self._recent, dtype=np.uint64, count=len(self._recent))
+            self._sorted_N = np.sort(np.concatenate([self._sorted_N, recent]))
+            self._recent.clear()
+        return False
+
+
+def describe_readers(html: HtmlMode) -> dict[str, str]:
+    """What decides how raw bytes become a document; documents read by other readers are not used again."""
+    found = {"readers": str(_READERS_VERSION), "html": html}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _all_sources(path: Path, html: HtmlMode) -> Iterator[Source]:
+    if path.is_dir():
+        yield from _read_folder(path, html)
+    elif path.suffix.lower() in KINDS:
+        yield _page_source(path, path.stem, html, {})
+    else:
+        yield from _read_data_file(path, {})
+
+
+def _read_folder(folder: Path, html: HtmlMode) -> Iterator[Source]:
+    others: Counter[str] = Counter()
+    for path in _walk(folder):
+        name, suffix = path.relative_to(folder), path.suffix.lower()
+        if path.is_dir():
+            others["linked folder (index it by itself)"] += 1
+        elif path.exists() and not path.is_file():
+            others["pipe or socket"] += 1
+        elif suffix in KINDS:
+            metadata = {"file": _text_of_name(name), "kind": KINDS[suffix]}
+            yield _page_source(path, name.with_suffix("").as_posix(), html, metadata)
+        elif _has_documents(path):
+            yield from _read_data_file(path, {"file": _text_of_name(name), "kind": rows.sniff(path)})
+        else:
+            others[suffix or path.name] += 1
+    if others:
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(others.items()))
+        _LOG.warning("%s: left out what holds no pages: %s", folder, counts.encode("utf-8", "replace").decode("utf-8"))
+
+
+def _text_of_name(name: Path) -> str:
+    text = name.as_posix()
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise DataError(f"the name of the file {os.fsencode(name)!r} is not UTF-8; rename the file") from None
+    return text
+
+
+def _has_documents(path: Path) -> bool:
+    """Whether a data file among pages is meant as pages: its first row decides."""
+    try:
+        return next(_read_data_file(path, {}), None) is not None
+    except DataError:
+        return False
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Files in the order of their paths, and links to folders, which are not followed: they may lead in circles."""
+
+    def fail(error: OSError) -> None:
+        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}; make it readable") from None
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        yield from (Path(parent, name) for name in sorted([*files, *links]) if not name.startswith("."))
+
+
+def _read_data_file(path: Path, metadata: Mapping[str, str]) -> Iterator[Source]:
     kind = rows.sniff(path)
-    if kind in {"jsonl", "parquet"}:
-        yield from _without_duplicates(path, kind == "parquet")
+    if kind == "mediawiki":
+        yield from (_article_source(page, path, metadata) for page in read_dump(path))
+    elif kind in {"jsonl", "csv"}:
+        for row in rows.read_jsonl(path) if kind == "jsonl" else rows.read_csv(path):
+            yield _row_source(row, metadata)
+    elif kind == "parquet":
+        found = rows.parquet_columns(path)
+        if "id" not in found or not {"content", "contents"} & set(found):
+            raise DataError(f"{path} has the columns {', '.join(found)}; {_ACCEPTED}; rename the columns")
+        for row in rows.read_parquet(path, rows.plain_parquet_columns(path)):
+            yield _row_source(row, metadata)
     elif kind == "json":
         raise DataError(f"{path} is one JSON array; {_ACCEPTED}; write one object per line, as `jq -c '.[]'` does")
     elif kind == "text":
-        raise DataError(f"{path} is neither JSONL nor Parquet; {_ACCEPTED}")
+        raise DataError(f"{path} is neither JSONL nor CSV nor Parquet; {_ACCEPTED}")
 
 
-def _rows(path: Path, is_parquet: bool) -> Iterator[Row]:
-    if not is_parquet:
-        return rows.read_jsonl(path)
-    found = rows.parquet_columns(path)
-    if "id" not in found or not {"content", "contents"} & set(found):
-        raise DataError(f"{path} has the columns {', '.join(found)}; {_ACCEPTED}; rename the columns")
-    return rows.read_parquet(path, [name for name in _COLUMNS if name in found])
+def _row_source(row: Row, metadata: Mapping[str, str]) -> Source:
+    document = _document(row, metadata)
+    return Source(document.id, row.where, "", lambda: document)
 
 
-def _without_duplicates(path: Path, is_parquet: bool) -> Iterator[Document]:
-    seen: set[bytes] = set()
-    for row in _rows(path, is_parquet):
-        document = _document(row)
-        digest = hashlib.blake2b(document.id.encode("utf-8"), digest_size=16).digest()
-        if digest in seen:
-            # Where the first one stands is not remembered, for a corpus may have 21 million: look again.
-            first = next(each for each in _rows(path, is_parquet) if _id(each) == document.id)
-            raise DataError(
-                f"{row.where}: the id {document.id!r} was already used at {first.where}; "
-                "expected each id once; rename or remove one of them"
-            )
-        seen.add(digest)
-        yield document
+def _document(row: Row, metadata: Mapping[str, str]) -> Document:
+    fields, where = row.fields, row.where
+    columns = {**metadata, **_columns(fields)}
+    # A Parquet file has both columns in every row when it has them in one.
+    if fields.get("content") is not None:
+        title = rows.text_of(fields.get("title"), "title", where)
+        content = rows.text_of(fields["content"], "content", where, may_be_empty=True)
+        return Document(_id(row), title, content, columns)
+    if fields.get("contents") is not None:
+        title, content = _split_contents(rows.text_of(fields["contents"], "contents", where))
+        return Document(_id(row), title, content, columns)
+    names = ", ".join(fields) or "nothing"
+    raise DataError(
+        f"{where}: a row with {names}; expected {{id, title, content}} or {{id, contents}}; rename the fields"
+    )
 
 
 def _id(row: Row) -> str:
     return rows.id_of(row.fields.get("id"), "id", row.where)
 
 
-def _document(row: Row) -> Document:
-    fields, where = row.fields, row.where
-    # A Parquet file has both columns in every row when it has them in one.
-    if fields.get("content") is not None:
-        title = rows.text_of(fields.get("title"), "title", where)
-        return Document(_id(row), title, rows.text_of(fields["content"], "content", where, may_be_empty=True))
-    if fields.get("contents") is not None:
-        title, body = _split_contents(rows.text_of(fields["contents"], "contents", where))
-        return Document(_id(row), title, body)
-    names = ", ".join(fields) or "nothing"
-    raise DataError(
-        f"{where}: a row with {names}; expected {{id, title, content}} or {{id, contents}}; rename the fields"
-    )
+def _columns(fields: Mapping[str, Json]) -> dict[str, str]:
+    """What a search can be filtered by: short values, as text; a list of texts in one, for `~` to look into."""
+    columns: dict[str, str] = {}
+    for name, value in fields.items():
+        if name in _COLUMNS or value is None or isinstance(value, dict):
+            continue
+        if isinstance(value, list):
+            if not all(isinstance(each, str) for each in value):
+                continue
+            value = "; ".join(str(each) for each in value)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if text and len(text) <= _MAX_METADATA_CHARS:
+            columns[name] = text
+    return columns
 
 
 def _split_contents(contents: str) -> tuple[str, str]:
@@ -125,43 +271,42 @@ def _split_contents(contents: str) -> tuple[str, str]:
     return "", contents.strip()
 
 
-def _read_folder(folder: Path) -> Iterator[Document]:
-    places: dict[str, Path] = {}
-    others: Counter[str] = Counter()
-    for path in _walk(folder):
-        if path.suffix.lower() not in MARKDOWN_SUFFIXES | HTML_SUFFIXES:
-            others[path.suffix.lower() or path.name] += 1
-            continue
-        page_id = path.relative_to(folder).with_suffix("").as_posix()
-        if page_id in places:
-            raise DataError(
-                f"{path}: the id {page_id!r} was already used by {places[page_id]}; "
-                "expected one page per name, whatever its suffix; rename or remove one of them"
-            )
-        places[page_id] = path
-        yield _read_page(path, page_id)
-    if others:
-        counts = ", ".join(f"{count} {name}" for name, count in sorted(others.items()))
-        _LOG.warning("%s: left out what is not .md, .html or .txt: %s", folder, counts)
+def _article_source(page: WikiPage, path: Path, metadata: Mapping[str, str]) -> Source:
+    where = f"{path} page {page.title!r} (number {page.number})"
+
+    def parse() -> Document:
+        text = wikitext_to_markdown(page.wikitext)
+        rows.check_characters(text, "the article", where)
+        return Document(page.title, page.title, text, {**metadata, "number": page.number})
+
+    return Source(page.title, where, text_digest(page.number, page.wikitext, *metadata.values()), parse)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    def fail(error: OSError) -> None:
-        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}; make it readable") from None
+def _page_source(path: Path, page_id: str, html: HtmlMode, metadata: Mapping[str, str]) -> Source:
+    data = rows.read_bytes(path)
+    # Its name counts too: the suffix decides the parser, the stem may become the title.
+    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+    return Source(
+        page_id,
+        str(path),
+        text_digest(digest, path.name, *metadata.values()),
+        lambda: _parse_page(path, data, page_id, html, metadata),
+    )
 
-    for parent, folders, files in os.walk(folder, onerror=fail):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(parent, name) for name in sorted(files) if not name.startswith("."))
 
-
-def _read_page(path: Path, page_id: str) -> Document:
-    text = rows.decode(rows.read_bytes(path), str(path))
-    rows.check_characters(text, "the page", str(path))
-    title = ""
-    if path.suffix.lower() in HTML_SUFFIXES:
-        page = html_to_markdown(text)
+def _parse_page(path: Path, data: bytes, page_id: str, html: HtmlMode, metadata: Mapping[str, str]) -> Document:
+    kind, title = KINDS[path.suffix.lower()], ""
+    if kind == "pdf":
+        title, text = pdf_to_markdown(data, str(path))
+        if not text:
+            _LOG.warning("%s: no text in it; if it is a scan, recognise its text first", path)
+    else:
+        text = rows.decode(data, str(path))
+        rows.check_characters(text, "the page", str(path))
+    if kind == "html":
+        page = article_to_markdown(text) if html == "article" else html_to_markdown(text)
         text, title = page.markdown, page.heading or page.title
     if not title:
-        headings = find_headings(text)
+        headings = find_headings(text) if kind != "pdf" else []
         title = headings[0].name if headings else path.stem
-    return Document(page_id, title, text)
+    return Document(page_id, title, text, metadata)

@@ -1,13 +1,18 @@
-"""Rows of JSON, JSONL (plain or gzipped) and Parquet files, one at a time, each knowing where it stands.
+"""Rows of JSON, JSONL, CSV (plain or compressed) and Parquet files, one at a time, each knowing where it stands.
 
 What is in a row is the business of `readers` and `questions`; here a file becomes rows, and a file that is not what it
-should be becomes an error that names the place. The kind of file is read off its first bytes, never off its name.
+should be becomes an error that names the place. The kind of file is read off its first bytes, never off its name; only
+CSV, whose bytes say nothing, goes by its name.
 """
 
 from __future__ import annotations
 
+import bz2
+import csv
 import gzip
+import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,12 +22,14 @@ from typing import IO, Literal, TypeVar, cast
 from seekling.errors import DataError
 from seekling.types import Json
 
-FileKind = Literal["jsonl", "json", "parquet", "text", "empty"]
+FileKind = Literal["jsonl", "json", "parquet", "csv", "mediawiki", "text", "empty"]
 
 _UTF8_BOM = b"\xef\xbb\xbf"
 _T = TypeVar("_T")
 _SHOWN_CHARS = 60
 _PARQUET_BATCH_ROWS = 256
+_CSV_CELL_CHARS = 100_000_000
+_CSV_NAME = re.compile(r"\.(csv|tsv)(\.gz|\.bz2)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,8 @@ def sniff(path: Path) -> FileKind:
 
     Returns:
         "jsonl" for an object at the start (possibly one JSON object over many lines), "json" for an array, "parquet",
-        "empty" for nothing but white space, otherwise "text".
+        "mediawiki" for a dump in XML, "empty" for nothing but white space, "csv" for a name that says so (.csv, .tsv,
+        also with .gz or .bz2), otherwise "text".
 
     Raises:
         DataError: there is no such file, it cannot be read, or it is UTF-16.
@@ -57,19 +65,25 @@ def sniff(path: Path) -> FileKind:
             if not more:
                 return "empty"
             head = more.lstrip()
+    if head.startswith(b"<") and b"<mediawiki" in head:
+        return "mediawiki"
+    if _CSV_NAME.search(path.name):
+        return "csv"
     return "jsonl" if head.startswith(b"{") else "json" if head.startswith(b"[") else "text"
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading, through gzip when its first two bytes say so.
+    """Open a file for reading, through gzip or bzip2 when its first bytes say so.
 
     Raises:
         DataError: there is no such file or it cannot be opened.
     """
     try:
         with path.open("rb") as file:
-            is_gzip = file.read(2) == b"\x1f\x8b"
-        return cast(IO[bytes], gzip.open(path, "rb")) if is_gzip else path.open("rb")
+            magic = file.read(3)
+        if magic[:2] == b"\x1f\x8b":
+            return cast(IO[bytes], gzip.open(path, "rb"))
+        return cast(IO[bytes], bz2.open(path, "rb")) if magic == b"BZh" else path.open("rb")
     except FileNotFoundError:
         raise DataError(f"there is no file {path}; check the spelling, relative paths start at {Path.cwd()}") from None
     except OSError as error:
@@ -121,6 +135,37 @@ def read_jsonl(path: Path) -> Iterator[Row]:
             if line.strip():
                 where = f"{path}:{number}"
                 yield Row(where, number, _object(parse_json(line, where), where))
+
+
+def read_csv(path: Path) -> Iterator[Row]:
+    """Stream the rows of a CSV file with a line of column names; comma, semicolon or tab, whichever that line has most.
+
+    Raises:
+        DataError: the file is not UTF-8 or not CSV, a column has no name or one that another has, or a row has more
+            cells than there are columns.
+    """
+    csv.field_size_limit(_CSV_CELL_CHARS)  # the module's own limit is shorter than many a page
+    with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
+        header = _reading(path, file.readline)
+        names = next(csv.reader([header], delimiter=max(",;\t", key=header.count)), [])
+        if "" in names or len(set(names)) < len(names):
+            raise DataError(
+                f"{path}:1: the columns are {', '.join(names)!r}; expected distinct names; correct the line"
+            )
+        reader = csv.DictReader(file, names, delimiter=max(",;\t", key=header.count), strict=True)
+        number = 1
+        while True:
+            where = f"{path}:{1 + reader.line_num + 1}"
+            try:
+                cells = _reading(path, lambda: next(reader, None))
+            except csv.Error as error:
+                raise DataError(f"{where}: not CSV: {error}; correct the row or remove it") from None
+            if cells is None:
+                return
+            if None in cells:
+                raise DataError(f"{where}: a row of more than {len(names)} cells; quote those that hold a separator")
+            number += 1
+            yield Row(where, number, dict(cells))
 
 
 def read_json(path: Path) -> Json:
@@ -180,6 +225,29 @@ def parquet_columns(path: Path) -> list[str]:
         return [str(name) for name in pyarrow.parquet.read_schema(path).names]
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} is a damaged Parquet file: {error}; write or fetch it again") from None
+
+
+def plain_parquet_columns(path: Path) -> list[str]:
+    """Names of the columns whose values are texts, numbers, dates or lists of texts: no vectors, no nested rows.
+
+    Raises:
+        DataError: the file is damaged or cut short.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is a damaged Parquet file: {error}; write or fetch it again") from None
+    texts = {pyarrow.string(), pyarrow.large_string()}
+    return [
+        str(field.name)
+        for field in schema
+        if field.type in texts
+        or (pyarrow.types.is_primitive(field.type) and not pyarrow.types.is_duration(field.type))
+        or (pyarrow.types.is_list(field.type) and field.type.value_type in texts)
+    ]
 
 
 def parse_json(data: bytes, where: str) -> Json:
@@ -288,6 +356,10 @@ def _reading(path: Path, read: Callable[[], _T]) -> _T:
     try:
         return read()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is a damaged gzip file: {error}; fetch or compress it again") from None
+        raise DataError(f"{path} is a damaged compressed file: {error}; fetch or compress it again") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: not UTF-8: {error.reason}; convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8"
+        ) from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; expected a readable file") from None

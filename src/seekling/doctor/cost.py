@@ -94,6 +94,7 @@ def predict(
     dtype: Literal["float32", "bfloat16"],
     num_test_questions: int,
     model: CostModel | None = None,
+    free_bytes: int | None = None,
 ) -> tuple[StageCost, ...]:
     """Predict every stage that a recipe will run, in order.
 
@@ -104,8 +105,9 @@ def predict(
         dtype: arithmetic that the recipe's `model.dtype` means here.
         num_test_questions: held-out questions there are; the recipe may ask for fewer.
         model: constants of the arithmetic.
+        free_bytes: memory for a recipe that names none; None: as much as it takes.
     """
-    costs = _Costs(recipe, shape, speed, dtype, model or CostModel())
+    costs = _Costs(recipe, shape, speed, dtype, model or CostModel(), free_bytes)
     num_evaluated = min(recipe.eval.num_questions or num_test_questions, num_test_questions)
     has_sft, has_rl = recipe.experts.num_questions > 0, recipe.rl.steps > 0
     stages: list[StageCost] = []
@@ -120,6 +122,21 @@ def predict(
         if "rl" in recipe.eval.stages:
             stages.append(costs.evaluation("eval-rl", num_evaluated, is_trained=True))
     return tuple(stages)
+
+
+def must_checkpoint(
+    recipe: Recipe, shape: ModelShape, *, dtype: Literal["float32", "bfloat16"], free_bytes: int | None
+) -> bool:
+    """Whether layers have to be computed twice in training, because what they keep of a row would not fit.
+
+    Args:
+        recipe: its model section and the rows of its stages.
+        shape: size of its model.
+        dtype: arithmetic that the recipe's `model.dtype` means here.
+        free_bytes: memory for a recipe that names none, what is in use already included; None is unknown, and enough.
+    """
+    no_speed = Speed(0.0, 0.0, 0.0, (), "")  # memory does not depend on it
+    return _Costs(recipe, shape, no_speed, dtype, CostModel(), free_bytes).checkpoints
 
 
 def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> EpisodeSize:
@@ -145,11 +162,22 @@ def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> Episo
 
 class _Costs:
     def __init__(
-        self, recipe: Recipe, shape: ModelShape, speed: Speed, dtype: Literal["float32", "bfloat16"], model: CostModel
+        self,
+        recipe: Recipe,
+        shape: ModelShape,
+        speed: Speed,
+        dtype: Literal["float32", "bfloat16"],
+        model: CostModel,
+        free_bytes: int | None,
     ) -> None:
         self._recipe, self._shape, self._speed, self._model = recipe, shape, speed, model
         self._value_bytes = 2 if dtype == "bfloat16" else 4
         self._flops = speed.bfloat16_flops if dtype == "bfloat16" else speed.float32_flops
+        budget = recipe.model.memory_gb * 1e9 or free_bytes
+        # A trajectory is never cut: one that is longer than a row is a row.
+        row_tokens = max(recipe.sft.row_tokens, recipe.rl.row_tokens, recipe.rollout.episode_tokens)
+        self.checkpoints = False
+        self.checkpoints = budget is not None and self._training_bytes(row_tokens) > budget
 
     def expert(self) -> StageCost:
         count = self._recipe.experts.num_questions
@@ -175,7 +203,7 @@ class _Costs:
         episodes = num_groups * group
         # One group shares its prompt, in sampling and in training.
         prompts = num_groups * size.prompt_tokens
-        own = 1.0 - self._model.shared_by_siblings
+        own = 1.0 - self._model.shared_by_siblings * (group > 1)
         sample_s = self._prefill_s(prompts + episodes * size.observation_tokens * own, size.total_tokens)
         sample_s += self._decode_s(episodes * size.action_tokens, episodes)
         tokens = prompts + episodes * (size.total_tokens - size.prompt_tokens) * own
@@ -183,14 +211,20 @@ class _Costs:
         learned = min(group, recipe.rl.learn_per_group or group) / group
         tokens = prompts + (tokens - prompts) * learned
         learn_s = self._learn_s(tokens, round(episodes * size.action_tokens * learned), size.total_tokens)
-        if recipe.rl.kl_coefficient > 0:
-            learn_s += self._prefill_s(tokens, size.total_tokens)
-        learn_s += self._optimizer_s()
+        updates = recipe.rl.minibatches * recipe.rl.rollout_epochs
+        learn_s = recipe.rl.rollout_epochs * learn_s + updates * self._optimizer_s()
+        passes = (recipe.rl.kl_coefficient > 0) + (recipe.rl.old_logprobs == "recomputed" and updates > 1)
+        has_critic = recipe.rl.baseline == "gae"
+        # A critic is a second model that learns as long, after one pass for its values.
+        learn_s *= 1 + has_critic
+        learn_s += (passes + has_critic) * self._prefill_s(tokens, size.total_tokens)
         # Sampling and learning take turns; caches and gradients never exist together.
         learning = self._training_bytes(recipe.rl.row_tokens)
         sampling = self._model.process_bytes + self._weight_bytes() + self._cache_bytes()
         reference = self._forward_bytes() if recipe.rl.kl_coefficient > 0 else 0
         memory = max(learning, sampling) + reference
+        if has_critic:
+            memory += self._weight_bytes() + 4 * self._shape.num_parameters
         return StageCost(
             "rl",
             recipe.rl.steps * (sample_s + learn_s),
@@ -216,7 +250,8 @@ class _Costs:
 
     def _learn_s(self, tokens: float, trained_tokens: int, context: int) -> float:
         # Backward costs two forwards; the logits are computed twice, to keep one chunk of them at a time.
-        flops = 3 * self._forward_flops(tokens, context) + 8.0 * trained_tokens * self._shape.num_head_parameters
+        passes = 4 if self.checkpoints else 3
+        flops = passes * self._forward_flops(tokens, context) + 8.0 * trained_tokens * self._shape.num_head_parameters
         return flops / (self._flops * self._model.training_efficiency)
 
     def _decode_s(self, tokens: int, episodes: int) -> float:
@@ -252,7 +287,10 @@ class _Costs:
 
     def _training_bytes(self, row_tokens: int) -> int:
         gradients = 0 if self._recipe.model.lora_rank else 4 * self._shape.num_parameters
-        activations = row_tokens * self._shape.num_layers * self._shape.hidden * self._model.activation_values
+        kept = self._model.activation_values
+        # Checkpointed, a layer keeps its input, and one layer at a time the rest.
+        per_unit = self._shape.num_layers + kept if self.checkpoints else self._shape.num_layers * kept
+        activations = row_tokens * self._shape.hidden * per_unit
         logits = LOGITS_AT_ONCE * self._shape.vocabulary * 4 * 3
         return (
             self._model.process_bytes

@@ -23,6 +23,7 @@ from typing import Literal
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Budget, Observation
+from seekling.env.failing import failing_tools, is_made_to_fail, needed_pages
 from seekling.env.programs import ProgramRunner
 from seekling.env.protocol.base import Action, Protocol
 from seekling.env.sandbox.interface import Sandbox
@@ -80,6 +81,13 @@ class SearchEnv:
         """Begin an episode. Cheap: nothing is opened before it is needed."""
         return Session(self, question)
 
+    def with_failing_share(self, share: float) -> SearchEnv:
+        """The same environment with another `failing_share`."""
+        if share == self.config.failing_share:
+            return self
+        config = self.config.model_copy(update={"failing_share": share})
+        return SearchEnv(self.protocol, self.tools, config, sandbox=self.sandbox, count_tokens=self.budget.count_tokens)
+
 
 class Session:
     """One episode. A context manager; `close` ends its interpreter."""
@@ -90,9 +98,13 @@ class Session:
         self._num_turns = 0
         self._num_searches = 0
         self._is_over = False
+        self._tools: Mapping[str, Tool] = env.tools
+        self._is_failing = is_made_to_fail(question, env.config.failing_share)
+        if self._is_failing:
+            self._tools = failing_tools(env.tools, needed_pages(question), lambda: self._is_failing)
         self._programs: ProgramRunner | None = None
         if env.sandbox is not None and env.protocol.name == "code":
-            self._programs = ProgramRunner(env.sandbox, env.tools, self._refusal)
+            self._programs = ProgramRunner(env.sandbox, self._tools, self._refusal)
 
     def __enter__(self) -> Session:
         return self
@@ -137,6 +149,7 @@ class Session:
             observation, calls = self._execute(action)
         except InfrastructureError as error:
             return self._end(turn, StopReason.INFRA_FAILURE, failure=f"{type(error).__name__}: {error}")
+        self._is_failing = self._is_failing and self._num_searches == 0
         turn = replace(
             turn, observation=observation.text, calls=calls, is_observation_truncated=observation.is_truncated
         )
@@ -172,14 +185,14 @@ class Session:
 
     def _call(self, name: str, arguments: Mapping[str, Json]) -> tuple[Outcome, bool]:
         """The outcome of a call, and whether a tool was really called."""
-        if name not in self._env.tools:
-            known = list(self._env.tools)
+        if name not in self._tools:
+            known = list(self._tools)
             near = difflib.get_close_matches(name, known, n=1) or known
             return Outcome(name, arguments, error=f"there is no tool {name!r}; try {', '.join(near)}"), False
         refusal = self._refusal(name, arguments)
         if refusal:
             return Outcome(name, arguments, error=refusal), False
-        return run_tool(self._env.tools[name], arguments), True
+        return run_tool(self._tools[name], arguments), True
 
     def _refusal(self, name: str, arguments: Mapping[str, Json]) -> str:
         """Why a retrieval call may not be made, or empty; a call that may be made is counted."""

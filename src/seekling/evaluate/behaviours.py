@@ -8,11 +8,13 @@ without.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from seekling.env.programs import NOT_PYTHON
 from seekling.evaluate.code_habits import is_misuse, program_habits, provided_names
 from seekling.evaluate.evidence import (
     Need,
@@ -37,6 +39,8 @@ ECHO_WORDS = 8
 PHRASE_WORDS = 4
 PHRASE_TIMES = 4
 """A phrase of so many words, so many times in one turn, is repetition."""
+WORD_TIMES = 5
+"""So is one word so many times in a row."""
 
 BEHAVIOURS: Mapping[str, str] = MappingProxyType(
     {
@@ -80,6 +84,8 @@ ERROR_CAUSES: Mapping[str, str] = MappingProxyType(
 """Name of every cause of an error -> what it means, in the order of an episode's way to its answer."""
 
 
+_OWN_TAGS = ("think", "tool_response", "information")
+"""Of thoughts and of observations, which none but the environment may write."""
 _TAG = re.compile(r"</?\w+>")
 _ANSWER_FORM = re.compile(r"(<answer>|^\s*answer:)\s*\w", re.IGNORECASE | re.MULTILINE)
 _ANSWER_LEAD = re.compile(r"^(question|premise|answer|the answer is)\b:?\s*", re.IGNORECASE)
@@ -105,6 +111,12 @@ def detect_behaviours(question: Question, episode: Episode) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def repeats_itself(episode: Episode) -> bool:
+    """Whether an episode shows `repetition`: the same action again, or one phrase over and over within a turn."""
+    acts = {(turn.kind, " ".join((turn.payload or turn.action).lower().split())) for turn in episode.turns}
+    return len(acts) < len(episode.turns) or any(map(_is_repetitive, episode.turns))
+
+
 def error_cause(question: Question, episode: Episode, em: float) -> str:
     """Why an episode is not right: the first cause that holds on its way to an answer.
 
@@ -128,7 +140,7 @@ def error_cause(question: Question, episode: Episode, em: float) -> str:
 
 
 def _answer_habits(question: Question, episode: Episode) -> Iterator[str]:
-    has_searched = any(_is_attempt(turn) for turn in episode.turns)
+    has_searched = any(_is_attempt(turn) and NOT_PYTHON not in turn.observation for turn in episode.turns)
     answer = episode.answer
     if answer is None:
         if not has_searched and any(_states_something(turn, question, episode) for turn in episode.turns):
@@ -164,18 +176,15 @@ def _search_outcomes(question: Question, episode: Episode) -> Iterator[str]:
 def _form_habits(question: Question, episode: Episode) -> Iterator[str]:
     instructions = _instructions(question, episode)
     provided = provided_names(episode)
-    seen: set[tuple[str, str]] = set()
+    if repeats_itself(episode):
+        yield "repetition"
     for turn in episode.turns:
         if is_misuse(turn, provided):
             yield "interface_misuse"
         if _echoed(turn.action, instructions):
             yield "prompt_echo"
-        if turn.kind == "invalid" or turn.action.count("<think>") > turn.action.count("</think>"):
+        if turn.kind == "invalid" or any(turn.action.count(f"<{t}>") > turn.action.count(f"</{t}>") for t in _OWN_TAGS):
             yield "format_break"
-        act = (turn.kind, " ".join((turn.payload or turn.action).lower().split()))
-        if act in seen or _repeats_itself(turn):
-            yield "repetition"
-        seen.add(act)
 
 
 def _is_attempt(turn: Turn) -> bool:
@@ -244,11 +253,13 @@ def _is_copied(words: list[str], instructions: str) -> bool:
     return holds(instructions, " ".join(words[:ECHO_WORDS]))
 
 
-def _repeats_itself(turn: Turn) -> bool:
+def _is_repetitive(turn: Turn) -> bool:
     """Whether one phrase, or in a program one long line, is written over and over."""
     if turn.kind == "code":
         lines = Counter(line.strip() for line in turn.payload.splitlines() if len(line.split()) >= PHRASE_WORDS)
         return any(times >= PHRASE_TIMES for times in lines.values())
     words = fold(turn.action).split()
+    if any(len(list(run)) >= WORD_TIMES for _, run in itertools.groupby(words)):
+        return True
     phrases = Counter(tuple(words[place : place + PHRASE_WORDS]) for place in range(len(words) - PHRASE_WORDS + 1))
     return any(times >= PHRASE_TIMES for times in phrases.values())

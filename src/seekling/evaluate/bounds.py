@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from seekling.config import Recipe
-from seekling.corpus.passages import cut_passages
 from seekling.env.budget import Block, Budget, Observation
 from seekling.env.environment import SearchEnv, Session
 from seekling.env.protocol.base import Action, visible_text
 from seekling.env.tools import Outcome, all_tools
 from seekling.errors import DataError, ToolError
+from seekling.retrieval.cutting import passage_cutter
 from seekling.retrieval.library import Library
 from seekling.reward.match import normalize_answer
 from seekling.types import Document, Hit, Json, Message, Passage, Question, Role
@@ -188,12 +188,12 @@ def gold_passages(library: Library, question: Question, recipe: Recipe) -> list[
         At most `retrieval.top_k`, or one per page where there are more pages; none when no page is known.
     """
     retrieval = recipe.retrieval
+    cut = passage_cutter(retrieval)
     ranked = []
     for page in question.supporting_ids:
         document = _page(library, page)
         if document is not None:
-            cut = cut_passages(document, words=retrieval.passage_words, overlap_words=retrieval.overlap_words)
-            ranked.append(sorted(cut, key=lambda each: _closeness(each, question), reverse=True))
+            ranked.append(sorted(cut(document), key=lambda each: _closeness(each, question), reverse=True))
     wanted = max(retrieval.top_k, len(ranked))
     rounds = max((len(passages) for passages in ranked), default=0)
     by_round = [passages[number] for number in range(rounds) for passages in ranked if number < len(passages)]

@@ -26,6 +26,8 @@ _UNKNOWN_NAME = re.compile(r"NameError: name '(\w+)' is not defined")
 _WRONG_SHAPE = re.compile(
     r"^(KeyError: |AttributeError: '(dict|list|str)' object|TypeError: (list|string|str)\b.*indices)", re.MULTILINE
 )
+_LIST_HAS_NO = re.compile(r"AttributeError: 'list' object has no attribute '(\w+)'")
+_OWN_LIST = r"\.r?split(?:lines)?\([^()]*\)\s*\.{}\b"
 _WRONG_USE = re.compile(r"^ToolError: (?!No searches are left|\d+ searches asked)", re.MULTILINE)
 _NO_SUCH_TOOL = "there is no tool"
 
@@ -38,7 +40,7 @@ def program_habits(episode: Episode) -> Iterator[str]:
             continue
         if NOTHING_PRINTED in turn.observation:
             yield "silent_execution"
-        has_page_text = has_page_text or "read_section" in turn.payload
+        has_page_text = has_page_text or any(call.name == "read_section" and not call.error for call in turn.calls)
         tree = _parse(turn.payload)
         nodes = list(ast.walk(tree)) if tree is not None else []
         if any(isinstance(node, _LOOPS) for node in nodes):
@@ -68,6 +70,8 @@ def is_misuse(turn: Turn, provided: Iterable[str]) -> bool:
         # A misspelt variable is a bug of the program; a misspelt function is a wrong idea of what is provided.
         return re.search(rf"\b{unknown.group(1)}\s*\(", turn.payload) is not None
     if _WRONG_SHAPE.search(error):
+        if any(re.search(_OWN_LIST.format(name), turn.payload) for name in _LIST_HAS_NO.findall(error)):
+            return False  # a bug of its own: what is provided returned no such list
         return any(name in turn.payload for name in provided) or "page" in turn.payload
     return _WRONG_USE.search(error) is not None
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.reward.match import exact_match, normalize_answer
-from seekling.types import Episode, Question, Turn
+from seekling.types import Episode, Question, ToolCall, Turn
 
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\[\s]*\)")
 _MARKS = re.compile(r"\\n|[\[\](){}*_`#|\\–—“”\"/:]")  # noqa: RUF001 - dashes join words in page texts
+_TRACEBACK = "Error:\nTraceback (most recent call last):\n"
 _LISTING = ("search_pages", "view_sections")
 _NOT_KNOWN = frozenset({"unknown", "unanswerable", "unclear", "no answer", "none", "na", "not applicable"})
 _NOT_KNOWN_PHRASE = re.compile(
@@ -168,8 +169,12 @@ def executed_queries(episode: Episode, *, with_failed: bool = True) -> list[tupl
         for number, turn in enumerate(episode.turns)
         for call in turn.calls
         if call.name.startswith("search") and (with_failed or not call.error)
-        for query in _texts(call.arguments.get("query", call.arguments.get("query_list")))
+        for query in _queries_of(call)
     ]
+
+
+def _queries_of(call: ToolCall) -> Iterator[str]:
+    yield from _texts(call.arguments.get("query", call.arguments.get("query_list")))
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -179,7 +184,15 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _observed(turn: Turn) -> str:
-    return "" if turn.kind == "invalid" else fold(turn.observation)
+    """The folded observation, without what the policy itself wrote: its queries, its program's lines in a traceback."""
+    if turn.kind == "invalid":
+        return ""
+    text = turn.observation
+    if turn.kind == "code":
+        text = text.partition(_TRACEBACK)[0]
+    for query in {query for call in turn.calls for query in _queries_of(call)}:
+        text = text.replace(f"Query: {query}\n", "\n")
+    return fold(text)
 
 
 def _documents(turns: Sequence[Turn], without: Sequence[str] = ()) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def read_records(path: Path | str) -> Iterator[EpisodeRecord]:
     """
     path = Path(path)
     try:
-        file = path.open(encoding="utf-8")
+        file = path.open("rb")  # json finds bytes that are no UTF-8, and says so like anything else that is no JSON
     except OSError as error:
         raise DataError(f"no episodes at {path} ({error.strerror}); expected <run>/episodes/<stage>.jsonl") from None
     with file:

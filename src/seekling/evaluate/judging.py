@@ -17,9 +17,17 @@ from pathlib import Path
 
 from seekling.errors import InfrastructureError
 from seekling.evaluate.intervals import Rate, rate_of
-from seekling.reward.judge import judge_messages, parse_verdict, prompt_hash
-from seekling.rollout.chat import ChatClient
-from seekling.types import Json, Question
+from seekling.files import read_appended
+from seekling.reward.judge import (
+    Judgement,
+    approach_messages,
+    judge_messages,
+    parse_approach_verdict,
+    parse_verdict,
+    prompt_hash,
+)
+from seekling.rollout.chat import ChatModel
+from seekling.types import Episode, Json, Message, Question
 
 UNREADABLE = "unreadable_verdict"
 NO_REPLY = "no_reply"
@@ -71,40 +79,39 @@ class VerdictCache:
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._lock = path, threading.Lock()
-        self._verdicts: dict[str, bool] = {}
-        if path is not None and path.is_file():
-            for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-                self._load(line)
+        self._verdicts: dict[str, Judgement] = {}
+        for line in read_appended(path) if path is not None else ():
+            self._load(line)
 
-    def get(self, key: str) -> bool | None:
+    def get(self, key: str) -> Judgement | None:
         """The verdict kept under a key."""
         with self._lock:
             return self._verdicts.get(key)
 
-    def put(self, key: str, verdict: bool) -> None:
+    def put(self, key: str, verdict: Judgement) -> None:
         """Keep a verdict. Errors are not kept: they are tried again."""
         with self._lock:
             self._verdicts[key] = verdict
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": key, "correct": verdict}) + "\n")
+                    file.write(json.dumps({"key": key, **verdict.to_json()}) + "\n")
 
     def _load(self, line: str) -> None:
         try:
             row = json.loads(line)
-            key, correct = row["key"], row["correct"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+            key, verdict = row["key"], Judgement.from_json(row)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return  # a line that an interruption cut short: its case is judged again
-        if isinstance(key, str) and isinstance(correct, bool):
-            self._verdicts[key] = correct
+        if isinstance(key, str) and verdict is not None:
+            self._verdicts[key] = verdict
 
 
 class Judge:
     """Decides whether answers are right.
 
     Args:
-        client: of the judging model.
+        client: the judging model.
         cache: of its verdicts.
         num_tries: how often an unreadable verdict is asked for again, the first time included.
         in_flight: cases judged at once.
@@ -113,7 +120,7 @@ class Judge:
 
     def __init__(
         self,
-        client: ChatClient,
+        client: ChatModel,
         cache: VerdictCache,
         *,
         num_tries: int = 3,
@@ -122,6 +129,11 @@ class Judge:
     ) -> None:
         self._client, self._cache = client, cache
         self._num_tries, self._in_flight, self._max_tokens = num_tries, in_flight, max_tokens
+
+    @property
+    def model(self) -> str:
+        """Name of the judging model."""
+        return self._client.endpoint.model
 
     def judge(
         self,
@@ -166,7 +178,32 @@ class Judge:
         """The verdict, and how it came about."""
         if answer is None or not answer.strip():
             return False, "unanswered"
-        key = self._key(question, answer)
+        verdict, note = self._ask(judge_messages(question, answer), _answer_verdict)
+        return None if verdict is None else verdict.is_correct, note
+
+    def judge_episode(self, question: Question, episode: Episode) -> tuple[Judgement | None, str]:
+        """Judge an episode's answer and its approach. May be called from several threads.
+
+        Args:
+            question: of the episode.
+            episode: one that no infrastructure failure ended.
+
+        Returns:
+            The verdict and how it came about ("asked" or "cached"); None and the cause when the judge failed. No
+            answer is never correct, whatever the judge says.
+
+        Raises:
+            ConfigError: the endpoint refuses us altogether.
+        """
+        verdict, note = self._ask(approach_messages(question, episode), parse_approach_verdict)
+        if verdict is not None and not (episode.answer or "").strip():
+            verdict = Judgement(False, verdict.approach)
+        return verdict, note
+
+    def _ask(
+        self, messages: Sequence[Message], parse: Callable[[str], Judgement | None]
+    ) -> tuple[Judgement | None, str]:
+        key = self._key(messages)
         kept = self._cache.get(key)
         if kept is not None:
             return kept, "cached"
@@ -175,24 +212,29 @@ class Judge:
                 # Asked again in the same words a greedy judge would fail in the same way, so the seed and then the
                 # temperature move.
                 reply = self._client.ask(
-                    judge_messages(question, answer),
+                    messages,
                     max_tokens=self._max_tokens,
                     temperature=0.0 if number == 0 else 0.5,
                     seed=number or None,
                 )
             except InfrastructureError:
                 return None, NO_REPLY
-            verdict = None if reply.is_cut else parse_verdict(reply.text)
+            verdict = None if reply.is_cut else parse(reply.text)
             if verdict is not None:
                 self._cache.put(key, verdict)
                 return verdict, "asked"
         return None, UNREADABLE
 
-    def _key(self, question: Question, answer: str) -> str:
+    def _key(self, messages: Sequence[Message]) -> str:
         endpoint = self._client.endpoint
         parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.extra)]
-        parts += [[each.role, each.content] for each in judge_messages(question, answer)]
+        parts += [[each.role, each.content] for each in messages]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
+
+
+def _answer_verdict(reply: str) -> Judgement | None:
+    is_correct = parse_verdict(reply)
+    return None if is_correct is None else Judgement(is_correct)
 
 
 def _audit(verdicts: Sequence[bool | None], exact: Sequence[float]) -> JudgeAudit:

@@ -20,6 +20,7 @@ _ASKING = frozenset(["what", "which", "who", "whom", "whose", "where", "when", "
 _FUNCTION_WORDS = frozenset(
     ["in", "to", "for", "from", "by", "on", "as", "at", "of", "did", "does", "do", "is", "was", "were"]
 )
+_JOINING = frozenset(["and", "or"])
 _CAPITALISED = re.compile(r"\b[^\W\d_a-z]\w+")
 
 
@@ -65,7 +66,8 @@ def _is_keyword_query(query: str, question: Question, needs: Sequence[Need]) -> 
     words = set(fold(query).split())
     subjects = [set(fold(need.subject).split()) for need in needs if need.subject]
     if subjects:
-        return any(subject and subject < words for subject in subjects)
+        asked_for = words - _JOINING - set().union(*subjects)  # two subjects side by side ask for nothing
+        return any(subject <= words for subject in subjects) and bool(asked_for)
     # Where the subject is unknown: words of the question, no word that only a question has, and not only names.
     names = {fold(name) for name in _CAPITALISED.findall(question.question.partition(" ")[2])}
     asked = set(fold(question.question).split()) - _ASKING - _FUNCTION_WORDS

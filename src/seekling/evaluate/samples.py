@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+import pydantic
+
 from seekling.corpus.questions import question_set_hash
 from seekling.errors import DataError
 from seekling.evaluate.compare import records_by_question, refuse_different_questions
@@ -47,6 +49,15 @@ class SampleSummary:
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object; the keys of pass_at_k become strings."""
         return {**asdict(self), "pass_at_k": {str(k): asdict(mean) for k, mean in self.pass_at_k.items()}}
+
+    @staticmethod
+    def from_json(row: Json) -> SampleSummary:
+        """Rebuild a summary from `to_json`'s object.
+
+        Raises:
+            pydantic.ValidationError: the row is not a summary; a ValueError that names each wrong field.
+        """
+        return pydantic.TypeAdapter(SampleSummary).validate_python(row)
 
 
 def pass_at_k(num_samples: int, num_right: int, k: int) -> float:

@@ -42,6 +42,10 @@ class EvalSettings:
     """Of a dense or hybrid index."""
     num_passages: int = 0
     """Size of the index; 0 is unknown."""
+    failing_share: float = 0.0
+    """Share of the questions whose first search was made to fail."""
+    min_p: float = 0.0
+    """Tokens less likely than this share of the most likely one were not drawn."""
 
     @staticmethod
     def from_recipe(
@@ -72,16 +76,21 @@ class EvalSettings:
             model=model or recipe.model.spec,
             endpoint=endpoint,
             observation_tokens=recipe.env.observation_tokens,
-            encoder=recipe.retrieval.encoder if recipe.retrieval.kind != "bm25" else "",
+            encoder=recipe.retrieval.encoder if recipe.retrieval.kind in ("dense", "hybrid") else "",
             num_passages=num_passages,
+            failing_share=recipe.eval.failing_share if mode == "search" else 0.0,
+            min_p=recipe.eval.min_p,
         )
 
     def describe(self) -> str:
         """Decoding and both turn counts in words, for tables."""
         decoding = "greedy" if self.temperature == 0 else f"temperature {self.temperature:g}, top-p {self.top_p:g}"
+        if self.temperature and self.min_p:
+            decoding += f", min-p {self.min_p:g}"
         if self.max_searching_turns == 0 and self.mode in ("closed-book", "gold-passage"):
             return f"{self.mode}, {decoding}, 1 generation, no search"
         return (
             f"{self.protocol}, {decoding}, up to {self.max_generations} generations of which "
             f"{self.max_searching_turns} can search and be followed by an answer, {self.retrieval} top {self.top_k}"
+            + (f", first search of {100 * self.failing_share:g} % made to fail" if self.failing_share else "")
         )

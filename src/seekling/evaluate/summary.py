@@ -20,6 +20,7 @@ from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
 from seekling.evaluate.judging import JudgeDetails
 from seekling.evaluate.published import PublishedBeside, published_beside
+from seekling.evaluate.recovery import RecoverySummary, summarize_recovery
 from seekling.evaluate.settings import EvalSettings
 from seekling.reward.functions import score_episode
 from seekling.reward.match import is_vacuous
@@ -98,8 +99,13 @@ class EvalSummary:
     """Figures that others published on the same benchmarks, and why each is comparable or not."""
     behaviours: Mapping[str, Rate] = field(default_factory=dict)
     """Episodes that show each behaviour of `BEHAVIOURS`; empty in files of older versions."""
+    wall_seconds_per_question: float | None = None
+    """Of the whole evaluation, however many episodes ran at once; `seconds_per_question` is what one episode took among
+    the others. Times of processes that were killed are missing."""
     error_causes: Mapping[str, int] = field(default_factory=dict)
     """Why episodes are not right. Sums to the episodes with a record minus `em.k`: excluded ones have a cause too."""
+    recovery: RecoverySummary | None = None
+    """What became of failed searches and of unanswerable questions; None in files of older versions."""
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object; `from_json` is its inverse."""
@@ -133,8 +139,10 @@ class Beyond:
     judge_details: JudgeDetails | None = None
     not_asked: Mapping[str, int] = field(default_factory=dict)
     """Questions that the mode cannot ask, by cause; they join the exclusions."""
-    dollars: float | None = None
-    """What the evaluation cost as a whole; None adds up what the episodes cost."""
+    wall_s: float | None = None
+    """What the evaluation took as a whole."""
+    usd_per_hour: float | None = None
+    """Price of that time; None adds up what the episodes cost."""
 
 
 def summarize(
@@ -165,7 +173,9 @@ def summarize(
     questions = [record.question for record in records]
     vacuous = [f"{question.id}: {gold}" for question in questions for gold in question.answers if is_vacuous(gold)]
     with_gold = [scored for scored in kept if scored.question.supporting_ids]
-    dollars = _dollars(records) if beyond.dollars is None else beyond.dollars
+    dollars = _dollars(records)
+    if beyond.usd_per_hour is not None and beyond.wall_s is not None:
+        dollars = beyond.usd_per_hour * beyond.wall_s / 3600
     by_source = _groups(kept, [scored.question.source for scored in kept])
     return EvalSummary(
         stage=stage,
@@ -198,11 +208,13 @@ def summarize(
         failures=_failures(records),
         vacuous_golds=tuple(vacuous[:5]),
         prompt_tokens_per_question=_usage_mean(kept, "prompt_tokens"),
+        wall_seconds_per_question=None if beyond.wall_s is None else beyond.wall_s / len(records),
         dollars_per_question=None if dollars is None else dollars / len(records),
         dollars_total=dollars,
         published=_published(by_source, settings),
         behaviours=behaviour_rates(records),
         error_causes=error_causes(records),
+        recovery=summarize_recovery(records),
     )
 
 

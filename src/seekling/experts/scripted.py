@@ -128,11 +128,12 @@ def _play(session: Session, protocol: Protocol, question: Question, turns: list[
             turns.append(result.turn)
             if result.is_over:
                 return _why_over(result)
-            if question.kind == UNANSWERABLE or _shown(hop, question, number == len(hops) - 1, result.turn):
+            if _is_enough(hop, question, number == len(hops) - 1, result.turn):
                 break
             thought = "Not found. I try other words."
         else:
-            return "the fact was not retrieved"
+            if question.kind != UNANSWERABLE:
+                return "the fact was not retrieved"
         if number + 1 < len(hops):
             thought = f"{_found(hop)} {_need(hops[number + 1])}"
     answer = _shown_answer(question, turns)
@@ -197,6 +198,13 @@ def _keywords(hop: Hop, question: Question) -> list[str]:
     # A stem reaches inflected forms: "founded" for "founding".
     stems = [re.sub(r"(ing|ed|es|s|er|or|ion)$", "", word) if len(word) > 6 else word for word in words]
     return list(dict.fromkeys(stems))[:2] or [hop.query_subject.split()[0]]
+
+
+def _is_enough(hop: Hop, question: Question, is_last: bool, turn: Turn) -> bool:
+    """Whether the fact was shown; where no page says it, whether the page came back that would."""
+    if question.kind == UNANSWERABLE:
+        return not hop.document_id or any(hop.document_id in call.document_ids for call in turn.calls)
+    return _shown(hop, question, is_last, turn)
 
 
 def _shown(hop: Hop, question: Question, is_last: bool, turn: Turn) -> bool:

@@ -1,7 +1,8 @@
-"""Rewards of a group of episodes -> advantages."""
+"""Rewards of episodes -> advantages, relative to a group or to a critic's values. Plain numpy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -9,14 +10,15 @@ import numpy as np
 from seekling.errors import DataError
 
 
-def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std"] = "std") -> np.ndarray:
+def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std", "sample_std"] = "std") -> np.ndarray:
     """Turn the rewards of the episodes of one question into advantages.
 
     Groups may differ in size, since episodes that ended in an infrastructure failure are left out of theirs.
 
     Args:
         rewards_G: (G,) total reward per episode; any real value, G >= 2.
-        scale: "none" subtracts the group mean; "std" also divides by the group's population standard deviation.
+        scale: "none" subtracts the group mean; "std" also divides by the group's population standard deviation, with
+            1/G; "sample_std" by the sample's, with 1/(G-1).
 
     Returns:
         (G,) advantages that sum to 0 up to rounding; equal rewards give exactly 0.
@@ -24,8 +26,8 @@ def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std"] = "
     Raises:
         DataError: the array is not (G,) with G >= 2.
 
-    Source: GRPO (arXiv:2402.03300) for "std", without its epsilon and with 1/G as in seed 001; Dr. GRPO
-        (arXiv:2503.20783) for "none".
+    Source: GRPO (arXiv:2402.03300) for both deviations, without its epsilon: 1/G as SLM-RL-Search writes it, 1/(G-1) as
+        Search-R1 and slime compute it; Dr. GRPO (arXiv:2503.20783) for "none".
 
     Example:
         >>> group_advantages(np.array([1.0, 0.0, 0.0, 1.0])).tolist()
@@ -43,7 +45,73 @@ def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std"] = "
     if np.ptp(rewards_G) == 0:
         return np.zeros_like(rewards_G, dtype=np.float64)
     centred_G: np.ndarray = rewards_G - rewards_G.mean()
-    return centred_G if scale == "none" else centred_G / rewards_G.std()
+    return centred_G if scale == "none" else centred_G / rewards_G.std(ddof=scale == "sample_std")
+
+
+def leave_one_out_advantages(rewards_G: np.ndarray) -> np.ndarray:
+    """Each reward minus the mean of the others': a baseline that does not depend on the episode it judges.
+
+    Args:
+        rewards_G: (G,) total reward per episode, G >= 2.
+
+    Returns:
+        (G,) advantages that sum to 0 up to rounding; equal rewards give exactly 0.
+
+    Raises:
+        DataError: the array is not (G,) with G >= 2.
+
+    Source: RLOO (arXiv:2402.14740) section 3.2.
+
+    Example:
+        >>> leave_one_out_advantages(np.array([1.0, 0.0, 0.0, 0.0, 0.0])).tolist()
+        [1.0, -0.25, -0.25, -0.25, -0.25]
+    """
+    size = len(rewards_G)
+    return group_advantages(rewards_G, scale="none") * size / (size - 1)
+
+
+def generalized_advantages(
+    rewards_A: np.ndarray, values_A: np.ndarray, *, gamma: float, gae_lambda: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Advantages and returns of the action tokens of one episode.
+
+    Observations are not in the arrays, so the next state of an action's last token is that before the next action's
+    first: neither discount nor critic sees what the environment wrote.
+
+    Args:
+        rewards_A: (A,) reward that each action token earned, most of them 0.
+        values_A: (A,) the critic's prediction before each action token.
+        gamma: discount per action token, in [0, 1].
+        gae_lambda: 0 trusts the critic after one token, 1 waits for the end.
+
+    Returns:
+        (A,) advantages and (A,) returns, which are advantages + values and what the critic should have predicted.
+
+    Source: GAE (arXiv:1506.02438) eq. 16, over action tokens only.
+
+    Example:
+        >>> generalized_advantages(np.array([0.0, 1.0]), np.array([0.5, 0.25]), gamma=1.0, gae_lambda=1.0)[0].tolist()
+        [0.5, 0.75]
+    """
+    next_values_A = np.append(values_A[1:], 0.0)
+    surprises_A = rewards_A + gamma * next_values_A - values_A
+    advantages_A = np.zeros(len(values_A))
+    carried = 0.0
+    for index in range(len(values_A) - 1, -1, -1):
+        carried = advantages_A[index] = surprises_A[index] + gamma * gae_lambda * carried
+    return advantages_A, advantages_A + values_A
+
+
+def whiten(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Shift and scale arrays together to mean 0 and population deviation 1; equal values become 0.
+
+    Args:
+        values: arrays (A,) of several episodes, action tokens only.
+    """
+    joined = np.concatenate(values)
+    # As in `group_advantages`: rounding must not turn equal values into a deviation.
+    deviation = joined.std() if np.ptp(joined) > 0 else np.inf
+    return [(each - joined.mean()) / deviation for each in values]
 
 
 def most_varied(rewards_G: np.ndarray, count: int) -> np.ndarray:

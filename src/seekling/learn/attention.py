@@ -1,77 +1,114 @@
-"""Attention of packed rows: each block attends to the row's prefix and, through its ancestor mask, inside itself.
+"""Attention of packed rows: each strand attends to its path through the row and, causally, to itself.
 
-Shape letters: H query heads, C key/value heads, N packed tokens, P tokens of the prefix, M tokens of a block, K = P + M
-tokens that a block looks at, D head dimension.
+Nothing of the size of the scores is kept for the backward pass, which computes them once more.
+
+Shape letters: H query heads, C key/value heads, N packed tokens, T tokens of a path, D head dimension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-BLOCK_ATTENTION = "seekling_blocks"
+from seekling.learn.pack import Strand
+from seekling.rollout.engine.causal import BLOCK, Path
+
+STRAND_ATTENTION = "seekling_strands"
 
 
-def block_attention(
+def strand_attention(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    num_prefix: int,
-    blocks: Sequence[tuple[int, Tensor]],
+    strands: Sequence[Strand],
     scaling: float,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Attend within blocks and to the prefix.
+    """Attend along paths.
 
     Args:
         module: the attention layer, unused.
         query: (1, H, N, D).
         key: (1, C, N, D).
         value: (1, C, N, D).
-        attention_mask: ignored, the blocks carry their masks.
-        num_prefix: P, tokens at the beginning that all blocks see.
-        blocks: start and additive (M, K) mask of each block, in the dtype of the query. The first block begins at 0 and
-            is the prefix itself, if there is one, with a (P, P) mask; tokens behind the last are padding.
+        attention_mask: ignored, the strands say it all.
+        strands: of the row; tokens that belong to none are padding, their output is 0.
         scaling: factor on the scores.
 
     Returns:
         (1, N, H, D) and None, as transformers expects.
     """
-    outputs = []
-    for start, bias_MK in blocks:
-        span = slice(start, start + bias_MK.shape[0])
-        keys, values = key[0, :, span], value[0, :, span]
-        if start and num_prefix:
-            keys = torch.cat([key[0, :, :num_prefix], keys], 1)
-            values = torch.cat([value[0, :, :num_prefix], values], 1)
-        outputs.append(_attend(query[0, :, span], keys, values, bias_MK, scaling))
-    num_tokens = sum(each.shape[1] for each in outputs)
-    if num_tokens < query.shape[2]:
-        outputs.append(outputs[0].new_zeros((query.shape[1], query.shape[2] - num_tokens, query.shape[3])))
-    return torch.cat(outputs, 1).transpose(0, 1).unsqueeze(0), None
+    output_HND = _StrandAttention.apply(query[0], key[0], value[0], strands, scaling)  # type: ignore[no-untyped-call]
+    return output_HND.transpose(0, 1).unsqueeze(0), None
 
 
-def _attend(query_HMD: Tensor, key_CKD: Tensor, value_CKD: Tensor, bias_MK: Tensor, scaling: float) -> Tensor:
-    num_heads, length, head_dim = query_HMD.shape
-    num_kv_heads = key_CKD.shape[0]
-    if query_HMD.device.type == "cpu" and query_HMD.dtype == torch.bfloat16:
-        # On CPUs the fused kernel's backward pass does not use bf16 matrix instructions: plain products are about
-        # twice as fast at these lengths, and grouping the heads saves repeating the keys.
-        repeat = num_heads // num_kv_heads
-        query_CGMD = query_HMD.reshape(num_kv_heads, repeat * length, head_dim)
-        scores = torch.baddbmm(bias_MK.repeat(repeat, 1), query_CGMD, key_CKD.transpose(1, 2), alpha=scaling)
-        return torch.bmm(scores.softmax(-1), value_CKD).view(num_heads, length, head_dim)
-    output = F.scaled_dot_product_attention(
-        query_HMD[None], key_CKD[None], value_CKD[None], attn_mask=bias_MK, scale=scaling, enable_gqa=True
+class _StrandAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query_HND: Tensor, key_CND: Tensor, value_CND: Tensor, strands: Sequence[Strand], scaling: float
+    ) -> Tensor:
+        output_HND = torch.zeros_like(query_HND)
+        for strand in strands:
+            _path(strand, query_HND, key_CND, value_CND, scaling).attend(output_HND)
+        ctx.save_for_backward(query_HND, key_CND, value_CND, output_HND)
+        ctx.strands, ctx.scaling = strands, scaling
+        return output_HND
+
+    @staticmethod
+    def backward(ctx: Any, d_output_HND: Tensor) -> tuple[Tensor | None, ...]:
+        query_HND, key_CND, value_CND, output_HND = ctx.saved_tensors
+        d_query_HND = torch.zeros_like(query_HND)
+        # Every strand that follows on a token adds to its gradient, so sums are float32.
+        d_key_CND, d_value_CND = (torch.zeros(key_CND.shape, device=key_CND.device) for _ in range(2))
+        delta_HN1 = (d_output_HND * output_HND).float().sum(-1, keepdim=True).to(query_HND.dtype)
+        for strand in ctx.strands:
+            path = _path(strand, query_HND, key_CND, value_CND, ctx.scaling)
+            d_key_CTD, d_value_CTD = (torch.zeros(path.key_CTD.shape, device=key_CND.device) for _ in range(2))
+            for block in path.blocks():
+                d_output_CRD, delta_CR1 = block.read(d_output_HND), block.read(delta_HN1)
+                d_value_CTD[:, : block.end] += torch.bmm(block.weights_CRK.transpose(1, 2), d_output_CRD)
+                d_scores_CRK = torch.bmm(d_output_CRD, block.value_CKD.transpose(1, 2))
+                d_scores_CRK.sub_(delta_CR1).mul_(block.weights_CRK)
+                block.write(d_query_HND, torch.bmm(d_scores_CRK, block.key_CKD).mul_(ctx.scaling))
+                d_key_CTD[:, : block.end] += torch.bmm(d_scores_CRK.transpose(1, 2), block.query_CRD)
+            _scatter(strand, d_key_CND, d_key_CTD)
+            _scatter(strand, d_value_CND, d_value_CTD)
+        return d_query_HND, d_key_CND.to(key_CND.dtype), d_value_CND.to(value_CND.dtype), None, None
+
+
+def _path(strand: Strand, query_HND: Tensor, key_CND: Tensor, value_CND: Tensor, scaling: float) -> Path:
+    return Path(
+        query_HND,
+        _gather(strand, key_CND),
+        _gather(strand, value_CND),
+        start=strand.start,
+        length=strand.length,
+        num_before=strand.num_before,
+        scaling=scaling,
     )
-    return output[0]
 
 
-AttentionInterface.register(BLOCK_ATTENTION, block_attention)
+def _gather(strand: Strand, tensor_CND: Tensor) -> Tensor:
+    """The tokens of a strand's path side by side, with zeros up to a whole block."""
+    num_heads, _, depth = tensor_CND.shape
+    padding = -(strand.num_before + strand.length) % BLOCK
+    parts = [tensor_CND[:, start:stop] for start, stop in strand.path]
+    return torch.cat([*parts, tensor_CND.new_zeros((num_heads, padding, depth))], 1)
+
+
+def _scatter(strand: Strand, tensor_CND: Tensor, path_CTD: Tensor) -> None:
+    """Add what belongs to the tokens of the path to those of the row."""
+    place = 0
+    for start, stop in strand.path:
+        tensor_CND[:, start:stop] += path_CTD[:, place : place + stop - start]
+        place += stop - start
+
+
+AttentionInterface.register(STRAND_ATTENTION, strand_attention)

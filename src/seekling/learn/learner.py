@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import pickle
-import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,20 +23,23 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from seekling.errors import DataError, ModelError, NothingToLearnError
-from seekling.learn.attention import BLOCK_ATTENTION
-from seekling.learn.lora import add_lora, merged_weights
-from seekling.learn.loss import TokenData, TokenLoss
+from seekling.files import replacing
+from seekling.learn.attention import STRAND_ATTENTION
+from seekling.learn.lean import make_lean
+from seekling.learn.lora import add_lora, merged_weights, save_adapter
+from seekling.learn.loss import Aggregation, TokenData, TokenField, TokenLoss, denominator, token_weights
 from seekling.learn.pack import PackedRow, pack_rows
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory, resident_bytes
 from seekling.types import Trajectory
+
+if TYPE_CHECKING:
+    from seekling.learn.critic import Critic
 
 VOCABULARY_CHUNK = 128
 """Trained tokens whose logits exist at the same time."""
 
 KEPT_BYTES = 1_500_000_000
 """Memory may grow so far between rows before what is free goes back; further where one row alone takes more."""
-
-Aggregation = Literal["token_mean", "sequence_mean", "sum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ class Batch:
     trajectories: Sequence[Trajectory]
     advantages_B: np.ndarray
     """(B,) multiplies every trained token of the trajectory; ones for SFT."""
+    per_token: Mapping[TokenField, Sequence[np.ndarray]] = field(default_factory=dict)
+    """More for the loss, by the names of TokenData's fields: B arrays (T,) as `logprobs` returns them."""
+
+    @property
+    def num_trained_B(self) -> np.ndarray:
+        """(B,) trained tokens of each trajectory; a first token has nothing before it that could predict it."""
+        return np.asarray([int(t.train_mask_T[1:].sum()) for t in self.trajectories])
+
+    def part(self, start: int, stop: int) -> Batch:
+        """The trajectories from `start` to before `stop`, with all that belongs to them."""
+        per_token = {name: values[start:stop] for name, values in self.per_token.items()}
+        return Batch(self.trajectories[start:stop], self.advantages_B[start:stop], per_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,9 @@ class LearnStats:
     """Tokens that went through the model, shared prefixes once."""
     num_plain_tokens: int
     """Tokens there would have been without sharing."""
+    drift_mean: float = 0.0
+    """Absolute difference between the log-probabilities that were recorded and those found here."""
+    drift_max: float = 0.0
 
 
 class Learner:
@@ -72,9 +89,12 @@ class Learner:
         model: decoder-only, in the dtype of the forward pass; its attention is replaced.
         lora_rank: 0 trains every weight; otherwise low-rank adapters on all linear layers.
         lora_alpha: LoRA's alpha.
+        seed: of the adapters' first weights.
         betas, weight_decay: of AdamW.
         row_tokens: tokens of one packed row; bounds activation memory.
-        max_grad_norm: gradients are scaled down to this norm.
+        max_grad_norm: gradients are scaled down to this norm; 0 leaves them.
+        checkpoint_layers: keep only what goes into each layer and compute the rest again in the backward pass: a third
+            more arithmetic, much less memory, the same gradients.
     """
 
     def __init__(
@@ -83,18 +103,27 @@ class Learner:
         *,
         lora_rank: int = 0,
         lora_alpha: int = 32,
+        seed: int = 0,
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
         row_tokens: int = 1024,
         max_grad_norm: float = 1.0,
+        checkpoint_layers: bool = False,
     ) -> None:
         if getattr(model.config, "final_logit_softcapping", None):
             raise ModelError("models that cap their final logits are not supported by the learner yet")
         if model.device.type == "cpu":
             keep_freed_memory()
-        model.set_attn_implementation(BLOCK_ATTENTION)
+        model.set_attn_implementation(STRAND_ATTENTION)
+        make_lean(model)
         self._model = model
-        self._adapted = add_lora(model, rank=lora_rank, alpha=lora_alpha) if lora_rank else None
+        self._adapted = add_lora(model, rank=lora_rank, alpha=lora_alpha, seed=seed) if lora_rank else None
+        if checkpoint_layers:
+            with warnings.catch_warnings():  # of its newer name, which older versions do not know
+                warnings.filterwarnings("ignore", message=".*gradient_checkpointing_enable", category=FutureWarning)
+                model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.checkpoints_layers = checkpoint_layers
+        """Whether layers are computed again in the backward pass."""
         model.train()
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # float32 parameters are their own masters.
@@ -110,6 +139,8 @@ class Learner:
         )
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
         self._reference: PreTrainedModel | None = None
+        self.critic: Critic | None = None
+        """The value model of PPO; saved and loaded with the policy."""
         self.num_steps = 0
         self._least_bytes = self._row_bytes = 0
         self._rows_since_release = 0
@@ -125,35 +156,33 @@ class Learner:
         loss: TokenLoss,
         *,
         aggregation: Aggregation = "token_mean",
-        reference_logprobs: Sequence[np.ndarray] | None = None,
+        divide_by: float | None = None,
     ) -> LearnStats:
         """Add the gradients of a batch to those already waiting for `optim_step`.
 
         Args:
             batch: B trajectories with (B,) advantages.
             loss: per-token loss.
-            aggregation: "token_mean" divides the sum by the number of trained tokens of the batch, "sequence_mean"
-                averages each trajectory first, "sum" divides by nothing.
-            reference_logprobs: B arrays as `logprobs` returns them, for a KL term.
+            aggregation: how the tokens' losses become one number.
+            divide_by: what their weighted sum is divided by; None: what the aggregation says for this batch alone.
 
         Raises:
             NothingToLearnError: no token of the batch is trained.
         """
         rows = pack_rows(batch.trajectories, row_tokens=self._row_tokens)
-        num_trained_B = np.asarray([int(t.train_mask_T[1:].sum()) for t in batch.trajectories])
+        num_trained_B = batch.num_trained_B
         if not rows:
             raise NothingToLearnError(
                 f"none of the {len(batch.trajectories)} trajectories has a trained token; check that actions are "
                 "marked in train_mask"
             )
-        weights_B = _token_weights(num_trained_B, aggregation)
-        totals = np.zeros(3)
+        divisor = denominator(num_trained_B, aggregation) if divide_by is None else divide_by
+        weights_B = token_weights(num_trained_B, aggregation) / divisor
+        found = []
         for row in rows:
-            reference = None
-            if reference_logprobs is not None:
-                reference = _entries(row, batch.trajectories, reference_logprobs).to(self.device)
-            totals += self._learn_row(row, batch, loss, weights_B, reference)
+            found.append(self._learn_row(row, batch, loss, weights_B))
             self._release_grown_memory()
+        totals = np.sum(found, axis=0)
         num_trained = int(num_trained_B.sum())
         return LearnStats(
             loss=float(totals[0]),
@@ -162,6 +191,8 @@ class Learner:
             num_trained_tokens=num_trained,
             num_packed_tokens=sum(len(row.token_ids_N) for row in rows),
             num_plain_tokens=sum(len(t.token_ids_T) for t in batch.trajectories),
+            drift_mean=float(totals[3] / num_trained),
+            drift_max=float(np.max(found, axis=0)[4]),
         )
 
     def _release_grown_memory(self) -> None:
@@ -173,19 +204,20 @@ class Learner:
             release_free_memory()
             self._least_bytes, self._rows_since_release = resident_bytes(), 0
 
-    def _learn_row(
-        self, row: PackedRow, batch: Batch, loss: TokenLoss, weights_B: np.ndarray, reference: Tensor | None
-    ) -> np.ndarray:
+    def _learn_row(self, row: PackedRow, batch: Batch, loss: TokenLoss, weights_B: np.ndarray) -> np.ndarray:
         logprobs_A, entropy_A = self._score(self._model, row)
         behaviour_A = torch.from_numpy(row.logprobs_A).to(self.device)
         advantages_A = torch.from_numpy(batch.advantages_B[row.sequence_A]).to(logprobs_A)
-        loss_A = loss(logprobs_A, TokenData(behaviour_A, advantages_A, reference))
+        data = TokenData(behaviour_A, advantages_A, sequence_A=torch.from_numpy(row.sequence_A).to(self.device))
+        more = {name: _entries(row, batch.trajectories, values) for name, values in batch.per_token.items()}
+        loss_A = loss(logprobs_A, replace(data, **{name: values_A.to(logprobs_A) for name, values_A in more.items()}))
         total = (loss_A * torch.from_numpy(weights_B[row.sequence_A]).to(loss_A)).sum()
         total.backward()
         with torch.no_grad():
             difference_A = logprobs_A - behaviour_A
             kl = (torch.exp(-difference_A) + difference_A - 1).sum()
-        return np.asarray([total.item(), entropy_A.sum().item(), kl.item()])
+            drift_A = difference_A.abs()
+        return np.asarray([each.item() for each in (total, entropy_A.sum(), kl, drift_A.sum(), drift_A.max())])
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """Log-probabilities of the trained tokens under the current weights.
@@ -200,19 +232,20 @@ class Learner:
 
     def keep_reference(self, model: PreTrainedModel | None = None) -> None:
         """Freeze the anchor of a KL term: the given model, or else a copy of the policy as it is now."""
-        if model is not None:
-            model.set_attn_implementation(BLOCK_ATTENTION)
-            self._reference = model.eval().requires_grad_(False)
-            return
+        reference = self.copy_policy() if model is None else model
+        reference.set_attn_implementation(STRAND_ATTENTION)
+        self._reference = reference.eval().requires_grad_(False)
+
+    def copy_policy(self) -> PreTrainedModel:
+        """A model of its own with the policy's weights as they are now, adapters merged."""
         weights = {name: tensor.detach().clone() for name, tensor in self.export_weights().items()}
         config = copy.deepcopy(self._model.config)
         with torch.device(self.device):
-            reference: PreTrainedModel = type(self._model)(config)
-        reference.to(dtype=next(self._model.parameters()).dtype)  # type: ignore[call-arg]
-        reference.load_state_dict(weights, strict=False)
-        reference.tie_weights()
-        reference.set_attn_implementation(BLOCK_ATTENTION)
-        self._reference = reference.eval().requires_grad_(False)
+            made: PreTrainedModel = type(self._model)(config)
+        made.to(dtype=next(self._model.parameters()).dtype)  # type: ignore[call-arg]
+        made.load_state_dict(weights, strict=False)
+        made.tie_weights()
+        return made
 
     def reference_logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """As `logprobs`, under the policy that `keep_reference` froze."""
@@ -229,6 +262,12 @@ class Learner:
                 scored[index][places[index]] = values_A[row.sequence_A == index]
         return scored
 
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply the waiting gradients, for instance when the size of a step is known only at its end."""
+        for master in self._masters.values():
+            if master.grad is not None:
+                master.grad.mul_(factor)
+
     def optim_step(self, learning_rate: float) -> float:
         """Apply the waiting gradients and forget them.
 
@@ -240,7 +279,8 @@ class Learner:
         """
         if not any(master.grad is not None for master in self._masters.values()):
             raise NothingToLearnError("optim_step without gradients; call forward_backward first")
-        norm = float(nn.utils.clip_grad_norm_(self._masters.values(), self._max_grad_norm, foreach=True))
+        limit = self._max_grad_norm or math.inf
+        norm = float(nn.utils.clip_grad_norm_(self._masters.values(), limit, foreach=True))
         if not math.isfinite(norm):
             self._optimizer.zero_grad(set_to_none=True)
             raise NothingToLearnError(
@@ -262,22 +302,32 @@ class Learner:
         """
         return merged_weights(self._model, self._adapted)
 
+    def save_adapter(self, folder: Path, *, base_model: str) -> None:
+        """Write the low-rank adapters alone, in the layout of PEFT, into a folder.
+
+        Args:
+            folder: made when it is missing.
+            base_model: what loaders put the adapters on: a hub id or a directory.
+
+        Raises:
+            ModelError: all weights are trained, so there are no adapters.
+        """
+        if self._adapted is None:
+            raise ModelError("this policy has no adapter: model.lora_rank = 0 trains all weights; export it merged")
+        save_adapter(self._adapted, folder, base_model=base_model)
+
     def save(self, path: Path) -> None:
         """Write weights and optimizer state to one file, atomically."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        state = {
+        state = self._state() | ({"critic": self.critic._state()} if self.critic is not None else {})
+        with replacing(path) as temporary:
+            torch.save(state, temporary)
+
+    def _state(self) -> dict[str, object]:
+        return {
             "masters": {name: master.detach() for name, master in self._masters.items()},
             "optimizer": self._optimizer.state_dict(),
             "num_steps": self.num_steps,
         }
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                torch.save(state, file)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
 
     def load(self, path: Path, *, with_optimizer: bool = True) -> None:
         """Read what `save` wrote.
@@ -291,48 +341,69 @@ class Learner:
         """
         try:
             state = torch.load(path, map_location=self.device, weights_only=True)
-            masters, optimizer, num_steps = state["masters"], state["optimizer"], int(state["num_steps"])
+            parts: list[tuple[Learner, dict[str, Any]]] = [(self, state)]
+            if self.critic is not None:
+                parts.append((self.critic, state["critic"]))
+            found = [(each, part["masters"], part["optimizer"], int(part["num_steps"])) for each, part in parts]
         except (OSError, RuntimeError, KeyError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:
             raise DataError(f"{path} is not a readable training state ({error}); delete it to start over") from None
-        if {n: m.shape for n, m in masters.items()} != {n: m.shape for n, m in self._masters.items()}:
-            raise DataError(f"{path} is the training state of another model or adapter; delete it to start over")
-        with torch.no_grad():
-            for name, master in self._masters.items():
-                master.copy_(masters[name])
-        if with_optimizer:
+        for each, masters, _, _ in found:
+            if {n: m.shape for n, m in masters.items()} != {n: m.shape for n, m in each._masters.items()}:
+                raise DataError(f"{path} is the training state of another model or adapter; delete it to start over")
+        for each, masters, optimizer, num_steps in found:
+            each._take(masters, optimizer if with_optimizer else None, num_steps)
+
+    @torch.no_grad()
+    def _take(self, masters: Mapping[str, Tensor], optimizer: dict[str, Any] | None, num_steps: int) -> None:
+        for name, master in self._masters.items():
+            master.copy_(masters[name])
+        if optimizer is not None:
             self._optimizer.load_state_dict(optimizer)
             self.num_steps = num_steps
         self._publish_masters()
 
-    def start_stage(self, *, row_tokens: int, max_grad_norm: float) -> None:
-        """Begin a new stage with these weights: the optimizer's moments and the step count start afresh."""
+    def start_stage(
+        self,
+        *,
+        row_tokens: int,
+        max_grad_norm: float,
+        betas: tuple[float, float] | None = None,
+        weight_decay: float | None = None,
+    ) -> None:
+        """Begin a new stage with these weights: the optimizer's moments and the step count start afresh.
+
+        Args:
+            row_tokens: as in the constructor.
+            max_grad_norm: as in the constructor.
+            betas: of AdamW; None keeps those of the stage before.
+            weight_decay: of AdamW; None keeps that of the stage before.
+        """
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
         self._optimizer.state.clear()
+        for group in self._optimizer.param_groups:
+            group["betas"] = group["betas"] if betas is None else betas
+            group["weight_decay"] = group["weight_decay"] if weight_decay is None else weight_decay
         self.num_steps = 0
 
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each trained token; logits exist only where a token is trained."""
-        device, dtype = self.device, next(model.parameters()).dtype
-        seen = [np.tri(row.num_prefix, dtype=np.bool_)] if row.num_prefix else []
-        seen += [np.pad(block.visible_MM, ((0, 0), (row.num_prefix, 0)), constant_values=True) for block in row.blocks]
-        starts = ([0] if row.num_prefix else []) + [block.start for block in row.blocks]
-        blocks = []
-        for start, seen_MK in zip(starts, seen, strict=True):
-            hidden_MK = torch.from_numpy(~seen_MK).to(device)
-            bias = torch.zeros(hidden_MK.shape, dtype=dtype, device=device).masked_fill_(hidden_MK, float("-inf"))
-            blocks.append((start, bias))
+        hidden_UD, where_A = self._states(model, row)
+        target_A = torch.from_numpy(row.target_A).to(self.device)
+        return _vocabulary(model.get_output_embeddings(), hidden_UD, where_A, target_A)
+
+    def _states(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, np.ndarray]:
+        """(U, D) last hidden states before trained tokens, each position once, and (A,) which one an entry needs."""
+        device = self.device
         padding = (0, in_steps(len(row.token_ids_N)) - len(row.token_ids_N))
         hidden_1ND = model.get_decoder()(
             input_ids=torch.from_numpy(np.pad(row.token_ids_N, padding)).to(device)[None],
             position_ids=torch.from_numpy(np.pad(row.position_ids_N, padding)).to(device)[None],
             use_cache=False,
-            num_prefix=row.num_prefix,
-            blocks=blocks,
+            strands=row.strands,
         ).last_hidden_state
         sources, where = np.unique(row.source_A, return_inverse=True)
         # Two trajectories that part at a token share the position that predicts it: its logits are computed once.
-        hidden_UD = hidden_1ND[0, torch.from_numpy(sources).to(device)]
-        return _vocabulary(model.get_output_embeddings(), hidden_UD, where, torch.from_numpy(row.target_A).to(device))
+        return hidden_1ND[0, torch.from_numpy(sources).to(device)], where
 
     @torch.no_grad()
     def _publish_masters(self) -> None:
@@ -356,15 +427,6 @@ def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:
         parameter.grad = None
 
     return move
-
-
-def _token_weights(num_trained_B: np.ndarray, aggregation: Aggregation) -> np.ndarray:
-    if aggregation == "sum":
-        return np.ones(len(num_trained_B))
-    if aggregation == "token_mean":
-        return np.full(len(num_trained_B), 1.0 / num_trained_B.sum())
-    weights_B: np.ndarray = 1.0 / (np.maximum(num_trained_B, 1) * np.count_nonzero(num_trained_B))
-    return weights_B
 
 
 def _entries(row: PackedRow, trajectories: Sequence[Trajectory], values: Sequence[np.ndarray]) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -15,10 +16,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 
-def add_lora(model: PreTrainedModel, *, rank: int, alpha: int) -> PeftModel:
-    """Put adapters on every linear layer but the head, in place, and freeze everything else."""
+def add_lora(model: PreTrainedModel, *, rank: int, alpha: int, seed: int = 0) -> PeftModel:
+    """Put adapters on every linear layer but the head, in place, and freeze everything else.
+
+    The adapters' first weights are drawn from the seed alone, so that a run that starts over is the same run.
+    """
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.0)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
         # PEFT asks transformers for a property under its old name.
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
         adapted = get_peft_model(model, config)
@@ -49,3 +54,24 @@ def merged_weights(model: PreTrainedModel, adapted: PeftModel | None) -> Mapping
         else:
             weights[name.replace(".base_layer.", ".")] = parameter
     return weights
+
+
+def save_adapter(adapted: PeftModel, folder: Path, *, base_model: str) -> None:
+    """Write adapters as PEFT, transformers and vLLM load them: adapter_config.json and adapter_model.safetensors.
+
+    Args:
+        adapted: made by `add_lora`.
+        folder: made when it is missing.
+        base_model: the model that they belong to; a hub id or a directory.
+    """
+    config = adapted.peft_config["default"]
+    assert isinstance(config, LoraConfig)
+    assert isinstance(config.target_modules, set)
+    config.base_model_name_or_path = base_model
+    # "all-linear" was resolved to every layer's full name; the last parts say the same, to older loaders too.
+    config.target_modules = {name.rpartition(".")[2] for name in config.target_modules}
+    with warnings.catch_warnings():
+        # PEFT looks up the base model's vocabulary on the hub, and says so when there is no hub.
+        warnings.filterwarnings("ignore", message=".*Could not find a config file.*")
+        adapted.save_pretrained(str(folder), save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # a model card with nothing filled in

@@ -1,16 +1,22 @@
 """Losses as short pure functions of token log-probabilities; the learner aggregates and differentiates them.
 
 Every loss takes the (A,) log-probabilities of the trained tokens under the current weights and the tensors of the row,
-and returns (A,) per-token losses. Observations never appear here: only action tokens have an entry.
+and returns (A,) per-token losses. Observations never appear here: only action tokens have an entry. Which pieces a
+recipe puts together is one function, `make_policy_loss`; docs/ALGORITHMS.md has the formulas side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from seekling.config import RlConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +28,59 @@ class TokenData:
     advantages_A: Tensor
     reference_logprobs_A: Tensor | None = None
     """Under the KL anchor; None without one."""
+    old_logprobs_A: Tensor | None = None
+    """Denominator of the ratios: under the learner's weights before the first step. None: the behaviour's."""
+    sequence_A: Tensor | None = None
+    """int64: which trajectory a token belongs to; all trained tokens of a trajectory are there."""
+    returns_A: Tensor | None = None
+    """What a critic should have predicted."""
+    old_values_A: Tensor | None = None
+    """What it did predict before the first step."""
+
+    @property
+    def denominator_A(self) -> Tensor:
+        """Log-probabilities that ratios divide by."""
+        return self.behaviour_logprobs_A if self.old_logprobs_A is None else self.old_logprobs_A
 
 
+TokenField = Literal["advantages_A", "reference_logprobs_A", "old_logprobs_A", "returns_A", "old_values_A"]
 TokenLoss = Callable[[Tensor, TokenData], Tensor]
+Aggregation = Literal["token_mean", "sequence_mean", "sum", "constant"]
+
+
+def make_policy_loss(config: RlConfig) -> TokenLoss:
+    """Put the loss of a recipe together: surrogate x correction + KL.
+
+    Args:
+        config: its loss, clip_*, old_logprobs, correction*, kl* settings.
+
+    Returns:
+        A token loss. With `old_logprobs = "recomputed"` and none given, the current weights are the old ones, as they
+        are in the first step after a rollout.
+    """
+    low, high = config.clip_low, config.clip_high
+    surrogates: dict[str, TokenLoss] = {
+        "ppo": partial(clipped_policy_loss, clip_low=low, clip_high=high),
+        "importance_sampling": importance_sampling,
+        "cispo": partial(cispo, clip_low=low, clip_high=high),
+        "gspo": partial(gspo, clip_low=low, clip_high=high),
+    }
+    surrogate, cap = surrogates[config.loss], config.correction_cap
+    kl_coefficient = config.kl_coefficient if config.kl_in == "loss" else 0.0
+
+    def loss(logprobs_A: Tensor, data: TokenData) -> Tensor:
+        if config.old_logprobs == "recomputed" and data.old_logprobs_A is None:
+            data = replace(data, old_logprobs_A=logprobs_A.detach())
+        loss_A = surrogate(logprobs_A, data)
+        if config.correction != "none":
+            correct = CORRECTIONS[config.correction]
+            loss_A = loss_A * correct(data.denominator_A, data.behaviour_logprobs_A, cap)
+        if kl_coefficient > 0:
+            assert data.reference_logprobs_A is not None, "a KL term needs the reference's log-probabilities"
+            loss_A = loss_A + kl_coefficient * KL_ESTIMATORS[config.kl](logprobs_A, data.reference_logprobs_A)
+        return loss_A
+
+    return loss
 
 
 def cross_entropy(logprobs_A: Tensor, data: TokenData) -> Tensor:
@@ -32,36 +88,149 @@ def cross_entropy(logprobs_A: Tensor, data: TokenData) -> Tensor:
     return -logprobs_A
 
 
+def importance_sampling(logprobs_A: Tensor, data: TokenData) -> Tensor:
+    """REINFORCE, weighted by how much likelier a token is now than when it was sampled.
+
+    Source: REINFORCE (Williams, 1992) with the importance weight of tinker's `importance_sampling` loss.
+    """
+    return -torch.exp(logprobs_A - data.denominator_A) * data.advantages_A
+
+
 def clipped_policy_loss(
-    logprobs_A: Tensor, data: TokenData, *, clip_low: float = 0.2, clip_high: float = 0.28, kl_coefficient: float = 0.0
+    logprobs_A: Tensor, data: TokenData, *, clip_low: float = 0.2, clip_high: float = 0.28
 ) -> Tensor:
-    """PPO's pessimistic surrogate with separate bounds, plus the low-variance KL to a reference.
+    """PPO's pessimistic surrogate with separate bounds.
 
     Args:
         logprobs_A: (A,) under the current weights.
-        data: behaviour log-probabilities and advantages; reference log-probabilities when `kl_coefficient` > 0.
+        data: log-probabilities to divide by, and advantages.
         clip_low: the ratio is bounded below by 1 - clip_low.
         clip_high: and above by 1 + clip_high.
-        kl_coefficient: weight of the KL term.
 
     Returns:
         (A,) losses.
 
-    Source: PPO (arXiv:1707.06347) eq. 7; clip-higher from DAPO (arXiv:2503.14476); k3 estimator by Schulman (2020),
-        with the log-ratio clamped to [-10, 10] as Search-R1 does.
+    Source: PPO (arXiv:1707.06347) eq. 7; clip-higher from DAPO (arXiv:2503.14476).
     """
-    ratio_A = torch.exp(logprobs_A - data.behaviour_logprobs_A)
+    ratio_A = torch.exp(logprobs_A - data.denominator_A)
     clipped_A = ratio_A.clamp(1 - clip_low, 1 + clip_high)
-    loss_A = -torch.minimum(ratio_A * data.advantages_A, clipped_A * data.advantages_A)
-    if kl_coefficient > 0 and data.reference_logprobs_A is not None:
-        loss_A = loss_A + kl_coefficient * low_variance_kl(logprobs_A, data.reference_logprobs_A)
-    return loss_A
+    return -torch.minimum(ratio_A * data.advantages_A, clipped_A * data.advantages_A)
+
+
+def cispo(logprobs_A: Tensor, data: TokenData, *, clip_low: float, clip_high: float) -> Tensor:
+    """REINFORCE with a bounded importance weight through which no gradient flows: every token keeps teaching.
+
+    Source: CISPO (MiniMax-M1, arXiv:2506.13585) eq. 4; with clip_low = 1 only the upper bound is left, as there.
+    """
+    weight_A = torch.exp(logprobs_A.detach() - data.denominator_A).clamp(1 - clip_low, 1 + clip_high)
+    return -weight_A * data.advantages_A * logprobs_A
+
+
+def gspo(logprobs_A: Tensor, data: TokenData, *, clip_low: float, clip_high: float) -> Tensor:
+    """PPO's surrogate with one ratio per episode: the geometric mean of its tokens' ratios.
+
+    Source: GSPO (arXiv:2507.18071) eq. 5 to 7; meant for `sequence_mean` and bounds of some 1e-4.
+    """
+    assert data.sequence_A is not None, "ratios of episodes need to know whose tokens they are"
+    _, owner_A, count_B = torch.unique(data.sequence_A, return_inverse=True, return_counts=True)
+    sum_B = torch.zeros(len(count_B), dtype=logprobs_A.dtype, device=logprobs_A.device)
+    mean_B = sum_B.index_add(0, owner_A, logprobs_A - data.denominator_A) / count_B
+    ratio_A = torch.exp(mean_B)[owner_A]
+    clipped_A = ratio_A.clamp(1 - clip_low, 1 + clip_high)
+    return -torch.minimum(ratio_A * data.advantages_A, clipped_A * data.advantages_A)
+
+
+def value_loss(values_A: Tensor, data: TokenData, *, value_clip: float) -> Tensor:
+    """Half the squared error of a critic, the larger one of where it is and of where the clip would leave it.
+
+    Args:
+        values_A: (A,) predictions under the current weights.
+        data: returns and earlier predictions.
+        value_clip: how far a prediction may move before its own error stops counting.
+
+    Source: PPO's public code, described in arXiv:2005.12729, section 3.
+    """
+    assert data.returns_A is not None
+    assert data.old_values_A is not None
+    moved_A = data.old_values_A + (values_A - data.old_values_A).clamp(-value_clip, value_clip)
+    return 0.5 * torch.maximum((values_A - data.returns_A) ** 2, (moved_A - data.returns_A) ** 2)
+
+
+def truncated_weights(old_logprobs_A: Tensor, behaviour_logprobs_A: Tensor, cap: float) -> Tensor:
+    """How much likelier the learner finds a token than the sampler did, at most `cap`.
+
+    Source: truncated importance sampling between engines (Yao et al., 2025, "Your efficient RL framework secretly
+        brings you off-policy RL training"), per token.
+    """
+    return torch.exp(old_logprobs_A - behaviour_logprobs_A).clamp(max=cap)
+
+
+def masked_weights(old_logprobs_A: Tensor, behaviour_logprobs_A: Tensor, cap: float) -> Tensor:
+    """The same weight, but 0 where it is above `cap`: such a token teaches nothing.
+
+    Source: masked importance sampling (Liu et al., 2025, "When speed kills stability"), per token.
+    """
+    weight_A = torch.exp(old_logprobs_A - behaviour_logprobs_A)
+    return torch.where(weight_A <= cap, weight_A, 0.0)
+
+
+CORRECTIONS = {"tis": truncated_weights, "mask": masked_weights}
+"""Old and behaviour log-probabilities, cap -> weights; by the value of `rl.correction`."""
+
+
+def log_ratio_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
+    """Schulman's k1: unbiased, of either sign, and without a useful gradient."""
+    return logprobs_A - reference_logprobs_A
+
+
+def squared_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
+    """Schulman's k2: half the squared log-ratio; biased, but its gradient is that of the KL."""
+    return 0.5 * (logprobs_A - reference_logprobs_A) ** 2
 
 
 def low_variance_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
-    """Estimate of KL(current || reference) from sampled tokens, >= 0 for each token.
+    """Schulman's k3: unbiased and >= 0 for each token, and at most 10: a token beyond that no longer pulls.
 
-    Source: Schulman's k3 (http://joschu.net/blog/kl-approx.html).
+    Source: Schulman (http://joschu.net/blog/kl-approx.html), bounded as Search-R1's and slime's `low_var_kl` is.
     """
-    difference_A = (reference_logprobs_A - logprobs_A).clamp(-10, 10)
-    return torch.exp(difference_A) - difference_A - 1
+    # Far from both bounds of the estimate (it is 10 at 2.6 and at -11), so that exp overflows nowhere.
+    difference_A = (reference_logprobs_A - logprobs_A).clamp(-20, 20)
+    return (torch.exp(difference_A) - difference_A - 1).clamp(max=10)
+
+
+KL_ESTIMATORS = {"k1": log_ratio_kl, "k2": squared_kl, "k3": low_variance_kl}
+"""Current and reference log-probabilities -> KL(current || reference) per token; by the value of `rl.kl`."""
+
+
+def token_weights(num_trained_B: np.ndarray, aggregation: Aggregation) -> np.ndarray:
+    """Weight of each trained token of a trajectory before the division by `denominator`.
+
+    Both are apart because gradients of a step may add up before its size is known.
+
+    Args:
+        num_trained_B: (B,) trained tokens of each trajectory.
+        aggregation: how tokens become one number.
+
+    Returns:
+        (B,) weights.
+    """
+    return 1.0 / np.maximum(num_trained_B, 1) if aggregation == "sequence_mean" else np.ones(len(num_trained_B))
+
+
+def denominator(num_trained_B: np.ndarray, aggregation: Aggregation, *, constant: int = 1) -> float:
+    """What the weighted sum over all tokens is divided by; trajectories without a trained token do not count.
+
+    Args:
+        num_trained_B: (B,) trained tokens of each trajectory of a step.
+        aggregation: token_mean, DAPO's (arXiv:2503.14476); sequence_mean, GRPO's (arXiv:2402.03300); sum, tinker's;
+            constant, Dr. GRPO's (arXiv:2503.20783): tokens per trajectory, whatever its length.
+        constant: of `constant`, in tokens.
+    """
+    num_sequences = int(np.count_nonzero(num_trained_B))
+    sizes = {
+        "token_mean": int(num_trained_B.sum()),
+        "sequence_mean": num_sequences,
+        "sum": 1,
+        "constant": num_sequences * constant,
+    }
+    return float(sizes[aggregation])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
-from seekling.config import RlConfig
+from seekling.config import CriticConfig, CurriculumConfig, RlConfig
 from seekling.errors import NothingToLearnError
-from seekling.learn.advantage import group_advantages, most_varied
-from seekling.learn.learner import Batch, Learner, LearnStats
-from seekling.learn.loss import clipped_policy_loss
+from seekling.learn.advantage import group_advantages, leave_one_out_advantages, most_varied
+from seekling.learn.curriculum import Curriculum
+from seekling.learn.learner import Batch, Learner
 from seekling.learn.schedule import scheduled_rate
 from seekling.learn.sft import Metrics
+from seekling.learn.update import Updater
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.sampler import Sampler, derive_seed
 from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, Reward, StopReason, Trajectory
@@ -28,22 +28,37 @@ OnStep = Callable[[int, Metrics, list[EpisodeRecord]], None]
 
 
 class RlRun:
-    """State that must survive from step to step beside the weights; a resumed run starts it from the step number."""
+    """State that must survive from step to step beside the weights; a resumed run finds it in its logs.
 
-    def __init__(self, questions: Sequence[Question], config: RlConfig, *, seed: int) -> None:
+    Args:
+        questions: to learn from.
+        config: settings.
+        seed: of the questions' order and of the sampling.
+        curriculum: which questions are passed over; none by default.
+        critic: settings of the value model, which is used with `baseline = "gae"` only.
+    """
+
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        config: RlConfig,
+        *,
+        seed: int,
+        curriculum: CurriculumConfig | None = None,
+        critic: CriticConfig | None = None,
+    ) -> None:
         self.questions, self.config, self.seed = questions, config, seed
+        self.critic = critic or CriticConfig()
+        self.curriculum = Curriculum(
+            questions, curriculum or CurriculumConfig(), seed=seed, per_step=config.questions_per_step
+        )
         self.idle_steps = 0
+        self.rate_scale = 1.0
+        """Multiplies the learning rate; who rolls a run back lowers it."""
 
     def step_questions(self, step: int) -> list[Question]:
-        """The questions of a step: an endless walk through reshuffled epochs, a function of seed and step alone."""
-        count = len(self.questions)
-        first = step * self.config.questions_per_step
-        chosen = []
-        for position in range(first, first + self.config.questions_per_step):
-            epoch, index = divmod(position, count)
-            order = np.random.default_rng([self.seed, epoch]).permutation(count)
-            chosen.append(self.questions[order[index]])
-        return chosen
+        """The questions of a step, see `Curriculum.choose`."""
+        return self.curriculum.choose(step)
 
 
 def train(
@@ -57,10 +72,10 @@ def train(
     on_step: OnStep,
     first_step: int = 0,
 ) -> None:
-    """Train by group-relative policy optimisation.
+    """Train by reinforcement learning, with the pieces that the settings name.
 
     Args:
-        learner: weights to train; with a KL term it must have kept its reference.
+        learner: weights to train; with a KL term it must have kept its reference, with GAE it must have a critic.
         sampler: gets the weights before every rollout.
         roller: questions to episodes through the same sampler.
         run: questions, settings, seed.
@@ -72,41 +87,37 @@ def train(
     Raises:
         NothingToLearnError: for PATIENCE_STEPS steps in a row all groups had equal rewards.
 
-    Source: GRPO (arXiv:2402.03300) on search episodes as Search-R1 (arXiv:2503.09516).
+    Source: GRPO (arXiv:2402.03300) or PPO (arXiv:1707.06347) on search episodes as Search-R1 (arXiv:2503.09516).
     """
     config = run.config
-    loss = partial(
-        clipped_policy_loss,
-        clip_low=config.clip_low,
-        clip_high=config.clip_high,
-        kl_coefficient=config.kl_coefficient,
-    )
+    updater = Updater(learner, config, run.critic)
     for step in range(first_step, config.steps):
         started = time.perf_counter()
         sampler.load_weights(learner.export_weights(), version=step)
+        taken = _Taken(updater, reward, config, step + 1)
         groups = roller.rollout(
             run.step_questions(step),
             decoding,
             group_size=config.group_size,
             seed=derive_seed(run.seed, "rl", step),
+            on_group=taken.as_it_ends,
         )
         sampler.release_caches()
-        sampled_s = time.perf_counter() - started
-        records, batch = score_groups(groups, reward, config, step=step + 1)
+        sampled_s = time.perf_counter() - started - taken.seconds
+        if not config.stream_minibatches:
+            taken.take(groups)
+        groups, records = taken.groups, taken.records
         metrics = rollout_metrics(groups, records)
-        metrics["learning_rate"] = scheduled_rate(
-            config.learning_rate, step, total=config.steps, warmup=config.warmup_steps
-        )
-        if batch.trajectories:
-            reference = None
-            if config.kl_coefficient > 0:
-                reference = learner.reference_logprobs(batch.trajectories)
-            stats = learner.forward_backward(batch, loss, reference_logprobs=reference)
-            metrics["grad_norm"] = learner.optim_step(metrics["learning_rate"])
-            metrics |= _learn_metrics(stats)
-            run.idle_steps = 0
-        else:
-            run.idle_steps += 1
+        if run.curriculum.is_on:
+            metrics["num_passed_questions"] = run.curriculum.num_passed
+            run.curriculum.take_in(step, records)
+        rates = [
+            run.rate_scale * scheduled_rate(each.learning_rate, step, total=config.steps, warmup=each.warmup_steps)
+            for each in (config, run.critic)
+        ]
+        metrics["learning_rate"] = rates[0]
+        metrics |= updater.finish(rate=rates[0], critic_rate=rates[1])
+        run.idle_steps = 0 if taken.has_difference else run.idle_steps + 1
         metrics["sample_s"], metrics["learn_s"] = sampled_s, time.perf_counter() - started - sampled_s
         metrics["tokens_per_s"] = sum(len(t.token_ids_T) for g in groups for t in g.trajectories) / (
             time.perf_counter() - started
@@ -117,35 +128,94 @@ def train(
     sampler.load_weights(learner.export_weights(), version=config.steps)
 
 
+class _Taken:
+    """The groups of a step: scored and handed to the updater, all at once or, streamed, part by part as they end."""
+
+    def __init__(self, updater: Updater, reward: RewardFunction, config: RlConfig, step: int) -> None:
+        self._updater, self._reward, self._config, self._step = updater, reward, config, step
+        self._waiting: list[EpisodeGroup] = []
+        self.groups: list[EpisodeGroup] = []
+        self.records: list[EpisodeRecord] = []
+        self.has_difference = False
+        """Some episodes were better than others, or a critic says what to expect."""
+        self.seconds = 0.0
+        """Of learning while episodes are still going on."""
+
+    def as_it_ends(self, group: EpisodeGroup) -> None:
+        """When streaming, learn as soon as a part of the step is complete."""
+        parts = self._config.stream_minibatches
+        if parts:
+            self._waiting.append(group)
+            if len(self._waiting) == self._config.questions_per_step // parts:
+                started = time.perf_counter()
+                self.take(self._waiting)
+                self._waiting = []
+                self.seconds += time.perf_counter() - started
+
+    def take(self, groups: Sequence[EpisodeGroup]) -> None:
+        """Score groups and hand on what can be learned from."""
+        charges = None
+        if self._config.baseline != "gae":  # whose rewards belong to tokens, and are charged there
+            charges = self._updater.charges([each for group in groups for each in group.trajectories])
+        records, batch = score_groups(groups, self._reward, self._config, step=self._step, charges=charges)
+        self._updater.add(batch)
+        self.groups += groups
+        self.records += records
+        self.has_difference |= self._config.baseline == "gae" or bool(batch.advantages_B.any())
+
+
 def score_groups(
-    groups: Sequence[EpisodeGroup], reward: RewardFunction, config: RlConfig, *, step: int
+    groups: Sequence[EpisodeGroup],
+    reward: RewardFunction,
+    config: RlConfig,
+    *,
+    step: int,
+    charges: Sequence[np.ndarray] | None = None,
 ) -> tuple[list[EpisodeRecord], Batch]:
     """Rewards, advantages and the batch of those episodes from which something can be learned.
 
     With `learn_per_group` only the most varied episodes of a group have an advantage, relative to each other. Groups of
-    fewer than two episodes (the others failed) have no advantage; groups of equal rewards have advantage 0.
-    Neither enters the batch, all enter the records.
+    fewer than two episodes (the others failed) have no advantage; groups of equal rewards have advantage 0. Neither
+    enters the batch (equal ones do with `constant_groups = "keep"`), all enter the records. With a critic there are no
+    groups: every episode enters the batch, with its reward in the place of the advantage that it does not have yet.
+
+    Args:
+        groups: of a step, or a part of one.
+        reward: of an episode.
+        config: baseline and what of a group is learned from.
+        step: number of the step, for the records.
+        charges: of each trajectory in order, (T,) what its tokens cost; taken off rewards before they are compared.
     """
     records: list[EpisodeRecord] = []
     trajectories: list[Trajectory] = []
     advantages: list[float] = []
+    costs = iter(charges) if charges is not None else itertools.repeat(np.zeros(1))
     for group in groups:
         rewards = [reward(episode, group.question) for episode in group.episodes]
-        totals_G = np.asarray([each.total for each in rewards])
-        is_group = len(rewards) >= 2
-        chosen = most_varied(totals_G, config.learn_per_group).tolist() if is_group else []
-        scale = config.advantage_scale
-        found = dict(zip(chosen, group_advantages(totals_G[chosen], scale=scale), strict=True)) if chosen else {}
+        totals_G = np.asarray([each.total - next(costs).sum() for each in rewards])
+        found = dict(enumerate(totals_G)) if config.baseline == "gae" else _advantages(totals_G, config)
         for index, episode in enumerate(group.episodes):
-            advantage = float(found[index]) if index in found else None
+            advantage = float(found[index]) if index in found and config.baseline != "gae" else None
             records.append(
                 EpisodeRecord("rl", group.question, episode, step=step, reward=rewards[index], advantage=advantage)
             )
-            if advantage:
+            if index in found and (found[index] or config.baseline == "gae" or config.constant_groups == "keep"):
                 trajectories.append(group.trajectories[index])
-                advantages.append(advantage)
+                advantages.append(float(found[index]))
         records += [EpisodeRecord("rl", group.question, episode, step=step) for episode in group.failed]
     return records, Batch(trajectories, np.asarray(advantages))
+
+
+def _advantages(totals_G: np.ndarray, config: RlConfig) -> dict[int, float]:
+    """Advantage by index of the episodes of a group that have one."""
+    if len(totals_G) < 2:
+        return {}
+    chosen = most_varied(totals_G, config.learn_per_group)
+    if config.baseline == "leave_one_out":
+        values = leave_one_out_advantages(totals_G[chosen])
+    else:
+        values = group_advantages(totals_G[chosen], scale=config.advantage_scale)
+    return dict(zip(chosen.tolist(), values.tolist(), strict=True))
 
 
 def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRecord]) -> Metrics:
@@ -179,17 +249,6 @@ def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRec
     metrics["invalid_rate"] = float(np.mean([turn.kind == "invalid" for turn in turns]))
     metrics["answered_rate"] = float(np.mean([r.episode.stop_reason is StopReason.ANSWERED for r in kept]))
     return metrics
-
-
-def _learn_metrics(stats: LearnStats) -> Metrics:
-    return {
-        "loss": stats.loss,
-        "entropy": stats.entropy,
-        "kl_sampler": stats.kl_behaviour,
-        "trained_tokens": stats.num_trained_tokens,
-        "packed_tokens": stats.num_packed_tokens,
-        "plain_tokens": stats.num_plain_tokens,
-    }
 
 
 def _nothing_to_learn(records: Sequence[EpisodeRecord], idle_steps: int) -> str:

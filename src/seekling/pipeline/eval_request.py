@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from seekling.config import Recipe
 from seekling.corpus.questions import question_set_hash, read_questions
 from seekling.env.environment import SearchEnv
-from seekling.env.protocol import make_protocol
-from seekling.env.sandbox import open_sandbox
-from seekling.env.tools import all_tools
-from seekling.errors import ConfigError, DataError, MissingExtraError, ModelError
+from seekling.errors import ConfigError, DataError
 from seekling.evaluate.benchmarks import benchmark_of, open_benchmarks
 from seekling.evaluate.bounds import NO_GOLD_PAGE, OracleEnv, PlainProtocol, has_gold_page
 from seekling.evaluate.files import read_records
@@ -31,16 +26,13 @@ from seekling.pipeline.evaluate import Extras, QuestionRoller, ask_and_score, nu
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.record import describe_evaluation
 from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.served import claim, open_env, token_counter
 from seekling.pipeline.world import World, open_world
 from seekling.rollout.chat import ChatClient, ChatEndpoint
 from seekling.rollout.chat_roller import ChatRoller, Price
-from seekling.rollout.loop import Roller
 from seekling.rollout.sampler import derive_seed
-from seekling.serve.agent import eval_decoding, open_agent
+from seekling.serve.agent import eval_decoding, make_roller, open_agent
 from seekling.types import Json, Question
-
-CHARS_PER_TOKEN = 4
-"""How observations are measured for an endpoint when the recipe's own tokenizer cannot be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,19 +210,7 @@ def _claim(folder: RunFolder, request: EvalRequest, settings: EvalSettings, ques
         "question_set_hash": question_set_hash(questions),
         "is_sampled_repeatedly": request.num_samples > 1,
     }
-    if not path.exists():
-        write_atomically(path, json.dumps(now, indent=1) + "\n")
-        return
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); use another --name, or delete {folder.path}") from None
-    differing = [name for name in now if not isinstance(before, dict) or before.get(name) != now[name]]
-    if differing:
-        raise ConfigError(
-            f"{folder.path} holds an evaluation named {request.name!r} that differs in {', '.join(differing)}; "
-            "use another --name, or another folder with --out"
-        )
+    claim(path, now, what=f"an evaluation named {request.name!r}", instead="use another --name, or another --out")
 
 
 @contextlib.contextmanager
@@ -240,8 +220,8 @@ def _open_roller(
     """The roller, what the policy is, and the sandbox's layers."""
     if request.endpoint is not None:
         client = ChatClient(request.endpoint)
-        count_tokens, counter = _token_counter(recipe, reporter)
-        with _open_env(recipe, world, count_tokens) as (env, layers):
+        count_tokens, counter = token_counter(recipe, reporter)
+        with open_env(recipe, world, count_tokens) as (env, layers):
             roller = ChatRoller(
                 _env_of_mode(env, recipe, world, request.mode), client, in_flight=request.in_flight, price=request.price
             )
@@ -252,49 +232,18 @@ def _open_roller(
     with open_agent(recipe, world.library, model_dir) as agent:
         model: dict[str, Json] = {"spec": recipe.model.spec, "resolved": model_dir.name}
         env = _env_of_mode(agent.env, recipe, world, request.mode)
-        local = Roller(env, agent.sampler, agent.renderer, in_flight=agent.sampler.num_slots)
+        local = make_roller(env, agent.sampler, agent.renderer, recipe)
         yield local, model | {"dtype": str(agent.sampler.dtype)}, agent.sandbox_layers
-
-
-@contextlib.contextmanager
-def _open_env(
-    recipe: Recipe, world: World, count_tokens: Callable[[str], int]
-) -> Iterator[tuple[SearchEnv, tuple[str, ...]]]:
-    tools = all_tools(world.library, recipe.retrieval.top_k, recipe.env.tools)
-    protocol = make_protocol(recipe.env, tools)
-    with contextlib.ExitStack() as stack:
-        sandbox = stack.enter_context(open_sandbox(recipe.sandbox)) if protocol.name == "code" else None
-        layers = sandbox.layers if sandbox is not None else ()
-        yield SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=count_tokens), layers
 
 
 def _env_of_mode(env: SearchEnv, recipe: Recipe, world: World, mode: Mode) -> SearchEnv:
     if mode == "search":
-        return env
+        return env.with_failing_share(recipe.eval.failing_share)
     if mode == "oracle-search":
-        return OracleEnv(env, world.library, recipe)
+        return OracleEnv(env.with_failing_share(0.0), world.library, recipe)
     one_turn = recipe.env.model_copy(update={"max_turns": 1, "forced_answer": False, "invalid_action": "retry"})
     protocol = PlainProtocol(mode, world.library, recipe, env.budget)
     return SearchEnv(protocol, {}, one_turn, count_tokens=env.budget.count_tokens)
-
-
-def _token_counter(recipe: Recipe, reporter: Reporter) -> tuple[Callable[[str], int], str]:
-    """How observations are measured: with the small model's tokenizer, so that both see the same ones."""
-    import transformers
-
-    try:
-        folder = resolve_model(recipe.model.spec, log=reporter.line)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except (ModelError, MissingExtraError, OSError, ValueError) as error:
-        reporter.line(f"note: observations are measured by {CHARS_PER_TOKEN} characters a token ({error})")
-        return (lambda text: math.ceil(len(text) / CHARS_PER_TOKEN)), f"{CHARS_PER_TOKEN} characters a token"
-    lock = threading.Lock()  # fast tokenizers refuse to be used by two threads at once
-
-    def count(text: str) -> int:
-        with lock:
-            return len(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
-
-    return count, recipe.model.spec
 
 
 def _open_judge(request: EvalRequest, path: Path) -> Judge | None:
@@ -316,14 +265,6 @@ def _sample(
     reporter: Reporter,
 ) -> EvalSummary:
     name, started = _name_of(request, number), time.perf_counter()
-    stage = f"eval-{name}"
-    earlier_s = folder.seconds().get(stage, 0.0)
-
-    def dollars() -> float | None:
-        if request.usd_per_hour is None:
-            return None
-        return request.usd_per_hour * (earlier_s + time.perf_counter() - started) / 3600
-
     # The first sample is what one sample would have been.
     seed = recipe.seed if number == 0 else derive_seed(recipe.seed, "sample", number)
     try:
@@ -336,10 +277,10 @@ def _sample(
             name,
             reporter,
             seed=seed,
-            extras=Extras(judge, asked.not_asked, dollars),
+            extras=Extras(judge, asked.not_asked, request.usd_per_hour),
         )
     finally:
-        folder.add_seconds(stage, time.perf_counter() - started)
+        folder.add_seconds(f"eval-{name}", time.perf_counter() - started)
 
 
 def _name_of(request: EvalRequest, number: int) -> str:

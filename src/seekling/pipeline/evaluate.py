@@ -5,6 +5,7 @@ Infrastructure failures are kept and counted, and are tried again when the same 
 
 from __future__ import annotations
 
+import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,8 +48,8 @@ class Extras:
     judge: Judge | None = None
     not_asked: Mapping[str, int] = field(default_factory=dict)
     """Questions that the mode cannot ask, by cause."""
-    dollars: Callable[[], float | None] = lambda: None
-    """What the evaluation cost, asked for at its end; None adds up what the episodes cost."""
+    usd_per_hour: float | None = None
+    """Of this machine; None adds up what the episodes cost."""
 
 
 def evaluate_policy(
@@ -65,9 +66,8 @@ def evaluate_policy(
         reporter: for progress.
     """
     settings = stage_settings(recipe, folder, name)
-    return ask_and_score(
-        folder, agent.roller, questions, eval_decoding(recipe), settings, name, reporter, seed=recipe.seed
-    )
+    roller = agent.roller_with_failing_share(recipe.eval.failing_share)
+    return ask_and_score(folder, roller, questions, eval_decoding(recipe), settings, name, reporter, seed=recipe.seed)
 
 
 def ask_and_score(
@@ -96,6 +96,7 @@ def ask_and_score(
         extras: a judge, and what else goes into the summary.
     """
     stage, extras = f"eval-{name}", extras or Extras()
+    started, earlier_s = time.perf_counter(), folder.seconds().get(f"eval-{name}", 0.0)
     asked = {question.key: question for question in questions}
     earlier = [record for record in folder.read_records(stage) if asked.get(record.question.key) == record.question]
     done = {record.question.key for record in earlier if not _is_failed(record)}
@@ -114,7 +115,8 @@ def ask_and_score(
     by_key = {record.question.key: record for record in _newest_last(folder.read_records(stage), asked)}
     folder.replace_records(stage, [by_key[question.key] for question in questions])
     details = _judge(folder, stage, extras.judge, reporter) if extras.judge is not None else None
-    beyond = Beyond(judge_details=details, not_asked=extras.not_asked, dollars=extras.dollars())
+    wall_s = earlier_s + time.perf_counter() - started
+    beyond = Beyond(details, extras.not_asked, wall_s, extras.usd_per_hour)
     summary = summarize(folder.read_records(stage), settings=settings, beyond=beyond)
     write_summary(folder.path, summary)
     reporter.line(f"{name}: EM {format_rate(summary.em)}")
@@ -123,7 +125,8 @@ def ask_and_score(
 
 def read_summary_of(recipe: Recipe, folder: RunFolder, name: str) -> EvalSummary:
     """Summarise the episodes of a finished evaluation of a run."""
-    return summarize(folder.read_records(f"eval-{name}"), settings=stage_settings(recipe, folder, name))
+    beyond = Beyond(wall_s=folder.seconds().get(f"eval-{name}"))
+    return summarize(folder.read_records(f"eval-{name}"), settings=stage_settings(recipe, folder, name), beyond=beyond)
 
 
 def stage_settings(recipe: Recipe, folder: RunFolder, name: str) -> EvalSettings:

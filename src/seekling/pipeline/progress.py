@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -65,3 +67,34 @@ class Reporter:
                 self.line(f"{title}: {count}/{total}, {now - started:.0f} s, about {left:.0f} s left  {note}")
 
         return advance
+
+
+@contextlib.contextmanager
+def deferred_interrupt(
+    reporter: Reporter, first: str = "this step is finished and saved first"
+) -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C is remembered, the second acts at once.
+
+    Args:
+        reporter: tells people so.
+        first: what is still done.
+    """
+    is_set = False
+    before = signal.getsignal(signal.SIGINT)
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        nonlocal is_set
+        if is_set:
+            raise KeyboardInterrupt
+        is_set = True
+        reporter.line(f"Ctrl-C: {first}; once more stops at once")
+
+    try:
+        signal.signal(signal.SIGINT, remember)
+    except ValueError:  # not the main thread: whoever owns the signal keeps it
+        yield lambda: False
+        return
+    try:
+        yield lambda: is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -7,14 +7,29 @@ files, and `rewind` cuts the logs back to the step whose weights were saved.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from seekling.config import Recipe, build_recipe, recipe_to_toml
 from seekling.errors import ConfigError, DataError
-from seekling.files import write_atomically
+from seekling.files import remove_leftovers, replacing, write_atomically
 from seekling.types import EpisodeRecord, Json
+
+Mark = Literal["", "candidate", "better"]
+"""Of a state: none, a candidate for the best, or a candidate whose predecessor has become the best. A step rewards the
+policy from before it, so a state is judged by the steps that follow it."""
+
+
+class TrainingState(NamedTuple):
+    """A saved training state."""
+
+    stage: str
+    step: int
+    path: Path
+    """The folder that holds it."""
 
 
 class RunFolder:
@@ -34,20 +49,24 @@ class RunFolder:
         toml = path / "recipe.toml"
         if toml.exists():
             _refuse_other_recipe(path, toml, recipe)
-        elif path.exists() and any(path.iterdir()):
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"{path} is not empty and not a run folder; choose another with --out")
         path.mkdir(parents=True, exist_ok=True)
         if not toml.exists():
             write_atomically(toml, recipe_to_toml(recipe))
-        self._progress: dict[str, Json] = {"done": [], "stage": "", "step": 0, "state": "", "seconds": {}}
+        self._progress: dict[str, Json] = {"done": [], "states": [], "best": "", "candidate": "", "seconds": {}}
         progress = path / "progress.json"
         if progress.exists():
             try:
                 self._progress |= json.loads(progress.read_text(encoding="utf-8"))
             except (ValueError, TypeError) as error:
                 raise DataError(f"{progress} is damaged ({error}); delete {path} to start the run over") from None
+        self._remove_what_a_crash_left()
         self._started = time.perf_counter()
-        self._earlier_s = sum(self.seconds().values())
+        # A killed process has not noted its seconds; its last row of metrics tells how far it came.
+        rows = _whole_lines(path / "metrics.jsonl")
+        logged_s = float(json.loads(rows[-1]).get("time_s", 0.0)) if rows else 0.0
+        self._earlier_s = max(sum(self.seconds().values()), logged_s)
 
     @property
     def elapsed_s(self) -> float:
@@ -79,35 +98,83 @@ class RunFolder:
         self._write_progress()
 
     @property
-    def saved(self) -> tuple[str, int, Path] | None:
-        """Stage, step and file of the newest training state; None before the first."""
-        state = str(self._progress["state"])
-        if not state:
-            return None
-        return str(self._progress["stage"]), int(str(self._progress["step"])), self.path / "checkpoints" / state
+    def saved(self) -> TrainingState | None:
+        """The newest training state; None before the first."""
+        states = self._states()
+        return states[-1] if states else None
 
-    def save_state(self, stage: str, step: int, save: Callable[[Path], None]) -> None:
-        """Write a training state, make it the one to resume from, and remove the one before it."""
-        before = self.saved
-        name = f"state-{stage}-{step}.pt"
-        save(self.path / "checkpoints" / name)
-        self._progress |= {"stage": stage, "step": step, "state": name}
-        self._write_progress()
-        if before is not None and before[2].name != name:
-            before[2].unlink(missing_ok=True)
+    @property
+    def best(self) -> TrainingState | None:
+        """The state from which the best steps were taken; None when no best is kept."""
+        return next((state for state in self._states() if state.path.name == self._progress["best"]), None)
 
-    def drop_state(self) -> None:
-        """Remove the training state of a run that is over: it is the largest file and serves no more."""
-        saved = self.saved
-        self._progress |= {"state": ""}
+    def save_state(
+        self, stage: str, step: int, save: Callable[[Path], None], *, keep_last: int = 1, mark: Mark = ""
+    ) -> None:
+        """Write a training state and make it the one to resume from.
+
+        A candidate for the best is a state to resume from too, so that a resumed run never meets a state of its own
+        future.
+
+        Args:
+            stage: in which training is.
+            step: the last that is done.
+            save: writes the state's files into the folder that it is given.
+            keep_last: so many of the newest states stay, and the candidate and the best one.
+            mark: whether it is a candidate for the best, and whether the one before has become the best.
+        """
+        states, path = self._states(), self.path / "checkpoints" / f"state-{stage}-{step}"
+        if not states or states[-1].path != path:  # what was just saved is not written again
+            with replacing(path) as folder:
+                folder.mkdir()
+                save(folder)
+            states.append(TrainingState(stage, step, path))
+        if mark == "better" or not self._progress["best"]:
+            self._progress["best"] = self._progress["candidate"] or (path.name if mark else "")
+        if mark:
+            self._progress["candidate"] = path.name
+        named = (self._progress["best"], self._progress["candidate"])
+        kept = [state for state in states if state in states[-keep_last:] or state.path.name in named]
+        self._progress["states"] = [state.path.name for state in kept]
         self._write_progress()
-        if saved is not None:
-            saved[2].unlink(missing_ok=True)
+        self._remove_other_states()
+
+    def drop_states(self) -> None:
+        """Remove the training states of a run that is over: they are its largest files and serve no more."""
+        self._progress |= {"states": [], "best": "", "candidate": ""}
+        self._write_progress()
+        self._remove_other_states()
+
+    def _states(self) -> list[TrainingState]:
+        names = self._progress["states"]
+        assert isinstance(names, list)
+        parts = [str(name).split("-") for name in names]
+        return [
+            TrainingState(stage, int(step), self.path / "checkpoints" / f"{first}-{stage}-{step}")
+            for first, stage, step in parts
+        ]
+
+    def _remove_other_states(self) -> None:
+        """A state that was written and never noted, or noted no more, is as if it had never been."""
+        known = {state.path for state in self._states()}
+        for path in (self.path / "checkpoints").glob("state-*"):
+            if path not in known:
+                shutil.rmtree(path)
+
+    def _remove_what_a_crash_left(self) -> None:
+        for folder in (self.path, *(self.path / name for name in ("checkpoints", "episodes", "eval"))):
+            remove_leftovers(folder)
+        self._remove_other_states()
 
     def log_metrics(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Append a row to metrics.jsonl."""
         row = {"stage": stage, "step": step, "time_s": round(self.elapsed_s, 3), **metrics}
         append_lines(self.path / "metrics.jsonl", [json.dumps(row)])
+
+    def read_metrics(self, stage: str) -> list[dict[str, float]]:
+        """A stage's rows of metrics.jsonl, in order, without its name."""
+        rows = [json.loads(line) for line in _whole_lines(self.path / "metrics.jsonl")]
+        return [row for row in rows if row.pop("stage") == stage]
 
     def append_records(self, records: Iterable[EpisodeRecord]) -> None:
         """Append episodes to the files of their stages."""

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-
-import safetensors.torch
 
 from seekling.config import Recipe
 from seekling.evaluate.files import write_comparisons
@@ -24,18 +17,22 @@ from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
-from seekling.pipeline.progress import Reporter
+from seekling.pipeline.experts_file import expert_trajectories, load_experts
+from seekling.pipeline.export import WEIGHTS, export_stage, new_critic, new_learner
+from seekling.pipeline.guard import HealthGuard
+from seekling.pipeline.judge_reward import JudgedRoller, open_judge
+from seekling.pipeline.progress import Reporter, deferred_interrupt
 from seekling.pipeline.record import describe_run
-from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.run_folder import Mark, RunFolder, TrainingState
+from seekling.pipeline.trackers import Trackers, open_trackers
 from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
-from seekling.reward.functions import make_reward
-from seekling.rollout.replay import expert_trajectory
+from seekling.reward.functions import RewardFunction, make_reward
+from seekling.rollout.engine.memory import keep_freed_memory
+from seekling.rollout.loop import Roller
 from seekling.serve.agent import Agent, open_agent, training_decoding
-from seekling.types import EpisodeRecord, Trajectory
+from seekling.types import EpisodeRecord
 
-SAVE_EVERY_S = 300.0
-"""Seconds of training that a crash may cost."""
 BASE_VERSION = -1
 """Policy version of the untrained model."""
 
@@ -57,17 +54,20 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
     """
     folder = RunFolder(path, recipe)
     started = time.perf_counter()
-    world = open_world(recipe, path, reporter)
-    model_dir = resolve_model(recipe.model.spec, log=reporter.line)
-    with open_agent(recipe, world.library, model_dir) as agent:
-        run = _Run(recipe, folder, world, agent, model_dir, reporter)
+    keep_freed_memory()  # first: an encoder's matrix products come before the sampler's
+    with ExitStack() as stack:
+        trackers = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
+        world = open_world(recipe, path, reporter)
+        model_dir = resolve_model(recipe.model.spec, log=reporter.line)
+        agent = stack.enter_context(open_agent(recipe, world.library, model_dir))
+        run = _Run(recipe, folder, world, agent, model_dir, reporter, trackers)
         folder.write_record(describe_run(recipe, folder, world, agent, model_dir))
         folder.add_seconds("setup", time.perf_counter() - started)
         summaries = run.all_stages()
         folder.write_record(describe_run(recipe, folder, world, agent, model_dir))
     write_comparisons(path)
     write_report([path], path / "report.html")
-    folder.drop_state()
+    folder.drop_states()
     return summaries
 
 
@@ -79,14 +79,15 @@ class _Run:
     agent: Agent
     model_dir: Path
     reporter: Reporter
+    trackers: Trackers
     _learner: Learner | None = None
 
     def all_stages(self) -> list[EvalSummary]:
         recipe = self.recipe
-        has_sft, has_rl = recipe.experts.num_questions > 0, recipe.rl.steps > 0
+        has_sft, has_rl = bool(recipe.experts.file or recipe.experts.num_questions), recipe.rl.steps > 0
         if has_sft:
             self._once("expert", self._collect)
-            self.agent.sampler.teach_drafts(self._expert_trajectories())
+            self.agent.sampler.teach_drafts(expert_trajectories(self.folder, self.agent))
         if "base" in recipe.eval.stages:
             self._once("eval-base", lambda: self._evaluate("base"))
         if has_sft:
@@ -112,6 +113,9 @@ class _Run:
 
     def _collect(self) -> None:
         config = self.recipe.experts
+        if config.file:
+            load_experts(self.recipe, self.folder, self.world, self.agent, self.reporter)
+            return
         questions = self.world.train[: config.num_questions]
         with self.reporter.track("expert episodes", len(questions)) as advance:
             records, report = collect(
@@ -122,7 +126,7 @@ class _Run:
 
     def _sft(self) -> None:
         recipe, learner = self.recipe, self.learner("sft")
-        trajectories = self._expert_trajectories()
+        trajectories = expert_trajectories(self.folder, self.agent)
         total = num_sft_steps(recipe.sft, len(trajectories))
         with self._training("sft", total, learner) as after_step:
             train_sft(
@@ -130,60 +134,88 @@ class _Run:
                 trajectories,
                 recipe.sft,
                 seed=recipe.seed,
-                on_step=lambda step, metrics: after_step(step, metrics, f"loss {metrics['loss']:.3f}"),
+                on_step=lambda step, metrics: after_step(step, metrics, f"loss {metrics['loss']:.3f}", ""),
             )
         self._export("sft", learner)
 
-    def _expert_trajectories(self) -> list[Trajectory]:
-        protocol, renderer = self.agent.env.protocol, self.agent.renderer
-        return [expert_trajectory(each.episode, protocol, renderer) for each in self.folder.read_records("expert")]
-
     def _rl(self) -> None:
-        recipe, learner = self.recipe, self.learner("rl")
-        saved = self.folder.saved
-        first_step = saved[1] if saved is not None and saved[0] == "rl" else 0
-        run = RlRun(self.world.train, recipe.rl, seed=recipe.seed)
-        with self._training("rl", recipe.rl.steps, learner) as after_step:
+        recipe, learner, folder = self.recipe, self.learner("rl"), self.folder
+        saved = folder.saved
+        first_step = saved.step if saved is not None and saved.stage == "rl" else 0
+        run = RlRun(self.world.train, recipe.rl, seed=recipe.seed, curriculum=recipe.curriculum, critic=recipe.critic)
+        with (
+            self._open_reward() as (roller, reward),
+            self._training("rl", recipe.rl.steps, learner) as after_step,
+        ):
+            guard = HealthGuard(recipe, folder, learner, run, self.reporter)
+            if recipe.curriculum.skip_after:
+                run.curriculum.catch_up(first_step, folder.read_records("rl"))
+            if recipe.checkpoint.best_every and first_step == 0:
+                self._save("rl", 0, learner, "candidate")
 
             def on_step(step: int, metrics: Mapping[str, float], records: list[EpisodeRecord]) -> None:
-                self.folder.append_records(records)
+                folder.append_records(records)
                 note = f"reward {metrics.get('reward_mean', 0.0):.2f}, searches {metrics.get('searches_mean', 0.0):.1f}"
-                after_step(step, metrics, note)
+                after_step(step, guard.look(metrics, records), note, guard.mark)
 
             train(
                 learner,
                 self.agent.sampler,
-                self.agent.roller,
+                roller,
                 run,
                 decoding=training_decoding(recipe),
-                reward=make_reward(recipe.rl.reward),
+                reward=reward,
                 on_step=on_step,
                 first_step=first_step,
             )
         self._export("rl", learner)
+        last, best = folder.saved, folder.best
+        if last is not None and best is not None:
+            learner.load(best.path / WEIGHTS)
+            self._export("best", learner)
+            learner.load(last.path / WEIGHTS)
+
+    @contextmanager
+    def _open_reward(self) -> Iterator[tuple[Roller, RewardFunction]]:
+        """Where episodes come from and what they are worth; with a judge both are its."""
+        recipe, roller = self.recipe, self.agent.roller
+        if recipe.rl.reward != "judge":
+            yield roller, make_reward(recipe.rl.reward, recipe.reward)
+            return
+        with open_judge(recipe.judge, self.folder.path, self.reporter) as judge:
+            judged = JudgedRoller(roller, judge, in_flight=recipe.judge.in_flight)
+            yield judged, judged.reward
+            self.reporter.line(f"judge: {judged}")
 
     @contextmanager
     def _training(
         self, stage: str, total: int, learner: Learner
-    ) -> Iterator[Callable[[int, Mapping[str, float], str], None]]:
+    ) -> Iterator[Callable[[int, Mapping[str, float], str, Mark], None]]:
         """Log, save now and then, and stop cleanly on the first Ctrl-C: the step ends, the state is saved."""
-        folder, last_save = self.folder, time.monotonic()
-        done = folder.saved[1] if folder.saved is not None and folder.saved[0] == stage else 0
+        folder, config, last_save = self.folder, self.recipe.checkpoint, time.monotonic()
+        done = folder.saved.step if folder.saved is not None and folder.saved.stage == stage else 0
         folder.rewind(stage, done)
-        with _deferred_interrupt(self.reporter) as is_interrupted, self.reporter.track(stage, total, done=done) as bar:
+        with deferred_interrupt(self.reporter) as is_interrupted, self.reporter.track(stage, total, done=done) as bar:
 
-            def after_step(step: int, metrics: Mapping[str, float], note: str) -> None:
+            def after_step(step: int, metrics: Mapping[str, float], note: str, mark: Mark) -> None:
                 nonlocal last_save
                 folder.log_metrics(stage, step, metrics)
+                self.trackers.log(stage, step, metrics)
                 bar(note)
-                if is_interrupted() or time.monotonic() - last_save > SAVE_EVERY_S:
-                    folder.save_state(stage, step, learner.save)
+                is_due = time.monotonic() - last_save > config.every_s
+                is_due |= bool(config.every_steps) and step % config.every_steps == 0
+                if is_due or mark or is_interrupted():
+                    self._save(stage, step, learner, mark)
                     last_save = time.monotonic()
                 if is_interrupted():
                     raise KeyboardInterrupt
 
             yield after_step
-        folder.save_state(stage, total, learner.save)
+        self._save(stage, total, learner)
+
+    def _save(self, stage: str, step: int, learner: Learner, mark: Mark = "") -> None:
+        keep_last = self.recipe.checkpoint.keep_last
+        self.folder.save_state(stage, step, lambda path: learner.save(path / WEIGHTS), keep_last=keep_last, mark=mark)
 
     def learner(self, stage: str) -> Learner:
         """The learner at the beginning of a stage, or where an earlier process left it."""
@@ -191,34 +223,39 @@ class _Run:
         settings = recipe.sft if stage == "sft" else recipe.rl
         is_new = self._learner is None
         if self._learner is None:
-            model, _ = load_policy(self.model_dir, dtype=recipe.model.dtype)
-            self._learner = Learner(
-                model,
-                lora_rank=recipe.model.lora_rank,
-                lora_alpha=recipe.model.lora_alpha,
-                weight_decay=recipe.sft.weight_decay,
-                row_tokens=settings.row_tokens,
-                max_grad_norm=settings.max_grad_norm,
-            )
+            self._learner = new_learner(recipe, self.model_dir, stage)
+            if self._learner.checkpoints_layers:
+                self.reporter.line("memory is short: layers are computed twice in learning (gradient checkpointing)")
+        has_critic = stage == "rl" and recipe.rl.baseline == "gae"
         if is_new and saved is not None:
-            self._learner.load(saved[2])
+            if has_critic and saved.stage == "rl":
+                self._learner.critic = new_critic(recipe, self._learner)  # the state has its weights
+            self._learner.load(saved.path / WEIGHTS)
+        if has_critic and self._learner.critic is None:
+            self._learner.critic = new_critic(recipe, self._learner)
         if stage == "rl" and recipe.rl.kl_coefficient > 0:
             self._keep_reference(self._learner, saved)
-        if saved is None or saved[0] != stage:
-            self._learner.start_stage(max_grad_norm=settings.max_grad_norm, row_tokens=settings.row_tokens)
+        if saved is None or saved.stage != stage:
+            self._learner.start_stage(
+                row_tokens=settings.row_tokens,
+                max_grad_norm=settings.max_grad_norm,
+                betas=recipe.rl.betas if stage == "rl" else None,
+                weight_decay=settings.weight_decay,
+            )
         return self._learner
 
-    def _keep_reference(self, learner: Learner, saved: tuple[str, int, Path] | None) -> None:
+    def _keep_reference(self, learner: Learner, saved: TrainingState | None) -> None:
         """The KL anchor is the policy before RL; a run resumed inside RL finds it in the exported SFT model."""
         sft = self.folder.path / "checkpoints" / "sft"
-        if saved is not None and saved[0] == "rl":
+        if saved is not None and saved.stage == "rl":
             model, _ = load_policy(sft if sft.exists() else self.model_dir, dtype=self.recipe.model.dtype)
             learner.keep_reference(model)
         else:
             learner.keep_reference()
 
     def _export(self, name: str, learner: Learner) -> None:
-        export_policy(learner, self.agent, self.model_dir, self.folder.path / "checkpoints" / name)
+        out = self.folder.path / "checkpoints" / name
+        export_stage(learner, self.agent.tokenizer, self.recipe, self.model_dir, out)
 
     def _evaluate(self, name: str) -> None:
         sampler = self.agent.sampler
@@ -228,59 +265,7 @@ class _Run:
         else:
             learner = self._learner or self.learner(name)
             sampler.load_weights(learner.export_weights(), version=learner.num_steps)
-        evaluate_policy(self.recipe, self.folder, self.agent, self.world.test, name, self.reporter)
+        summary = evaluate_policy(self.recipe, self.folder, self.agent, self.world.test, name, self.reporter)
+        if summary.em.value is not None:
+            self.trackers.log("eval", self.recipe.eval.stages.index(name), {"em": summary.em.value})
         sampler.release_caches()
-
-
-def export_policy(learner: Learner, agent: Agent, model_dir: Path, out: Path) -> None:
-    """Write the policy as a plain Hugging Face directory, adapters merged, atomically.
-
-    Args:
-        learner: has the weights.
-        agent: has the tokenizer.
-        model_dir: where the model came from; its configuration is copied.
-        out: the directory; replaced if it exists.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
-    try:
-        for name in ("config.json", "generation_config.json"):
-            if (model_dir / name).exists():
-                shutil.copy(model_dir / name, building / name)
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in learner.export_weights().items()}
-        safetensors.torch.save_file(weights, building / "model.safetensors", metadata={"format": "pt"})
-        config = json.loads((building / "config.json").read_text(encoding="utf-8"))
-        config["dtype"] = str(next(iter(weights.values())).dtype).removeprefix("torch.")
-        (building / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        agent.tokenizer.save_pretrained(str(building))
-        building.chmod(0o755)
-        if out.exists():
-            shutil.rmtree(out)
-        building.rename(out)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def _deferred_interrupt(reporter: Reporter) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C is remembered, the second acts at once."""
-    is_set = False
-    before = signal.getsignal(signal.SIGINT)
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        nonlocal is_set
-        if is_set:
-            raise KeyboardInterrupt
-        is_set = True
-        reporter.line("Ctrl-C: this step is finished and saved first; once more stops at once")
-
-    try:
-        signal.signal(signal.SIGINT, remember)
-    except ValueError:  # not the main thread: whoever owns the signal keeps it
-        yield lambda: False
-        return
-    try:
-        yield lambda: is_set
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -87,8 +87,10 @@ def notes_of(summaries: Sequence[EvalSummary]) -> list[str]:
         costs = [
             f"{_number(summary.action_tokens_per_question)} tokens written",
             f"{_number(summary.observation_tokens_per_question)} read",
-            f"{_number(summary.seconds_per_question)} s",
+            f"{_number(summary.wall_seconds_per_question)} s ({_number(summary.seconds_per_question)} s of an episode)",
         ]
+        if summary.prompt_tokens_per_question is not None:
+            costs.insert(2, f"{_number(summary.prompt_tokens_per_question)} sent as prompts")
         if summary.dollars_per_question is not None:
             costs.append(f"${summary.dollars_per_question:.6f} (${summary.dollars_total or 0:.4f} in all)")
         lines.append(f"{name}: per question {', '.join(costs)}")

@@ -11,6 +11,7 @@ from seekling.errors import DataError
 from seekling.pipeline.progress import Reporter
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import Library, open_library
+from seekling.retrieval.remote import open_distant
 from seekling.types import Json, Question
 
 
@@ -31,13 +32,15 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     Args:
         recipe: its data, retrieval and eval sections.
         folder: of the run; holds `corpus/` (a generated almanac) and `index/`. Both are reused when they are there.
+            A remote index stays where it is, and its corpus with it.
         reporter: for progress.
 
     Raises:
         DataError: a file is missing or bad, or no question is left.
     """
     corpus, train_path, test_path = recipe.data.corpus, recipe.data.train, recipe.data.test
-    if not corpus:
+    is_remote = recipe.retrieval.kind == "remote"
+    if not corpus and not is_remote:
         almanac = folder / "corpus"
         if not (almanac / "corpus.jsonl").exists():
             reporter.line(f"almanac: writing {recipe.data.almanac_pages} pages (seed {recipe.data.almanac_seed})")
@@ -48,11 +51,10 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         train_path = train_path or str(almanac / "train.jsonl")
         test_path = test_path or str(almanac / "test.jsonl")
     if not train_path:
-        raise DataError("data.corpus is set, data.train is not; name a question file, such as data.train=qa.jsonl")
-    record = build_index(corpus, folder / "index", recipe.retrieval)
-    reporter.line(
-        f"index: {record.num_documents} pages, {record.num_passages} passages, {record.kind}"
-        + (" (reused)" if record.is_reused else "")
+        what = "retrieval.kind is remote" if is_remote else "data.corpus is set"
+        raise DataError(f"{what}, data.train is not; name a question file, such as data.train=qa.jsonl")
+    library, corpus_hash = (
+        _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
     )
     train = _of_kinds(read_questions(train_path), recipe.data.kinds)
     if test_path:
@@ -60,13 +62,15 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     else:
         train, test = split_questions(train, recipe.data.test_fraction)
     train = _of_kinds(train, recipe.data.train_kinds)
+    sources = recipe.data.test_sources
+    test = [question for question in test if not sources or question.source in sources]
     if recipe.eval.num_questions:
         test = test[: recipe.eval.num_questions]
     if not train or not test:
         raise DataError(
             f"{len(train)} training and {len(test)} test questions are left; both are needed "
             f"(data.kinds = {list(recipe.data.kinds)}, data.train_kinds = {list(recipe.data.train_kinds)}, "
-            f"data.test_fraction = {recipe.data.test_fraction})"
+            f"data.test_fraction = {recipe.data.test_fraction}, data.test_sources = {list(sources)})"
         )
     overlap = {question.key for question in train} & {question.key for question in test}
     if overlap:
@@ -75,11 +79,28 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
             "a held-out figure would mean nothing: give disjoint files, or no data.test"
         )
     hashes: dict[str, Json] = {
-        "corpus": record.corpus_hash,
+        "corpus": corpus_hash,
         "train_questions": question_set_hash(train),
         "test_questions": question_set_hash(test),
     }
-    return World(open_library(folder / "index", recipe.retrieval), train, test, hashes)
+    return World(library, train, test, hashes)
+
+
+def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -> tuple[Library, str]:
+    """The library over an index in the run folder, built when it is not there, and its corpus hash."""
+    record = build_index(corpus, folder / "index", recipe.retrieval)
+    reporter.line(
+        f"index: {record.num_documents} pages, {record.num_passages} passages, {record.kind}"
+        + (" (reused)" if record.is_reused else "")
+    )
+    return open_library(folder / "index", recipe.retrieval), record.corpus_hash
+
+
+def _open_remote(recipe: Recipe, reporter: Reporter) -> tuple[Library, str]:
+    """The library over an index behind a server, and what is known of its corpus."""
+    retriever, index = open_distant(recipe.retrieval)
+    reporter.line(f"index: remote, {recipe.retrieval.url}")
+    return Library(retriever, index), index.corpus_hash()
 
 
 def _of_kinds(questions: list[Question], kinds: tuple[str, ...]) -> list[Question]:

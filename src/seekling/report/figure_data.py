@@ -24,6 +24,9 @@ MAX_POINTS = 40
 """A curve of behaviours pools neighbouring steps until it has no more points than this: fewer, with an interval."""
 
 _THEMES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
+    # What SLM-RL-Search shows as its figures 1 and 2.
+    ("sft_loss", "sft", (("loss", "SFT loss"),)),
+    ("rl_accuracy", "rl", (("em_mean", "training accuracy (exact match)"),)),
     ("sft", "sft", (("loss", "SFT loss"), ("entropy", "entropy"), ("grad_norm", "gradient norm"))),
     ("rl_reward", "rl", (("reward_mean", "reward"), ("em_mean", "exact match"), ("answered_rate", "answered"))),
     (
@@ -79,6 +82,8 @@ class CurveFigure:
     name: str
     """Of the file, without its suffix."""
     panels: tuple[CurvePanel, ...]
+    steps_per_epoch: float | None = None
+    """For a second axis in epochs; None where there are none, or runs differ in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,19 @@ def _learning_curves(runs: Sequence[RunFolder]) -> Iterator[CurveFigure]:
             if lines:
                 panels.append(CurvePanel(title, tuple(lines), is_rate=metric in _RATES))
         if panels:
-            yield CurveFigure(name, tuple(panels))
+            yield CurveFigure(name, tuple(panels), _steps_per_epoch(runs) if stage == "sft" else None)
+
+
+def _steps_per_epoch(runs: Sequence[RunFolder]) -> float | None:
+    """Of SFT; a run that is not through with it does not know."""
+    found: set[float] = set()
+    for run in runs:
+        section, done = run.recipe.get("sft"), run.progress.get("done")
+        epochs = section.get("epochs") if isinstance(section, dict) else None
+        steps = [step for row in run.metrics.get("sft", []) if isinstance(step := row.get("step"), int)]
+        if steps and isinstance(done, list) and "sft" in done and isinstance(epochs, int) and epochs > 0:
+            found.add(max(steps) / epochs)
+    return found.pop() if len(found) == 1 else None
 
 
 def _metric_line(run: RunFolder, stage: str, metric: str) -> Line | None:

@@ -106,6 +106,8 @@ def _draw_curves(figure: Figure, curves: CurveFigure) -> None:
             (shown[line.name],) = axes.plot(line.steps, line.values, color=colour, marker=marker, markersize=3)
             if line.low and line.high:
                 axes.fill_between(line.steps, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+        if curves.steps_per_epoch is not None:
+            _add_epochs(axes, curves.steps_per_epoch)
         if panel.changes_at is not None:
             axes.axvline(panel.changes_at, color="#888888", linestyle=":", linewidth=1)
         if panel.is_rate:
@@ -115,6 +117,11 @@ def _draw_curves(figure: Figure, curves: CurveFigure) -> None:
     if len(names) > 1:
         labels = [_label(name) for name in names]
         figure.legend([shown[name] for name in names], labels, loc="outside lower center", ncols=_COLUMNS, fontsize=8)
+
+
+def _add_epochs(axes: Axes, steps_per_epoch: float) -> None:
+    epochs = (lambda step: step / steps_per_epoch, lambda epoch: epoch * steps_per_epoch)
+    axes.secondary_xaxis("top", functions=epochs).set_xlabel("epoch", loc="right")
 
 
 def _draw_bars(axes: Axes, bars: BarFigure) -> None:

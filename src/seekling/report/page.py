@@ -20,6 +20,8 @@ from seekling import __version__
 from seekling.config import Recipe
 from seekling.errors import DataError
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.health import describe_health
+from seekling.evaluate.pooled import Pooled, read_pooled
 from seekling.files import write_atomically
 from seekling.report.encode import encode
 from seekling.report.episodes import PackedEpisodes, Packer
@@ -63,19 +65,25 @@ def write_report(runs: Sequence[Path], out: Path) -> list[str]:
     if not runs:
         raise DataError("a report needs at least one run folder, as `seekling train` writes it")
     folders = [read_run(path) for path in runs]
-    blocks = blocks_of(folders, [Packer().pack(folder.files) for folder in folders])
+    pooled, unpooled = read_pooled(runs)
+    blocks = blocks_of(folders, [Packer().pack(folder.files) for folder in folders], pooled=pooled)
     write_atomically(out, render(blocks)[0])
-    return [f"{folder.name}: {problem}" for folder in folders for problem in folder.problems]
+    return [*(f"{folder.name}: {problem}" for folder in folders for problem in folder.problems), *unpooled]
 
 
 def blocks_of(
-    folders: Sequence[RunFolder], packed: Sequence[PackedEpisodes], *, is_live: bool = False
+    folders: Sequence[RunFolder],
+    packed: Sequence[PackedEpisodes],
+    *,
+    pooled: Sequence[Pooled] = (),
+    is_live: bool = False,
 ) -> dict[str, str]:
     """The data of a page: JSON by name of its block.
 
     Args:
         folders: the runs.
         packed: the episodes of each.
+        pooled: what several samples or seeds of them say together.
         is_live: the page is served while the run goes on.
     """
     overview: dict[str, Json] = {
@@ -85,6 +93,7 @@ def blocks_of(
         "defaults": Recipe().model_dump(mode="json"),
         "behaviours": dict(BEHAVIOURS),
         "causes": dict(ERROR_CAUSES),
+        "pooled": [each.to_json() for each in pooled],
         "runs": [_run(folder, episodes) for folder, episodes in zip(folders, packed, strict=True)],
     }
     blocks = {"overview": encode(overview)}
@@ -124,6 +133,7 @@ def _run(folder: RunFolder, packed: PackedEpisodes) -> dict[str, Json]:
     return {
         "name": folder.name,
         "problems": list[Json](folder.problems),
+        "health": list[Json](describe_health(folder.metrics.get("rl", []))),
         "recipe": folder.recipe,
         "recipe_toml": folder.recipe_toml,
         "record": folder.record,

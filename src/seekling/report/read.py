@@ -21,7 +21,7 @@ from seekling.types import EpisodeRecord, Json
 EVALUATIONS = ("base", "sft", "rl")
 """In the order of training; the table of a report has them in this order."""
 
-_KNOWN = ("recipe.toml", "record.json", "progress.json", "metrics.jsonl", "episodes", "eval")
+_KNOWN = ("recipe.toml", "record.json", "progress.json", "metrics.jsonl", "episodes", "eval", "samples")
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class RunReader:
     def has_changed(self) -> bool:
         """Whether any file of the run is another than at the last call; True at the first."""
         files = [self._path / name for name in _KNOWN]
-        files += [file for folder in ("episodes", "eval") for file in (self._path / folder).glob("*.json*")]
+        files += [file for folder in ("episodes", "eval", "samples") for file in (self._path / folder).glob("*.json*")]
         states = {}
         for file in files:
             try:
@@ -113,12 +113,16 @@ class RunReader:
         run.record = _read_object(run, self._path / "record.json")
         if (self._path / "progress.json").exists():
             run.progress = _read_object(run, self._path / "progress.json")
+            if _is_evaluation(run):
+                run.progress.pop("done", None)  # or the page would wait for stages that nobody asked for
         self._read_metrics(run)
         _read_evaluations(run)
         self._read_episodes(run)
         return run
 
     def _read_metrics(self, run: RunFolder) -> None:
+        if _is_evaluation(run):
+            return
         self._metrics.refresh()
         for row in self._metrics.all_items:
             stage = row.get("stage")
@@ -184,12 +188,29 @@ def _is_interval(value: Json) -> bool:
     )
 
 
+def _is_evaluation(run: RunFolder) -> bool:
+    """Whether the folder is one that `seekling eval` made: nothing is trained in it."""
+    return (run.path / "requests").is_dir() and not (run.path / "metrics.jsonl").exists()
+
+
 def _planned_evaluations(run: RunFolder) -> tuple[str, ...]:
+    if _is_evaluation(run):
+        return tuple(_asked_for(file) for file in sorted((run.path / "requests").glob("*.json")))
     section = run.recipe.get("eval")
     stages = section.get("stages") if isinstance(section, dict) else None
     if not isinstance(stages, list):
         return EVALUATIONS
     return tuple(name for name in EVALUATIONS if name in stages)
+
+
+def _asked_for(request: Path) -> str:
+    """Name of the evaluation that a request began with: of several samples the first."""
+    try:
+        asked = json.loads(request.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        asked = None
+    is_repeated = isinstance(asked, dict) and asked.get("is_sampled_repeatedly") is True
+    return f"{request.stem}-s1" if is_repeated else request.stem
 
 
 def _order(stage: str) -> int:

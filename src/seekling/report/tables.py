@@ -7,16 +7,19 @@ comparable, so a table that holds such rows says so below itself.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from seekling.config import ExpectedConfig
 from seekling.errors import DataError
 from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.files import read_records, read_summary
 from seekling.evaluate.intervals import format_mean, format_rate
+from seekling.evaluate.pooled import Pooled, read_pooled
 from seekling.evaluate.summary import EvalSummary
 from seekling.report.read import EVALUATIONS
 
@@ -64,6 +67,7 @@ class EvaluatedPolicy:
     run: str
     policy: str
     summary: EvalSummary
+    folder: Path
 
 
 def read_policies(runs: Sequence[Path]) -> tuple[list[EvaluatedPolicy], list[str]]:
@@ -90,7 +94,7 @@ def read_policies(runs: Sequence[Path]) -> tuple[list[EvaluatedPolicy], list[str
                 problems.append(str(error))
                 continue
             summary = _with_behaviours(summary, run / "episodes" / f"eval-{name}.jsonl")
-            found.append(EvaluatedPolicy(own_name, _POLICIES.get(name, name), summary))
+            found.append(EvaluatedPolicy(own_name, _POLICIES.get(name, name), summary, run))
     if not found:
         raise DataError("; ".join(problems) + "; run `seekling train` or `seekling eval` first")
     return found, problems
@@ -122,6 +126,60 @@ def result_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
     }
     rows = [[make(each.summary) for make in columns.values()] for each in policies]
     return _table("Results", tuple(columns), rows, policies, label="results")
+
+
+def cost_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+    """What a question costs on average, in every unit that was recorded."""
+    columns: dict[str, Callable[[EvalSummary], str]] = {
+        "searches": lambda summary: _number(summary.searches_per_question),
+        "turns": lambda summary: _number(summary.turns_per_question),
+        "tokens written": lambda summary: _number(summary.action_tokens_per_question),
+        "tokens of observations": lambda summary: _number(summary.observation_tokens_per_question),
+        "tokens of prompts": lambda summary: _number(summary.prompt_tokens_per_question),
+        "seconds": lambda summary: _number(summary.wall_seconds_per_question),
+        "seconds of an episode": lambda summary: _number(summary.seconds_per_question),
+        "dollars": lambda s: "-" if s.dollars_per_question is None else f"{s.dollars_per_question:.6f}",
+        "dollars in all": lambda s: "-" if s.dollars_total is None else f"{s.dollars_total:.4f}",
+    }
+    rows = [[make(each.summary) for make in columns.values()] for each in policies]
+    return _table("Cost of a question", tuple(columns), rows, policies, label="costs")
+
+
+def samples_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+    """Several samples of each question, and several seeds of one system: mean, pass@k, majority vote.
+
+    Raises:
+        DataError: there are neither; says what could not be put together.
+    """
+    folders = {each.folder: each.run for each in policies}
+    found, problems = read_pooled(list(folders))
+    if not found:
+        said = " ".join(problems) or "expected `seekling eval --samples N`, or runs that differ in their seed alone"
+        raise DataError(f"these runs hold neither several samples nor several seeds: {said}")
+    names = list(folders.values())
+    ks = sorted({k for each in found for k in each.summary.pass_at_k})
+    header = ("run", "policy", "of", "questions", "EM, mean", "EM of each", "deviation", "F1, mean")
+    rows = tuple(_samples_row(each, names, ks) for each in found)
+    notes = ("95 % intervals over questions; samples of one question are not independent.", *problems)
+    columns = (*header, *(f"pass@{k}" for k in ks), "majority vote, EM", "left out")
+    return TextTable("Several samples or seeds", columns, rows, notes, "samples")
+
+
+def _samples_row(each: Pooled, names: Sequence[str], ks: Sequence[int]) -> tuple[str, ...]:
+    summary = each.summary
+    return (
+        ", ".join(names[number] for number in each.runs),
+        _POLICIES.get(each.policy, each.policy),
+        f"seeds {', '.join(map(str, each.seeds))}" if each.seeds else f"{summary.num_samples} samples",
+        str(summary.num_questions),
+        format_mean(summary.em_mean),
+        ", ".join(f"{rate.k}/{rate.n}" for rate in summary.em_per_sample),
+        "-" if summary.em_deviation is None else f"{100 * summary.em_deviation:.1f} points",
+        format_mean(summary.f1_mean),
+        *(format_mean(summary.pass_at_k[k]) if k in summary.pass_at_k else "-" for k in ks),
+        format_rate(summary.majority),
+        str(summary.num_excluded),
+    )
 
 
 def behaviour_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
@@ -165,11 +223,79 @@ def published_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
     return TextTable("Published figures", header, tuple(rows), label="published")
 
 
+def recovery_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+    """What policies do when a search fails, and when there is nothing to find."""
+    _require([each for each in policies if each.summary.recovery is not None], "recovery")
+    rows = [
+        (format_rate(found.recovered), format_rate(found.false_answers), format_rate(found.false_unknowns))
+        if (found := each.summary.recovery) is not None
+        else ("-", "-", "-")
+        for each in policies
+    ]
+    columns = ("recovered from a failed search", "invented an answer", "unknown though answerable")
+    return _table("Recovery", columns, rows, policies, label="recovery")
+
+
+def expected_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+    """What the recipes of runs expect, from their `[expected]` blocks, beside what the runs reached.
+
+    Raises:
+        DataError: no run's recipe expects anything, or a recipe cannot be read.
+    """
+    rows: list[tuple[str, ...]] = []
+    for folder in dict.fromkeys(each.folder for each in policies):
+        mine = {each.policy: each for each in policies if each.folder == folder}
+        after = mine.get(_POLICIES["rl"], mine.get(_POLICIES["sft"]))
+        expected = _expected(folder)
+        for number, metric in enumerate(expected.metrics):
+            rows.append(
+                (
+                    next(iter(mine.values())).run,
+                    metric,
+                    f"{100 * expected.before[number]:.1f} %" if expected.before else "-",
+                    _reached(mine.get(_POLICIES["base"]), metric),
+                    f"{100 * expected.values[number]:.1f} %",
+                    _reached(after, metric),
+                    expected.source,
+                )
+            )
+    if not rows:
+        raise DataError("none of these runs' recipes has an [expected] block; the full-size recipes have one")
+    header = ("run", "figure", "expected before", "before", "expected after", "after", "source of the expectation")
+    notes = ("Before is the untrained model, after the last stage that was evaluated. A dash is a figure nobody has.",)
+    return TextTable("Expected and reached", header, tuple(rows), notes, label="expected")
+
+
+def _expected(folder: Path) -> ExpectedConfig:
+    recipe = folder / "recipe.toml"
+    try:
+        block = tomllib.loads(recipe.read_text(encoding="utf-8")).get("expected", {})
+        return ExpectedConfig.model_validate(block)
+    except (OSError, ValueError) as error:  # not TOML, and not what the block is, are ValueErrors
+        raise DataError(f"{recipe} cannot be read ({error}); expected the recipe that `seekling train` wrote") from None
+
+
+def _reached(policy: EvaluatedPolicy | None, metric: str) -> str:
+    """Our figure of `benchmark/measure`, from the questions of that data set alone."""
+    benchmark, _, measure = metric.partition("/")
+    group = policy.summary.by_source.get(benchmark) if policy is not None else None
+    if group is None:
+        return "-"
+    rates = {"em": group.em, "substring": group.substring, "judge": group.judge}
+    means = {"f1": group.f1, "rouge_l": group.rouge_l}
+    rate, mean = rates.get(measure), means.get(measure)
+    return format_rate(rate) if rate is not None else format_mean(mean) if mean is not None else "-"
+
+
 TABLES: Mapping[str, Callable[[Sequence[EvaluatedPolicy]], TextTable]] = {
     "results": result_table,
     "behaviours": behaviour_table,
     "errors": error_table,
+    "recovery": recovery_table,
+    "expected": expected_table,
     "published": published_table,
+    "costs": cost_table,
+    "samples": samples_table,
 }
 
 

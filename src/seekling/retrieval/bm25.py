@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -22,8 +23,8 @@ import numpy as np
 
 from seekling.errors import DataError, IndexMismatchError
 from seekling.retrieval.interface import EMPTY_RANKING, Ranking, best_of
-from seekling.retrieval.store import load_array
-from seekling.retrieval.terms import QueryTerms, TermMaker
+from seekling.retrieval.store import load_array, new_array
+from seekling.retrieval.terms import ENGLISH, QueryTerms, TermMaker, TermRules
 
 K1 = 1.2
 B = 0.75
@@ -37,7 +38,7 @@ _LOW_32_BITS = 0xFFFFFFFF
 class Bm25Ranker:
     """Ranks passages by BM25. Passages that share no term with the query are never returned."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rules: TermRules = ENGLISH) -> None:
         self._data = load_array(folder / _DATA)
         self._indices = load_array(folder / _INDICES)
         self._indptr = load_array(folder / _INDPTR)
@@ -48,7 +49,7 @@ class Bm25Ranker:
         # Plain views of the maps: bm25s slices them once per term, and slicing np.memmap is slow.
         model.scores.update(data=self._data, indices=self._indices, indptr=self._indptr)
         self._scores_of: Callable[[list[int]], np.ndarray] = model.get_scores_from_ids
-        self._query_terms = QueryTerms(model.vocab_dict)
+        self._query_terms = QueryTerms(model.vocab_dict, rules)
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
@@ -58,18 +59,32 @@ class Bm25Ranker:
         numbers = self._query_terms.numbers(query)
         if not numbers:
             return EMPTY_RANKING
-        scores_N = self._scores_of(numbers)
+        # A word that is repeated is looked up once: a query of a million "castle" would hold up all others for minutes.
+        terms_of: dict[int, list[int]] = {}
+        for number, times in Counter(numbers).items():
+            terms_of.setdefault(times, []).append(number)
+        scores_N: np.ndarray = sum(
+            (self._scores_of(terms) * np.float32(times) for times, terms in terms_of.items() if times > 1),
+            start=self._scores_of(terms_of.get(1, [])),
+        )
         # Lucene's idf is above zero for every term, so a score of zero means that no term matched.
         positions_N = np.flatnonzero(scores_N)
         return best_of(positions_N, scores_N[positions_N], top_k)
 
 
-def build_bm25(texts: Iterable[str], folder: Path, *, report: Callable[[int], None] = lambda done: None) -> int:
+def build_bm25(
+    texts: Iterable[str],
+    folder: Path,
+    *,
+    rules: TermRules = ENGLISH,
+    report: Callable[[int], None] = lambda done: None,
+) -> int:
     """Index texts by BM25 into `FILES` of a folder.
 
     Args:
         texts: one per passage, in position order; read once.
         folder: exists already; also holds the temporary postings.
+        rules: of the language, for what counts as a term.
         report: called with the number of texts read so far, now and then.
 
     Returns:
@@ -84,7 +99,7 @@ def build_bm25(texts: Iterable[str], folder: Path, *, report: Callable[[int], No
     chunk_sizes: list[int] = []
     try:
         with postings_path.open("wb") as postings:
-            for numbers, chunk_lengths in _token_chunks(texts, vocabulary):
+            for numbers, chunk_lengths in _token_chunks(texts, vocabulary, TermMaker(rules)):
                 chunk_sizes.append(_write_postings(postings, numbers, chunk_lengths, first=len(lengths)))
                 lengths.extend(chunk_lengths)
                 report(len(lengths))
@@ -102,9 +117,10 @@ def build_bm25(texts: Iterable[str], folder: Path, *, report: Callable[[int], No
     return len(vocabulary)
 
 
-def _token_chunks(texts: Iterable[str], vocabulary: dict[str, int]) -> Iterator[tuple[array[int], array[int]]]:
+def _token_chunks(
+    texts: Iterable[str], vocabulary: dict[str, int], maker: TermMaker
+) -> Iterator[tuple[array[int], array[int]]]:
     """Term numbers of many texts in a row, and how many belong to each; adds new terms to the vocabulary."""
-    maker = TermMaker()
     numbers, lengths = array("i"), array("i")
     for text in texts:
         terms = maker.terms(text)
@@ -144,8 +160,8 @@ def _write_scores(
     idf_V = np.log(1 + (num_passages - frequency_V + 0.5) / (frequency_V + 0.5))
     norm_N = K1 * ((1 - B) + B * lengths_N / lengths_N.mean())
 
-    data = np.lib.format.open_memmap(folder / _DATA, mode="w+", dtype=np.float32, shape=(num_postings,))
-    indices = np.lib.format.open_memmap(folder / _INDICES, mode="w+", dtype=np.int32, shape=(num_postings,))
+    data = new_array(folder / _DATA, np.float32, (num_postings,))
+    indices = new_array(folder / _INDICES, np.int32, (num_postings,))
     next_V = indptr[:-1].copy()
     for start, end in itertools.pairwise(chunks):
         keys, counts = np.asarray(postings[start:end]).T

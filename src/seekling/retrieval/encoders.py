@@ -1,4 +1,4 @@
-"""What a dense encoder needs to be told about itself: pooling, prefixes, length. Read from its files, never from torch.
+"""What a dense encoder is, and what it needs to be told: pooling, prefixes, length. Read from its files, not by torch.
 
 Half of all disappointing dense retrieval is a good model with the wrong pooling or a missing prefix. Both are decided
 here once, when an index is built, and recorded in it.
@@ -8,20 +8,55 @@ from __future__ import annotations
 
 import json
 import re
+import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from seekling.errors import ModelError
 from seekling.retrieval.record import EncoderRecord, fingerprint_files
 
 _DEFAULT_MAX_TOKENS = 512
-_FILES = ("*.json", "1_Pooling/*.json", "*.txt", "*.model", "*.safetensors", "*.bin")
+# Two servers of one model differ by rounding, another model by about 1 / sqrt(D).
+_PROBE_TOLERANCE = 0.005
+_FILES = (
+    "*.json",
+    "*_*/*.json",
+    "*.txt",
+    "*.model",
+    "*.safetensors",
+    "*.bin",
+    "*_Dense/*.safetensors",
+    "*_Dense/*.bin",
+)
+
+Pooling = Literal["mean", "cls", "max", "lasttoken"]
+_POOLINGS: dict[str, Pooling] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+class Encoder(typing.Protocol):
+    """Texts to unit vectors, (B, D) float32. Safe to share between threads."""
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of queries."""
+        ...
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of passages."""
+        ...
 
 
 class _Habits(NamedTuple):
     """How the authors of an encoder say it must be used."""
 
-    pooling: Literal["mean", "cls"]
+    pooling: Pooling
     query_prefix: str
     passage_prefix: str
 
@@ -40,6 +75,14 @@ _KNOWN = (
     (r"\bbge-m3", _Habits("cls", "", "")),
     (r"\bbge-.*\bzh\b", _Habits("cls", "为这个句子生成表示以用于检索相关文章：", "")),  # noqa: RUF001
     (r"\bbge\b", _Habits("cls", "Represent this sentence for searching relevant passages: ", "")),
+    (
+        r"\b(qwen3-embedding|gte-qwen2)",
+        _Habits(
+            "lasttoken",
+            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
+            "",
+        ),
+    ),
     (r"\bgte-(modernbert|.*v1\.5)", _Habits("cls", "", "")),
     (r"\bgte\b", _Habits("mean", "", "")),
 )
@@ -53,34 +96,82 @@ def describe_encoder(spec: str) -> EncoderRecord:
     bge and gte are known), else it is mean pooling without prefixes.
 
     Args:
-        spec: what `resolve_model` understands.
+        spec: what `resolve_model` understands, or the address of an endpoint (`endpoint.py`).
 
     Raises:
-        ModelError: the spec cannot be resolved, or the model needs what we do not do (another pooling, extra layers).
+        ModelError: the spec cannot be resolved, or the model needs what we do not do (another pooling, other layers).
+        SearchServerError: the endpoint does not answer.
     """
+    if is_endpoint(spec):
+        from seekling.retrieval.endpoint import describe_endpoint
+
+        return describe_endpoint(spec)
     from seekling.models import resolve_model
 
     path = resolve_model(spec)
     config = _read_json(path / "config.json")
-    habits = _habits_of(spec, str(config.get("_name_or_path", "")))
-    _refuse_extra_layers(path, spec)
+    habits = habits_of(spec, str(config.get("_name_or_path", "")))
+    modules = _modules(path, spec)
     prompts = _read_json(path / "config_sentence_transformers.json").get("prompts")
     prompts = prompts if isinstance(prompts, dict) else {}
+    layers = tuple(folder for kind, folder in modules if kind == "Dense")
     dimension = config.get("hidden_size", config.get("dim"))
+    if layers:
+        dimension = _read_json(path / layers[-1] / "config.json").get("out_features")
     if not isinstance(dimension, int):
         raise ModelError(f"{spec}: config.json names no hidden_size, so it is not a text encoder that we know")
     return EncoderRecord(
         spec=spec,
         fingerprint=fingerprint_files(file for pattern in _FILES for file in path.glob(pattern)),
-        pooling=_declared_pooling(path, spec) or habits.pooling,
+        pooling=_declared_pooling(path, spec, modules) or habits.pooling,
         query_prefix=str(prompts.get("query") or habits.query_prefix),
         passage_prefix=str(prompts.get("document") or prompts.get("passage") or habits.passage_prefix),
         dimension=dimension,
         max_tokens=_max_tokens(path, config),
+        layers=layers,
     )
 
 
-def _habits_of(*names: str) -> _Habits:
+def load_encoder(record: EncoderRecord) -> Encoder:
+    """What turns texts into vectors, as a record says.
+
+    Raises:
+        ModelError: its files cannot be loaded.
+        MissingExtraError: a package that it needs is not installed.
+    """
+    if is_endpoint(record.spec):
+        from seekling.retrieval.endpoint import EndpointEncoder
+
+        return EndpointEncoder(record)
+    from seekling.retrieval.local_encoder import LocalEncoder
+
+    return LocalEncoder(record)
+
+
+def encoder_changes(record: EncoderRecord, spec: str) -> list[str]:
+    """How an encoder differs now from what made some vectors, a phrase per field; empty when it is the same.
+
+    Args:
+        record: the encoder as it was.
+        spec: where it is found now; it may have moved.
+    """
+    now = describe_encoder(spec).model_copy(update={"spec": record.spec})
+    if len(now.probe) == len(record.probe) and np.allclose(now.probe, record.probe, rtol=0, atol=_PROBE_TOLERANCE):
+        now = now.model_copy(update={"probe": record.probe})
+    return [
+        f"{name}: the index has {value!r}, the encoder now {new!r}"
+        for (name, value), (_, new) in zip(record, now, strict=True)
+        if value != new
+    ]
+
+
+def is_endpoint(spec: str) -> bool:
+    """Whether a server makes the vectors."""
+    return spec.startswith(("http://", "https://"))
+
+
+def habits_of(*names: str) -> _Habits:
+    """How an encoder of this name must be used, the first name that is known counts."""
     for name in names:
         # "\b" does not see an underscore as the end of a word.
         last_part = name.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
@@ -90,28 +181,40 @@ def _habits_of(*names: str) -> _Habits:
     return _OTHERS
 
 
-def _declared_pooling(path: Path, spec: str) -> Literal["mean", "cls"] | None:
-    declared = _read_json(path / "1_Pooling" / "config.json")
+def _modules(path: Path, spec: str) -> list[tuple[str, str]]:
+    """Kind and folder of each part of a model of sentence-transformers, in order; empty for others."""
+    if not (path / "modules.json").is_file():
+        return []
+    listed = json.loads((path / "modules.json").read_text(encoding="utf-8"))
+    modules = [(str(each["type"]).rpartition(".")[2], str(each.get("path", ""))) for each in listed]
+    other = [kind for kind, _ in modules if kind not in ("Transformer", "Pooling", "Dense", "Normalize")]
+    activations = {
+        str(_read_json(path / folder / "config.json").get("activation_function", "Tanh")).rpartition(".")[2]
+        for kind, folder in modules
+        if kind == "Dense"
+    }
+    other += sorted(activations - {"Tanh", "Identity"})
+    if other:
+        raise ModelError(f"{spec} has layers on top ({', '.join(other)}) that are not built in: use another encoder")
+    return modules
+
+
+def _declared_pooling(path: Path, spec: str, modules: Sequence[tuple[str, str]]) -> Pooling | None:
+    folder = next((folder for kind, folder in modules if kind == "Pooling"), "1_Pooling")
+    declared = _read_json(path / folder / "config.json")
     if isinstance(declared.get("pooling_mode"), str):
-        declared = {f"pooling_mode_{declared['pooling_mode']}_tokens".replace("cls_tokens", "cls_token"): True}
+        name = f"pooling_mode_{declared['pooling_mode']}_tokens"
+        declared = {name.replace("cls_tokens", "cls_token").replace("lasttoken_tokens", "lasttoken"): True}
     modes = sorted(key for key, value in declared.items() if key.startswith("pooling_mode_") and value is True)
     if not modes:
         return None
-    if modes == ["pooling_mode_mean_tokens"]:
-        return "mean"
-    if modes == ["pooling_mode_cls_token"]:
-        return "cls"
-    raise ModelError(f"{spec} pools by {', '.join(modes)}; only mean and cls pooling are built in: use another encoder")
-
-
-def _refuse_extra_layers(path: Path, spec: str) -> None:
-    if not (path / "modules.json").is_file():
-        return
-    modules = json.loads((path / "modules.json").read_text(encoding="utf-8"))
-    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    extra = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
-    if extra:
-        raise ModelError(f"{spec} has layers on top ({', '.join(extra)}) that are not built in: use another encoder")
+    if len(modes) == 1 and modes[0] in _POOLINGS and declared.get("include_prompt", True) is True:
+        return _POOLINGS[modes[0]]
+    without = "" if declared.get("include_prompt", True) is True else " without the prompt's tokens"
+    raise ModelError(
+        f"{spec} pools by {', '.join(modes)}{without}; only {', '.join(_POOLINGS.values())} pooling over all tokens "
+        "are built in: use another encoder"
+    )
 
 
 def _max_tokens(path: Path, config: dict[str, object]) -> int:

@@ -14,41 +14,51 @@ MIN_DEPTH = 100
 
 
 class HybridRanker:
-    """Ranks passages by reciprocal rank fusion of several rankers."""
+    """Ranks passages by reciprocal rank fusion of several rankers.
 
-    def __init__(self, rankers: Sequence[Ranker]) -> None:
+    Args:
+        rankers: at least one.
+        weights: of each; None: all count the same.
+    """
+
+    def __init__(self, rankers: Sequence[Ranker], weights: Sequence[float] | None = None) -> None:
         self._rankers = tuple(rankers)
+        self._weights = weights
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
         depth = max(top_k, MIN_DEPTH)
         rankings = [ranker.rank(queries, depth) for ranker in self._rankers]
-        return [fuse(of_one_query, top_k) for of_one_query in zip(*rankings, strict=True)]
+        return [fuse(of_one_query, top_k, self._weights) for of_one_query in zip(*rankings, strict=True)]
 
 
-def fuse(rankings: Sequence[Ranking], top_k: int) -> Ranking:
-    """Merge rankings of one query: a passage scores the sum of 1 / (60 + its rank), ranks counted from 1.
+def fuse(rankings: Sequence[Ranking], top_k: int, weights: Sequence[float] | None = None) -> Ranking:
+    """Merge rankings of one query: a passage scores the weighted sum of 1 / (60 + its rank), ranks counted from 1.
 
     Args:
         rankings: any number; a passage missing from one gets nothing from it.
         top_k: at least 1.
+        weights: of each ranking, scaled to a mean of 1; a ranking of weight 0 finds nothing. None: all 1.
 
     Returns:
         At most `top_k` positions and scores, best first, equal scores by position.
 
     Source: Cormack, Clarke, Büttcher: "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
-    Methods" (SIGIR 2009), k = 60. They fuse whole rankings, we fuse their tops.
+    Methods" (SIGIR 2009), k = 60. They fuse whole rankings, we fuse their tops; the weights are ours.
 
     Example:
         >>> both = fuse([Ranking(np.array([7, 3]), np.zeros(2)), Ranking(np.array([3, 9]), np.zeros(2))], top_k=2)
         >>> both.positions_K.tolist(), [round(float(score), 6) for score in both.scores_K]
         ([3, 7], [0.032522, 0.016393])
     """
-    filled = [ranking for ranking in rankings if len(ranking.positions_K)]
+    weights = weights or [1.0] * len(rankings)
+    scale = len(weights) / sum(weights)
+    filled = [(each, scale * weight) for each, weight in zip(rankings, weights, strict=True) if weight]
+    filled = [(ranking, weight) for ranking, weight in filled if len(ranking.positions_K)]
     if not filled:
         return EMPTY_RANKING
-    positions, place = np.unique(np.concatenate([each.positions_K for each in filled]), return_inverse=True)
-    gains = np.concatenate([1.0 / (RRF_K + np.arange(1, len(each.positions_K) + 1)) for each in filled])
+    positions, place = np.unique(np.concatenate([each.positions_K for each, _ in filled]), return_inverse=True)
+    gains = np.concatenate([weight / (RRF_K + np.arange(1, len(each.positions_K) + 1)) for each, weight in filled])
     # Summed over sorted gains, so that a tie does not hang on which ranking came first.
     order = np.argsort(gains, kind="stable")
     return best_of(positions, np.bincount(place[order], weights=gains[order]), top_k)

@@ -7,12 +7,13 @@ the two apart lets the hybrid ask for long lists of both without reading a singl
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from seekling.types import Hit
+from seekling.errors import DataError
+from seekling.types import Document, Hit
 
 
 class Retriever(typing.Protocol):
@@ -31,7 +32,16 @@ class Retriever(typing.Protocol):
 
         Raises:
             DataError: `top_k` is below 1, or `queries` is one string instead of a sequence of them.
+            SearchServerError: the index is behind a server, which failed. Never an empty list instead.
         """
+        ...
+
+
+class DocumentSource(typing.Protocol):
+    """Gives whole documents. Safe to call from several threads at once."""
+
+    def find(self, document_id: str) -> Document | None:
+        """The document with exactly this id, or None; raises `SearchServerError` as `Retriever.search` does."""
         ...
 
 
@@ -56,6 +66,18 @@ class Ranker(typing.Protocol):
         ...
 
 
+def check_request(queries: Sequence[str], top_k: int) -> None:
+    """Refuse what no retriever answers.
+
+    Raises:
+        DataError: `queries` is one string, or `top_k` is below 1.
+    """
+    if isinstance(queries, str):
+        raise DataError(f"search takes a list of queries, got one string: {queries!r:.80}")
+    if top_k < 1:
+        raise DataError(f"search needs top_k of at least 1, got {top_k}")
+
+
 def best_of(positions_N: np.ndarray, scores_N: np.ndarray, top_k: int) -> Ranking:
     """Pick the best `top_k`, deterministically: equal scores are ordered by position.
 
@@ -76,3 +98,37 @@ def best_of(positions_N: np.ndarray, scores_N: np.ndarray, top_k: int) -> Rankin
         positions_N, scores_N = positions_N[is_kept_N], scores_N[is_kept_N]
     order_K = np.lexsort((positions_N, -scores_N))[:top_k]
     return Ranking(positions_N[order_K].astype(np.int64), scores_N[order_K].astype(np.float64))
+
+
+def nearest_in_blocks(
+    blocks: Iterable[np.ndarray], queries_BD: np.ndarray, top_k: int, *, decimals: int
+) -> list[Ranking]:
+    """Rank all rows by inner product with each query, a block at a time.
+
+    Args:
+        blocks: (N, D) each; rows are numbered through.
+        queries_BD: (B, D).
+        top_k: at least 1.
+        decimals: that scores are rounded to.
+
+    Returns:
+        Per query `top_k`, or all rows where there are fewer.
+    """
+    best: list[Ranking] = [EMPTY_RANKING] * len(queries_BD)
+    floor_B = np.full(len(queries_BD), -np.inf, np.float32)
+    start = 0
+    for block_ND in blocks:
+        scores_NB = block_ND @ queries_BD.T
+        # Rounding lifts a score by half a unit at most: whatever is a whole one below the k-th best stays out.
+        rows, columns = np.nonzero(scores_NB >= floor_B - 10.0**-decimals)
+        for query in np.unique(columns).tolist():
+            rows_M = rows[columns == query]
+            best[query] = best_of(
+                np.concatenate([best[query].positions_K, rows_M + start]),
+                np.concatenate([best[query].scores_K, np.round(scores_NB[rows_M, query], decimals)]),
+                top_k,
+            )
+            if len(best[query].scores_K) >= top_k:
+                floor_B[query] = best[query].scores_K[top_k - 1]
+        start += len(block_ND)
+    return best

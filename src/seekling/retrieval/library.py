@@ -13,7 +13,8 @@ from seekling.config import RetrievalConfig
 from seekling.corpus import sections
 from seekling.errors import ToolError
 from seekling.retrieval.index import open_index
-from seekling.retrieval.interface import Retriever
+from seekling.retrieval.interface import DocumentSource, Retriever
+from seekling.retrieval.remote import open_distant
 from seekling.retrieval.store import DocumentStore
 from seekling.types import Document, Hit
 
@@ -23,7 +24,7 @@ _NUM_NEAR_IDS = 3
 class Library:
     """A retriever and the documents it searches. Safe to share between threads."""
 
-    def __init__(self, retriever: Retriever, documents: DocumentStore) -> None:
+    def __init__(self, retriever: Retriever, documents: DocumentSource) -> None:
         self._retriever = retriever
         self._documents = documents
 
@@ -59,6 +60,10 @@ class Library:
                 best = sorted(titles.items(), key=lambda page: page[1].strip().casefold() != wanted)
                 return [{"page_id": page, "title": title} for page, title in best[:top_k]]
             num_passages *= 4
+
+    def has_page(self, page_id: str) -> bool:
+        """Whether there is a page with exactly this id."""
+        return self._documents.find(page_id) is not None
 
     def title_of(self, page_id: str) -> str:
         """A page's title; empty when there is no such page."""
@@ -125,12 +130,16 @@ def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -
     """Open the library of an index.
 
     Args:
-        index_dir: what `build_index` made.
+        index_dir: what `build_index` made; plays no part when `expect` says that the index is remote.
         expect: refuse an index that was made otherwise.
 
     Raises:
         IndexMismatchError: the index is missing, damaged or not as expected.
+        ConfigError: the address of a remote index is no search server's.
+        SearchServerError: a remote index does not answer.
     """
+    if expect is not None and expect.kind == "remote":
+        return Library(*open_distant(expect))
     retriever = open_index(index_dir, expect)
     return Library(retriever, DocumentStore(Path(index_dir)))
 

@@ -17,14 +17,16 @@ import pydantic
 
 from seekling.config import RetrievalConfig
 from seekling.errors import IndexMismatchError
+from seekling.retrieval.terms import TermRules
 
 RECORD_NAME = "index.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Goes up when the files of an index, the terms, or the way passages are cut change."""
 
 # Hashing every byte of a large index would make opening it slow: of a large file these many blocks are hashed.
 _BLOCK_BYTES = 1 << 20
 _MAX_BLOCKS = 16
+_RARE_SETTINGS = {"passage_tokenizer", "html", "drop_similar", "language", "stem", "stop_words"}
 
 
 class _Part(pydantic.BaseModel):
@@ -45,11 +47,26 @@ class EncoderRecord(_Part):
     spec: str
     fingerprint: str
     """Hash over the model's configuration, tokenizer and weights."""
-    pooling: Literal["mean", "cls"]
+    pooling: Literal["mean", "cls", "max", "lasttoken", "endpoint"]
+    """endpoint: a server makes the vectors, by its own rules."""
     query_prefix: str
     passage_prefix: str
     dimension: int
     max_tokens: int
+    """0 for an endpoint: it cuts, or refuses, what is too long."""
+    layers: tuple[str, ...] = ()
+    """Folders of linear layers after the pooling, in order."""
+    probe: tuple[float, ...] = ()
+    """Of an endpoint: how the vector of a fixed text begins, which tells when another model answers."""
+
+
+class Changes(_Part):
+    """What an index that was brought up to date has in common with its former state, in pages."""
+
+    kept: int
+    changed: int
+    added: int
+    removed: int
 
 
 class IndexRecord(_Part):
@@ -60,8 +77,23 @@ class IndexRecord(_Part):
     kind: Literal["bm25", "dense", "hybrid"]
     passage_words: int
     overlap_words: int
+    passage_tokenizer: str = ""
+    html: Literal["page", "article"] = "page"
+    drop_similar: float = 0.0
+    language: str = "english"
+    stem: bool = True
+    stop_words: bool = True
     corpus_hash: str
+    """Of the corpus as it was read, pages that `drop_similar` left out included."""
+    metadata_hash: str = ""
+    """Of its columns."""
+    columns: dict[str, int] = {}
+    """What a search can be filtered by, besides title and id: in how many documents each has a value."""
+    readers: dict[str, str] = {}
+    """What parsed the pages; pages that others parsed are parsed again when the index is brought up to date."""
     num_documents: int
+    num_dropped: int = 0
+    """Pages that `drop_similar` left out; `dropped.jsonl` names them."""
     num_passages: int
     num_terms: int = 0
     """Size of the BM25 vocabulary; 0 for a dense index."""
@@ -69,11 +101,15 @@ class IndexRecord(_Part):
     """How text becomes BM25 terms; empty for a dense index."""
     encoder: EncoderRecord | None = None
     """None for a BM25 index."""
+    vectors: Literal["exact", "compressed"] | None = None
+    """How the encoder's vectors are searched; None for a BM25 index."""
     versions: dict[str, str] = {}
     """Packages that made the index; informative, not compared."""
     files: dict[str, FileRecord] = {}
     is_reused: bool = pydantic.Field(default=False, exclude=True)
     """Set by `build_index` when the index was already there; not written to disk."""
+    changes: Changes | None = pydantic.Field(default=None, exclude=True)
+    """Set by `build_index` when an index was brought up to date; not written to disk."""
 
     @property
     def config(self) -> RetrievalConfig:
@@ -81,9 +117,25 @@ class IndexRecord(_Part):
         return RetrievalConfig(
             kind=self.kind,
             encoder=self.encoder.spec if self.encoder else "",
+            vectors=self.vectors or "auto",
             passage_words=self.passage_words,
             overlap_words=self.overlap_words,
+            passage_tokenizer=self.passage_tokenizer,
+            html=self.html,
+            drop_similar=self.drop_similar,
+            language=self.language,
+            stem=self.stem,
+            stop_words=self.stop_words,
         )
+
+
+def rules_of(config: RetrievalConfig) -> TermRules:
+    """How words become BM25's terms.
+
+    Raises:
+        ConfigError: the language is not known, or has no stop words.
+    """
+    return TermRules(config.language, config.stem, config.stop_words)
 
 
 def read_record(folder: Path) -> IndexRecord:
@@ -147,9 +199,22 @@ def rebuild_command(folder: Path, config: RetrievalConfig | None = None) -> str:
     settings = ""
     if config is not None:
         encoder = f" --encoder {shlex.quote(config.encoder)}" if config.kind != "bm25" else ""
+        encoder += f" --vectors {config.vectors}" if config.vectors != "auto" and encoder else ""
         settings = f" --kind {config.kind}{encoder} --passage-words {config.passage_words}"
-        settings += f" --overlap-words {config.overlap_words}"
+        settings += f" --overlap-words {config.overlap_words}" + _unusual_settings(config)
     return f"seekling index CORPUS --out {shlex.quote(str(folder))}{settings} --force"
+
+
+def _unusual_settings(config: RetrievalConfig) -> str:
+    """Options for the settings that differ from the defaults; those that nearly nobody changes."""
+    usual = RetrievalConfig().model_dump()
+    unusual = {name: value for name, value in config.model_dump(include=_RARE_SETTINGS).items() if value != usual[name]}
+    return "".join(
+        f" --no-{name.replace('_', '-')}"
+        if value is False
+        else f" --{name.replace('_', '-')} {shlex.quote(str(value))}"
+        for name, value in unusual.items()
+    )
 
 
 def describe_files(folder: Path) -> dict[str, FileRecord]:
@@ -200,10 +265,21 @@ def differences(record: IndexRecord, config: RetrievalConfig, *, encoder_fingerp
         ("kind", record.kind, config.kind),
         ("passage_words", record.passage_words, config.passage_words),
         ("overlap_words", record.overlap_words, config.overlap_words),
+        ("passage_tokenizer", record.passage_tokenizer, config.passage_tokenizer),
+        ("html", record.html, config.html),
+        ("drop_similar", record.drop_similar, config.drop_similar),
     ]
+    if record.kind != "dense":
+        pairs += [
+            ("language", record.language, config.language),
+            ("stem", record.stem, config.stem),
+            ("stop_words", record.stop_words, config.stop_words),
+        ]
     if record.encoder is not None and config.kind != "bm25":
         if not encoder_fingerprint:
             pairs.append(("encoder", record.encoder.spec, config.encoder))
         elif encoder_fingerprint != record.encoder.fingerprint:
             pairs.append(("encoder", record.encoder.spec, f"{config.encoder} (other weights)"))
+        if config.vectors != "auto":
+            pairs.append(("vectors", record.vectors, config.vectors))
     return [f"{name}: the index has {has!r}, asked for {want!r}" for name, has, want in pairs if has != want]

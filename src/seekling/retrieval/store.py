@@ -2,6 +2,9 @@
 
 A table is a file of JSON lines and an array of byte offsets, so that row n of a million is one slice of a map. Ids are
 found through sorted 64-bit hashes. Nothing here loads a table into memory, neither when writing nor when reading.
+
+Tables of an index: `documents` (id, title, content, digest of the raw page), `metadata` (id, title, then column and
+value in turn) and `passages` (id, document id, title, text), with `passages.documents.npy` for the document of each.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import os
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +22,8 @@ import numpy as np
 
 from seekling.errors import IndexMismatchError
 from seekling.types import Document, Passage
+
+PASSAGE_DOCUMENTS = "passages.documents.npy"
 
 
 class TableWriter:
@@ -86,6 +92,8 @@ class PassageStore:
 
     def __init__(self, folder: Path) -> None:
         self._table = Table(folder, "passages")
+        self.document_rows_N = load_array(folder / PASSAGE_DOCUMENTS)
+        """(N,) int32: the row of each passage's document, ascending."""
 
     def __len__(self) -> int:
         return len(self._table)
@@ -102,6 +110,7 @@ class DocumentStore:
 
     def __init__(self, folder: Path) -> None:
         self._table = Table(folder, "documents")
+        self._metadata = Table(folder, "metadata")
         self._keys = load_array(folder / "documents.keys.npy")
         self._rows = load_array(folder / "documents.rows.npy")
 
@@ -110,18 +119,97 @@ class DocumentStore:
 
     def find(self, document_id: str) -> Document | None:
         """The document with exactly this id, or None."""
+        row = self.row_of(document_id)
+        return None if row is None else self.at(row)[0]
+
+    def row_of(self, document_id: str) -> int | None:
+        """The row of the document with exactly this id, or None."""
         key = id_key(document_id)
         place = int(np.searchsorted(self._keys, key))
         # Two ids may share a hash, so the id itself decides.
         while place < len(self._keys) and self._keys[place] == key:
-            cells = self._table.row(int(self._rows[place]))
-            if cells[0] == document_id:
-                return Document(*cells)
+            row = int(self._rows[place])
+            if self._metadata.row(row)[0] == document_id:
+                return row
             place += 1
         return None
 
+    def at(self, row: int) -> tuple[Document, str]:
+        """The document of a row, and the digest of the raw page that it was parsed from."""
+        document_id, title, content, digest = self._table.row(row)
+        return Document(document_id, title, content, self.columns_at(row)), digest
 
-def write_document_keys(folder: Path, keys: array[int]) -> None:
+    def columns_at(self, row: int) -> dict[str, str]:
+        """What the document of a row can be filtered by, besides its id and title."""
+        pairs = self._metadata.row(row)[2:]
+        return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+    def heads(self) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """Id, title and columns of every document, in order; contents are not read."""
+        for row in range(len(self._metadata)):
+            document_id, title, *pairs = self._metadata.row(row)
+            yield document_id, title, dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+class DocumentWriter:
+    """Writes the documents of an index with what finds them. Use as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._keys = array("Q")
+        self._documents, self._metadata = TableWriter(folder, "documents"), TableWriter(folder, "metadata")
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def add(self, document: Document, digest: str) -> None:
+        """Append a document; `digest` is of the raw page that it was parsed from."""
+        self._documents.add(document.id, document.title, document.content, digest)
+        pairs = [cell for pair in document.metadata.items() for cell in pair]
+        self._metadata.add(document.id, document.title, *pairs)
+        self._keys.append(int(id_key(document.id)))
+
+    def __enter__(self) -> DocumentWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._documents.close()
+        finally:
+            self._metadata.close()
+        _write_document_keys(self._folder, self._keys)
+
+
+def mend_documents(folder: Path) -> int:
+    """Make the documents of an interrupted build readable: what was written whole is kept.
+
+    Returns:
+        How many documents there are.
+    """
+    num_rows = min(_num_whole_rows(folder / f"{name}.jsonl") for name in ("documents", "metadata"))
+    keys = array("Q")
+    for name in ("documents", "metadata"):
+        offsets = array("q", [0])
+        with (folder / f"{name}.jsonl").open("r+b") as file:
+            for _ in range(num_rows):
+                line = file.readline()
+                offsets.append(offsets[-1] + len(line))
+                if name == "metadata":
+                    keys.append(int(id_key(str(json.loads(line.decode("utf-8", "surrogatepass"))[0]))))
+            file.truncate(offsets[-1])
+        np.save(folder / f"{name}.offsets.npy", np.frombuffer(offsets, dtype=np.int64))
+    _write_document_keys(folder, keys)
+    return num_rows
+
+
+def _num_whole_rows(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(line.endswith(b"\n") for line in file)
+
+
+def _write_document_keys(folder: Path, keys: array[int]) -> None:
     """Write the id lookup of `DocumentStore`; `keys` holds the `id_key` of each document in order."""
     keys_N = np.frombuffer(keys, dtype=np.uint64)
     order_N = np.argsort(keys_N, kind="stable")
@@ -133,6 +221,21 @@ def id_key(document_id: str) -> np.uint64:
     """A 64-bit hash of an id that is the same on every machine and in every process."""
     digest = hashlib.blake2b(document_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))
+
+
+def new_array(path: Path, dtype: type[np.generic], shape: tuple[int, ...]) -> np.memmap:
+    """Make an .npy file and map it for writing, with all of its room on the disk taken first.
+
+    A mapped file without its room would end the process by a signal when the disk is full, not by an error.
+
+    Raises:
+        OSError: there is not enough room.
+    """
+    array_N: np.memmap = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    with path.open("r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        os.posix_fallocate(file.fileno(), 0, size)
+    return array_N
 
 
 def load_array(path: Path) -> np.ndarray:

@@ -1,14 +1,17 @@
 """Reward functions: Episode x Question -> Reward. Pure: no clock, no network, no randomness.
 
-Only `Episode.answer` is read, which is text that the policy wrote: tags in the prompt or in an observation can neither
-earn nor lose anything. An infrastructure failure has no reward, not a reward of 0.
+Answers are read from `Episode.answer`, which is text that the policy wrote: tags in the prompt or in an observation can
+neither earn nor lose anything. An infrastructure failure has no reward, not a reward of 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from seekling.config import RewardConfig
 from seekling.errors import ConfigError, DataError
+from seekling.reward.form import search_r1_reward, tinker_reward
+from seekling.reward.looking import recovery_reward
 from seekling.reward.match import exact_match, f1, substring
 from seekling.reward.rouge import rouge_l
 from seekling.types import Episode, Question, Reward, StopReason
@@ -22,12 +25,20 @@ _PARTS: dict[str, tuple[tuple[str, _Match], ...]] = {
     "em+f1": (("em", exact_match), ("f1", f1)),
 }
 
+_SHAPED: dict[str, Callable[[Episode, Question, RewardConfig], Reward]] = {
+    "search-r1": search_r1_reward,
+    "tinker": tinker_reward,
+    "recovery": lambda episode, question, weights: recovery_reward(episode, question, looked=weights.looked),
+}
 
-def make_reward(name: str) -> RewardFunction:
+
+def make_reward(name: str, weights: RewardConfig | None = None) -> RewardFunction:
     """The reward function of a recipe's `rl.reward`.
 
     Args:
-        name: "em" (0 or 1), "f1" (0 to 1) or "em+f1" (their sum, 0 to 2: partial credit, and a step up for exactness).
+        name: "em" (0 or 1), "f1" (0 to 1), "em+f1" (their sum, 0 to 2: partial credit, and a step up for exactness),
+            "search-r1" or "tinker" (see `reward.form`), or "recovery" (see `reward.looking`).
+        weights: of the parts of rewards that have several.
 
     Returns:
         A pure function. The total of its reward is the sum of its named parts. It raises DataError for an episode of
@@ -36,8 +47,16 @@ def make_reward(name: str) -> RewardFunction:
     Raises:
         ConfigError: no such reward.
     """
+    if name in _SHAPED:
+        shaped, chosen = _SHAPED[name], weights or RewardConfig()
+
+        def with_weights(episode: Episode, question: Question) -> Reward:
+            check_scorable(episode, question)
+            return shaped(episode, question, chosen)
+
+        return with_weights
     if name not in _PARTS:
-        raise ConfigError(f"no reward is called {name!r}; choose one of {', '.join(_PARTS)}")
+        raise ConfigError(f"no reward is called {name!r}; choose one of {', '.join([*_PARTS, *_SHAPED])}")
     measures = _PARTS[name]
 
     def reward(episode: Episode, question: Question) -> Reward:

@@ -12,6 +12,7 @@ import os
 import random
 import threading
 import time
+import typing
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,27 @@ class ChatEndpoint:
     """Doubles after every try; a server's Retry-After counts instead, up to a minute."""
     extra: Mapping[str, Json] = field(default_factory=dict)
     """Further fields of every request; null takes one of ours out, such as {"seed": null}."""
+    requests_per_minute: float = 0.0
+    """Requests are spread out so that no minute has more of them; 0 is no limit."""
+
+
+def read_fields(text: str, name: str) -> dict[str, Json]:
+    """Further request fields as a person wrote them.
+
+    Args:
+        text: a JSON object; empty for none.
+        name: of the option or setting, for the error.
+
+    Raises:
+        ConfigError: it is no JSON object.
+    """
+    try:
+        fields = json.loads(text or "{}")
+    except ValueError as error:
+        raise ConfigError(f"{name} is not JSON ({error}); expected a JSON object of request fields") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{name} is {text!r}; expected a JSON object of request fields")
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +81,27 @@ class ChatReply:
     """As the server counts them, hidden reasoning included; 0 where it does not say."""
     is_counted: bool = True
     """The server said how many tokens there were."""
+
+
+class ChatModel(typing.Protocol):
+    """Whatever answers messages: an endpoint, or a model in this process."""
+
+    @property
+    def endpoint(self) -> ChatEndpoint:
+        """What it is: verdicts and replies are kept under its address, name and fields."""
+        ...
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> ChatReply:
+        """Get one reply; see `ChatClient.ask`."""
+        ...
 
 
 class ChatClient:
@@ -83,6 +126,7 @@ class ChatClient:
             self._headers["Authorization"] = f"Bearer {key}"
         self._limit_name = "max_tokens"
         self._has_answered = threading.Event()
+        self._pace_lock, self._next_start_s = threading.Lock(), 0.0
 
     def ask(
         self,
@@ -116,7 +160,7 @@ class ChatClient:
         pause_s, failure = self.endpoint.first_pause_s, ""
         for number in range(self.endpoint.num_tries):
             if number:
-                time.sleep(min(pause_s * random.uniform(0.8, 1.2), _MAX_PAUSE_S))
+                time.sleep(min(pause_s * random.uniform(1.0, 1.3), _MAX_PAUSE_S))  # never less than a server asks for
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             try:
                 return self._attempt(body, max_tokens)
@@ -135,7 +179,17 @@ class ChatClient:
             self._limit_name = "max_completion_tokens"
             return self._post({**body, self._limit_name: max_tokens, **extra})
 
+    def _wait_for_turn(self) -> None:
+        if self.endpoint.requests_per_minute <= 0:
+            return
+        with self._pace_lock:
+            now = time.monotonic()
+            start_s = max(now, self._next_start_s)
+            self._next_start_s = start_s + 60.0 / self.endpoint.requests_per_minute
+        time.sleep(start_s - now)
+
     def _post(self, body: Mapping[str, Json]) -> ChatReply:
+        self._wait_for_turn()
         request = urllib.request.Request(
             self.endpoint.url.rstrip("/") + "/chat/completions",
             data=json.dumps({name: value for name, value in body.items() if value is not None}).encode("utf-8"),

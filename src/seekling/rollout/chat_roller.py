@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 
 from seekling.env.environment import SearchEnv, Session
-from seekling.errors import InfrastructureError
-from seekling.rollout.chat import ChatClient, ChatReply
+from seekling.errors import ConfigError, InfrastructureError
+from seekling.rollout.chat import ChatModel, ChatReply
 from seekling.rollout.loop import Decoding
 from seekling.rollout.sampler import derive_seed
 from seekling.types import Episode, EpisodeGroup, Message, Question, StopReason, Turn
@@ -39,12 +39,12 @@ class ChatRoller:
 
     Args:
         env: what the agent may do.
-        client: of the model.
+        client: answers messages.
         in_flight: episodes running at once.
         price: to add up dollars; None counts tokens only.
     """
 
-    def __init__(self, env: SearchEnv, client: ChatClient, *, in_flight: int = 8, price: Price | None = None) -> None:
+    def __init__(self, env: SearchEnv, client: ChatModel, *, in_flight: int = 8, price: Price | None = None) -> None:
         self._env, self._client, self._in_flight, self._price = env, client, in_flight, price
 
     def rollout(
@@ -67,23 +67,37 @@ class ChatRoller:
             P groups without trajectories, in the order of the questions; failed episodes are in `failed`.
 
         Raises:
-            ConfigError: the endpoint refuses us altogether; what was answered before went to `on_group`.
+            ConfigError: min-p is asked for, or the endpoint refuses us altogether; what was answered before went to
+                `on_group`.
         """
+        if decoding.min_p:
+            raise ConfigError(
+                f"min_p = {decoding.min_p:g}, which chat completions do not have; leave it 0, and give it among the "
+                "endpoint's extra fields where the server knows it"
+            )
         groups: dict[int, EpisodeGroup] = {}
         pool = ThreadPoolExecutor(max_workers=self._in_flight)
+        futures = {
+            pool.submit(self._episode, question, decoding, derive_seed(seed, *question.key, 0)): number
+            for number, question in enumerate(questions)
+        }
+
+        def note(future: Future[Episode]) -> None:
+            number, episode = futures[future], future.result()
+            is_failed = episode.stop_reason is StopReason.INFRA_FAILURE
+            kept, failed = ((), (episode,)) if is_failed else ((episode,), ())
+            groups[number] = EpisodeGroup(questions[number], kept, (), failed)
+            on_group(groups[number])
+
         try:
-            futures = {
-                pool.submit(self._episode, question, decoding, derive_seed(seed, *question.key, 0)): number
-                for number, question in enumerate(questions)
-            }
             for future in as_completed(futures):
-                number, episode = futures[future], future.result()
-                is_failed = episode.stop_reason is StopReason.INFRA_FAILURE
-                kept, failed = ((), (episode,)) if is_failed else ((episode,), ())
-                groups[number] = EpisodeGroup(questions[number], kept, (), failed)
-                on_group(groups[number])
+                note(future)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+            # When one ended all, those that came to their own end meanwhile are kept too: they were paid for.
+            for future, number in futures.items():
+                if number not in groups and not future.cancelled() and future.exception() is None:
+                    note(future)
         return [groups[number] for number in range(len(questions))]
 
     def _episode(self, question: Question, decoding: Decoding, seed: int) -> Episode:
@@ -105,7 +119,7 @@ class ChatRoller:
             stop_reason=run.stop_reason,
             failure=run.failure,
             seed=seed,
-            temperature=decoding.temperature,
+            temperature=decoding.temperature_of(seed),
             duration_s=time.perf_counter() - started,
             usage=self._usage(run),
         )
@@ -128,7 +142,7 @@ class ChatRoller:
 
     def _turns(self, run: _Run, session: Session, decoding: Decoding, seed: int) -> None:
         messages = list(run.prompt)
-        num_tokens = 0
+        num_tokens, temperature = 0, decoding.temperature_of(seed)
         while True:
             left = decoding.episode_tokens - num_tokens
             if run.turns and left <= 0:
@@ -137,9 +151,9 @@ class ChatRoller:
             reply = self._client.ask(
                 messages,
                 max_tokens=max(1, min(decoding.turn_tokens, left)),
-                temperature=decoding.temperature,
+                temperature=temperature,
                 top_p=decoding.top_p,
-                seed=derive_seed(seed, len(run.turns)) if decoding.temperature > 0 else None,
+                seed=derive_seed(seed, len(run.turns)) if temperature > 0 else None,
             )
             prompt_tokens, completion_tokens = self._counted(messages, reply)
             run.note(reply)

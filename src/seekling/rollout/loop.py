@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -33,6 +34,16 @@ class Decoding:
     """Prompt, actions and observations together, at most."""
     temperature: float = 1.0
     top_p: float = 1.0
+    min_p: float = 0.0
+    temperature_range: tuple[float, float] | None = None
+    """Each episode draws its own temperature between these, evenly, from its seed."""
+
+    def temperature_of(self, seed: int) -> float:
+        """Temperature of the episode with this seed."""
+        if self.temperature_range is None:
+            return self.temperature
+        low, high = self.temperature_range
+        return low + (high - low) * derive_seed(seed, "temperature") / 2**63
 
 
 @dataclass(slots=True)
@@ -122,6 +133,9 @@ class Roller:
         on_group: Callable[[EpisodeGroup], None],
     ) -> list[EpisodeGroup]:
         gate = asyncio.Semaphore(self._in_flight)
+        if self._blocking_tools:
+            # The loop's own pool has few threads on a small machine, however many episodes wait for the network.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._in_flight))
 
         async def episode(question: Question, number: int) -> tuple[Episode, Trajectory | None]:
             async with gate:
@@ -175,8 +189,9 @@ class Roller:
                     prompt_ids=tuple(recorder.token_ids),
                     max_new_tokens=min(run.decoding.turn_tokens, run.decoding.episode_tokens - len(recorder.token_ids)),
                     stop_strings=protocol.stop_strings,
-                    temperature=run.decoding.temperature,
+                    temperature=run.temperature,
                     top_p=run.decoding.top_p,
+                    min_p=run.decoding.min_p,
                     seed=derive_seed(run.seed, len(run.turns)),
                 )
             )
@@ -214,6 +229,7 @@ class _Run:
 
     def __init__(self, env: SearchEnv, question: Question, decoding: Decoding, seed: int, number: int) -> None:
         self.question, self.decoding, self.seed, self.number = question, decoding, seed, number
+        self.temperature = decoding.temperature_of(seed)
         self.session: Session | None = None
         self.recorder: Recorder | None = None
         self.turns: list[Turn] = []
@@ -234,6 +250,6 @@ class _Run:
             failure=self.failure,
             policy_version=policy_version,
             seed=self.seed,
-            temperature=self.decoding.temperature,
+            temperature=self.temperature,
             duration_s=duration_s,
         )

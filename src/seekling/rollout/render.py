@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from seekling.errors import ModelError
 from seekling.types import Json, Message, Role
@@ -132,3 +133,8 @@ class Renderer:
         # A retrieved page may spell out "<|im_end|>"; as foreign text that must not become the real control token.
         encoding = self._tokenizer(text, add_special_tokens=False, split_special_tokens=is_foreign)
         return tuple(encoding["input_ids"])
+
+
+def load_renderer(folder: Path) -> Renderer:
+    """A renderer with a model folder's tokenizer, without loading the model; for counting and writing."""
+    return Renderer(AutoTokenizer.from_pretrained(str(folder), local_files_only=True))

@@ -26,6 +26,8 @@ class SampleRequest:
     temperature: float = 1.0
     """0 is greedy."""
     top_p: float = 1.0
+    min_p: float = 0.0
+    """Tokens less likely than this share of the most likely one are not drawn."""
     seed: int = 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.config import Recipe, build_recipe
 from seekling.env.environment import SearchEnv
@@ -24,6 +24,7 @@ from seekling.retrieval.library import Library, open_library
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
+from seekling.serve.local_model import trained_policy
 from seekling.types import Episode, Question, StopReason
 
 
@@ -60,6 +61,11 @@ class Agent:
     library: Library
     recipe: Recipe
     sandbox_layers: tuple[str, ...]
+
+    def roller_with_failing_share(self, share: float) -> Roller:
+        """The roller, with another share of questions whose first search is made to fail."""
+        env = self.env.with_failing_share(share)
+        return self.roller if env is self.env else make_roller(env, self.sampler, self.renderer, self.recipe)
 
     def ask(self, question: str) -> Answer:
         """Answer one question, greedily.
@@ -105,17 +111,32 @@ def open_agent(recipe: Recipe, library: Library, model_dir: Path) -> Iterator[Ag
     with contextlib.ExitStack() as stack:
         sandbox = stack.enter_context(open_sandbox(recipe.sandbox)) if protocol.name == "code" else None
         env = SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=renderer.count_tokens)
-        sampler = LocalSampler(
-            model,
-            tokenizer,
-            in_flight=recipe.rollout.in_flight,
-            episode_tokens=recipe.rollout.episode_tokens,
-            cache_bytes=recipe.rollout.cache_bytes,
-            draft_tokens=recipe.rollout.draft_tokens,
-        )
-        roller = Roller(env, sampler, renderer, in_flight=sampler.num_slots)
+        sampler = make_sampler(recipe, model, tokenizer)
+        roller = make_roller(env, sampler, renderer, recipe)
         layers = sandbox.layers if sandbox is not None else ()
         yield Agent(env, renderer, sampler, roller, tokenizer, library, recipe, layers)
+
+
+def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalSampler:
+    """The sampler that a recipe's rollout section describes."""
+    return LocalSampler(
+        model,
+        tokenizer,
+        in_flight=recipe.rollout.in_flight,
+        episode_tokens=recipe.rollout.episode_tokens,
+        cache_bytes=recipe.rollout.cache_bytes,
+        draft_tokens=recipe.rollout.draft_tokens,
+    )
+
+
+def make_roller(env: SearchEnv, sampler: LocalSampler, renderer: Renderer, recipe: Recipe) -> Roller:
+    """A roller with as many episodes as the sampler has slots.
+
+    Searches of a remote index wait for the network, so they run in threads: then those of many episodes reach the
+    server together, and the sampler goes on meanwhile.
+    """
+    is_remote = recipe.retrieval.kind == "remote"
+    return Roller(env, sampler, renderer, in_flight=sampler.num_slots, blocking_tools=is_remote)
 
 
 @contextlib.contextmanager
@@ -134,10 +155,7 @@ def load_agent(run: Path | str) -> Iterator[Agent]:
         recipe = build_recipe(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")), origin=str(folder))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{folder} is not a run folder ({error}); train one with: seekling train RECIPE") from None
-    trained = [folder / "checkpoints" / name for name in ("rl", "sft")]
-    model_dir = next((path for path in trained if path.is_dir()), None)
-    if model_dir is None:
-        raise ConfigError(f"{folder} has no trained policy yet; finish it with: seekling train RECIPE --out {folder}")
+    model_dir = trained_policy(folder)
     library = open_library(folder / "index", recipe.retrieval)
     with open_agent(recipe, library, resolve_model(str(model_dir))) as agent:
         yield agent
@@ -146,13 +164,24 @@ def load_agent(run: Path | str) -> Iterator[Agent]:
 def training_decoding(recipe: Recipe) -> Decoding:
     """How training episodes are drawn."""
     rollout = recipe.rollout
-    return Decoding(rollout.turn_tokens, rollout.episode_tokens, rollout.temperature, rollout.top_p)
+    return Decoding(
+        rollout.turn_tokens,
+        rollout.episode_tokens,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        min_p=rollout.min_p,
+        temperature_range=rollout.temperature_range or None,
+    )
 
 
 def eval_decoding(recipe: Recipe) -> Decoding:
     """How evaluation episodes are drawn."""
     return Decoding(
-        recipe.rollout.turn_tokens, recipe.rollout.episode_tokens, recipe.eval.temperature, recipe.eval.top_p
+        recipe.rollout.turn_tokens,
+        recipe.rollout.episode_tokens,
+        temperature=recipe.eval.temperature,
+        top_p=recipe.eval.top_p,
+        min_p=recipe.eval.min_p,
     )
 
 

@@ -96,7 +96,7 @@ def _write_all(world: World, out: Path, folder: Path, tell: Progress) -> Almanac
     num_words = 0
     with (folder / "corpus.jsonl").open("w", encoding="utf-8", newline="\n") as file:
         for number, page in enumerate(write_corpus(world)):
-            file.write(_line(asdict(page)))
+            file.write(_line({"id": page.id, "title": page.title, "content": page.content}))
             num_words += page.content.count(" ")
             if number % 500 == 499:
                 tell("pages", number + 1, world.pages)

@@ -34,7 +34,8 @@ function turnItem(turn, at, patterns, support) {
 
 function observation(turn, patterns, support) {
   const text = turn.observation.trim();
-  const ranges = evidenceIn(text, patterns);
+  const own = ownWords(text, turn);
+  const ranges = evidenceIn(text, patterns).filter(([from]) => !own.some(([start, end]) => from >= start && from < end));
   const golds = ranges.filter(([, , name]) => name === "gold").length;
   const found = turn.calls.flatMap((call) => call.documents).some((id) => support.has(id));
   return h(

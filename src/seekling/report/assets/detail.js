@@ -108,7 +108,7 @@ function group(members, episode) {
   return h(
     "div",
     { class: "group", role: "group", "aria-label": "The episodes of this group" },
-    h("p", null, `Group of ${members.length} at step ${episode.step}: reward, and advantage`),
+    h("p", null, `Group of ${members.length} at step ${episode.step}: reward, and advantage${members.some((member) => member.advantage === null) ? " (– was not learned from)" : ""}`),
     h(
       "div",
       { class: "members" },

@@ -26,6 +26,13 @@ function evidenceIn(text, { gold, given }) {
   });
 }
 
+/** What the policy itself wrote and an observation repeats, which is no evidence: queries, a program's lines in a traceback. */
+function ownWords(text, turn) {
+  const traced = turn.kind === "code" ? text.indexOf("Error:\nTraceback (most recent call last):\n") : -1;
+  const lines = [...text.matchAll(/^Query: .*$/gm)].filter(([line]) => turn.calls.some((call) => line === `Query: ${call.arguments.query}`));
+  return [...lines.map((line) => [line.index, line.index + line[0].length]), ...(traced >= 0 ? [[traced, text.length]] : [])];
+}
+
 /** The patterns of an episode. A wrong answer is looked for too: one sees which words misled. */
 function patternsOf(episode) {
   const isWrong = episode.outcome === "wrong" && typeof episode.answer === "string";

@@ -20,7 +20,7 @@ const TIME_CURVES = [
 ];
 /** In the order of a run. */
 const COURSE = ["expert", "eval-base", "sft", "eval-sft", "rl", "eval-rl"];
-const NOT_CURVES = new Set(["step", "time_s"]);
+const NOT_CURVES = new Set(["step", "time_s", "rolled_back_to"]);
 
 function overviewView(run) {
   const data = REPORT.runs[run];
@@ -30,8 +30,10 @@ function overviewView(run) {
     part("The header", title, run, data),
     part("How far the run is", course, data),
     problems(data),
+    health(data),
     REPORT.runs.length > 1 && part("The table of runs", allRuns),
     part("The table", results, data),
+    part("Several samples or seeds", pooled, run),
     part("What each stage changed", gains, data, run),
     part("The kinds of question", kinds, data),
     part("The curves", curves, data),
@@ -124,6 +126,16 @@ function problems(data) {
   );
 }
 
+function health(data) {
+  if (!data.health.length) return null;
+  return h(
+    "section",
+    { class: "notice", role: "note", "aria-label": "Health of training" },
+    h("p", null, h("b", null, "Signs of collapse in RL."), " Compared with its first steps; one alone may be a change of style."),
+    h("ul", null, data.health.map((sentence) => h("li", null, sentence))),
+  );
+}
+
 function curves(data) {
   const groups = Object.keys(data.metrics).filter((stage) => (data.metrics[stage].step || []).length);
   if (!groups.length) return null;
@@ -159,6 +171,6 @@ function knownCurve(data, spec, cursors) {
 function otherCurves(columns, stage, cursors) {
   const used = new Set([...CURVES, ...TIME_CURVES].filter((spec) => spec.stage === stage).flatMap((spec) => spec.lines.map(([name]) => name)));
   return Object.keys(columns)
-    .filter((name) => !used.has(name) && !NOT_CURVES.has(name))
+    .filter((name) => !used.has(name) && !NOT_CURVES.has(name) && !name.startsWith("health_"))
     .map((name) => lineChart({ title: `${stage.toUpperCase()} ${spoken(name)}`, yLabel: name, xLabel: `${stage.toUpperCase()} optimizer step`, series: [{ name, tone: "base", xs: columns.step, ys: columns[name] }] }, cursors));
 }

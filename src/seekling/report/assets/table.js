@@ -3,7 +3,8 @@
 function results(data) {
   const rows = Object.entries(data.evaluations);
   if (!rows.length) return null;
-  const columns = ["Stage", "Exact match", "k / n", "95 % interval", "F1", "Searches per question", "Turns", "Gold page found"];
+  const isJudged = rows.some(([, summary]) => isObject(summary.judge));
+  const columns = ["Stage", "Exact match", "k / n", "95 % interval", "F1", ...(isJudged ? ["Judge"] : []), "Searches per question", "Turns", "Gold page found"];
   return h(
     "section",
     { class: "panel" },
@@ -12,9 +13,10 @@ function results(data) {
       "table",
       { class: "results stack" },
       h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", null, rows.map(([name, summary]) => resultRow(stageOf(`eval-${name}`), summary))),
+      h("tbody", null, rows.map(([name, summary]) => resultRow(stageOf(`eval-${name}`), summary, isJudged))),
     ),
     conditions(rows.map(([name, summary]) => [stageOf(`eval-${name}`).name, summary])),
+    costs(rows),
     published(rows),
     figures(rows),
   );
@@ -27,28 +29,77 @@ function published(rows) {
   if (!beside.length) return null;
   const metrics = { em: "exact match", judge: "judge", rouge_l: "ROUGE-L" };
   const columns = ["System", "Figure", "Published", `${stageOf(`eval-${name}`).name} here`, "Comparable"];
+  return scrolled("Published figures", [
+    h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col" }, column)))),
+    h("tbody", null, beside.map(({ figure: theirs, ours, ours_n: n, is_comparable: isComparable, reasons }) => h(
+      "tr",
+      null,
+      h("th", { scope: "row" }, theirs.system, h("small", null, ` ${theirs.model}`)),
+      h("td", null, `${theirs.benchmark}, ${metrics[theirs.metric] || theirs.metric}`),
+      h("td", null, h("b", null, percent(theirs.value)), h("small", null, isNumber(theirs.num_questions) ? ` of ${theirs.num_questions.toLocaleString("en")}` : ""), h("small", { class: "range" }, theirs.source)),
+      h("td", null, percent(ours), h("small", null, ours === null ? "" : ` of ${n}`)),
+      h("td", null, isComparable ? "yes" : "no", !isComparable && h("small", { class: "range" }, [].concat(reasons || []).join("; "))),
+    ))),
+  ]);
+}
+
+/** What a question costs on average; units that nobody recorded are left out. */
+function costs(rows) {
+  const units = [
+    ["Searches", "searches_per_question", decimals],
+    ["Turns", "turns_per_question", decimals],
+    ["Tokens written", "action_tokens_per_question", plain],
+    ["Tokens of observations", "observation_tokens_per_question", plain],
+    ["Tokens of prompts", "prompt_tokens_per_question", plain],
+    ["Seconds", "wall_seconds_per_question", plain],
+    ["Seconds of an episode", "seconds_per_question", plain],
+    ["Dollars", "dollars_per_question", plain],
+    ["Dollars in all", "dollars_total", plain],
+  ].filter(([, name]) => rows.some(([, summary]) => isNumber(summary[name])));
+  if (!units.length) return null;
+  return scrolled("What a question costs", [
+    h("thead", null, h("tr", null, ["Stage", ...units.map(([title]) => title)].map((title) => h("th", { scope: "col" }, title)))),
+    h("tbody", null, rows.map(([name, summary]) => h("tr", null, h("th", { scope: "row" }, stageOf(`eval-${name}`).name), units.map(([, unit, show]) => h("td", null, show(summary[unit])))))),
+  ]);
+}
+
+/** A table with a title that may be wider than the page. */
+function scrolled(title, rows) {
+  return h("section", { class: "inset" }, h("h3", null, title), h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": title }, h("table", null, rows)));
+}
+
+/** Several samples of each question, or several seeds of one system, as one. */
+function pooled(run) {
+  const mine = (REPORT.pooled || []).filter((one) => one.runs.includes(run));
+  if (!mine.length) return null;
+  const ks = [...new Set(mine.flatMap(({ summary }) => Object.keys(summary.pass_at_k)))].sort((a, b) => a - b);
+  const columns = ["Policy", "Of", "Exact match, mean", "Of each", "F1, mean", ...ks.map((k) => `pass@${k}`), "Majority vote"];
   return h(
     "section",
-    { class: "published" },
-    h("h3", null, "Published figures"),
-    h(
-      "div",
-      { class: "scroll", tabindex: 0, role: "group", "aria-label": "Published figures" },
-      h(
-        "table",
-        null,
-        h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col" }, column)))),
-        h("tbody", null, beside.map(({ figure: theirs, ours, ours_n: n, is_comparable: isComparable, reasons }) => h(
-          "tr",
-          null,
-          h("th", { scope: "row" }, theirs.system, h("small", null, ` ${theirs.model}`)),
-          h("td", null, `${theirs.benchmark}, ${metrics[theirs.metric] || theirs.metric}`),
-          h("td", null, h("b", null, percent(theirs.value)), h("small", null, isNumber(theirs.num_questions) ? ` of ${theirs.num_questions.toLocaleString("en")}` : ""), h("small", { class: "range" }, theirs.source)),
-          h("td", null, percent(ours), h("small", null, ours === null ? "" : ` of ${n}`)),
-          h("td", null, isComparable ? "yes" : "no", !isComparable && h("small", { class: "range" }, [].concat(reasons || []).join("; "))),
-        ))),
-      ),
-    ),
+    { class: "panel" },
+    scrolled("Several samples or seeds", [
+      h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col" }, column)))),
+      h("tbody", null, mine.map((one) => pooledRow(one, ks))),
+    ]),
+    h("p", { class: "note" }, "95 % intervals over questions: samples of one question are not independent. pass@k is the chance that one of k is right; the majority vote is on normalised answers."),
+  );
+}
+
+function pooledRow({ policy, runs, seeds, summary }, ks) {
+  const of = seeds.length ? `seeds ${seeds.join(", ")}` : `${summary.num_samples} samples`;
+  const names = seeds.length ? runs.map((number) => REPORT.runs[number].name).join(", ") : "";
+  const spread = isNumber(summary.em_deviation) ? `deviation ${(100 * summary.em_deviation).toFixed(1)} points` : "";
+  const lost = summary.num_excluded ? `${count(summary.num_excluded, "episode")} left out` : "";
+  return h(
+    "tr",
+    null,
+    h("th", { scope: "row" }, stageOf(`eval-${policy}`).name),
+    h("td", null, of, h("small", { class: "range" }, [names, count(summary.num_questions, "question"), lost].filter(Boolean).join("; "))),
+    h("td", null, figure("", summary.em_mean)),
+    h("td", null, summary.em_per_sample.map((rate) => `${rate.k}/${rate.n}`).join(", "), h("small", { class: "range" }, spread)),
+    h("td", null, figure("", summary.f1_mean)),
+    ks.map((k) => h("td", null, figure("", summary.pass_at_k[k]))),
+    h("td", null, figure("", summary.majority)),
   );
 }
 
@@ -80,8 +131,9 @@ function figure(name, value) {
   return [h("b", null, percent(value.value)), h("small", null, ` ${percent(value.low)} – ${percent(value.high)}${of}`)];
 }
 
-function resultRow(stage, summary) {
+function resultRow(stage, summary, isJudged) {
   const { em, f1 = {}, gold_retrieved: gold = {} } = summary;
+  const judge = isObject(summary.judge) ? summary.judge : {};
   return h(
     "tr",
     null,
@@ -90,6 +142,7 @@ function resultRow(stage, summary) {
     cell("k / n", `${em.k} / ${em.n}`),
     cell("95 % interval", interval(em, stage.tone), "wide"),
     cell("F1", percent(f1.value), "", `95 % interval ${percent(f1.low)} to ${percent(f1.high)}`),
+    isJudged && cell("Judge", percent(judge.value), "", isNumber(judge.n) ? `${judge.k} of ${judge.n}, 95 % interval ${percent(judge.low)} to ${percent(judge.high)}` : ""),
     cell("Searches", decimals(summary.searches_per_question)),
     cell("Turns", decimals(summary.turns_per_question)),
     cell("Gold page", gold.n ? percent(gold.value, 0) : "–", "", gold.n ? `${gold.k} of ${gold.n} questions with a known page` : ""),
@@ -116,12 +169,17 @@ function decimals(value) {
 
 /** Under which rules the figures were made: what must be known before anyone quotes them. */
 function conditions(rows) {
-  const settings = rows.map(([, summary]) => summary.settings).find(isObject);
   const hashes = new Set(rows.map(([, summary]) => summary.question_set_hash));
   const lines = [];
-  if (settings) {
-    const decoding = settings.temperature === 0 ? "greedy decoding" : `sampled at temperature ${plain(settings.temperature)}, top-p ${plain(settings.top_p)}`;
-    lines.push(`${decoding}, ${settings.protocol} protocol, at most ${count(settings.max_generations, "generation")} of which ${settings.max_searching_turns} can search, ${settings.retrieval} top ${settings.top_k}`);
+  const games = new Map();
+  for (const [name, { settings }] of rows) {
+    if (isObject(settings)) games.set(game(settings), [...(games.get(game(settings)) || []), name]);
+  }
+  for (const [words, names] of games) lines.push(games.size === 1 ? words : `${names.join(", ")}: ${words}`);
+  for (const [name, { judge_details: details }] of rows) {
+    if (!isObject(details)) continue;
+    const errors = Object.entries(isObject(details.errors) ? details.errors : {}).map(([cause, number]) => `${number} ${cause.replace(/_/g, " ")}`);
+    lines.push(`${name}: judged by ${details.model}${errors.length ? `, without a verdict and left out: ${errors.join(", ")}` : ""}`);
   }
   lines.push(hashes.size === 1 ? `question set ${String([...hashes][0]).slice(0, 12)}` : "the rows were scored on different question sets and cannot be compared");
   for (const [name, summary] of rows) {
@@ -130,6 +188,14 @@ function conditions(rows) {
     }
   }
   return h("p", { class: "note" }, "Wilson intervals; F1 and EM after SQuAD normalisation; ", lines.join("; "), ".");
+}
+
+/** What was asked of the policy, in words. */
+function game(settings) {
+  const decoding = settings.temperature === 0 ? "greedy decoding" : `sampled at temperature ${plain(settings.temperature)}, top-p ${plain(settings.top_p)}${settings.min_p ? `, min-p ${plain(settings.min_p)}` : ""}`;
+  if (settings.mode === "closed-book" || settings.mode === "gold-passage") return `${decoding}, ${settings.mode}, one generation, no search`;
+  const oracle = settings.mode === "oracle-search" ? ", every search finds the gold pages" : "";
+  return `${decoding}, ${settings.protocol} protocol, at most ${count(settings.max_generations, "generation")} of which ${settings.max_searching_turns} can search, ${settings.retrieval} top ${settings.top_k}${oracle}`;
 }
 
 function gains(data, run) {

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from seekling.rollout.engine.causal import BLOCK, Path
 from seekling.rollout.engine.kernel import WORD_SHIFTS, decode_attention
 
 SLOT_ATTENTION = "seekling_slots"
@@ -161,7 +162,7 @@ def slot_attention(
         end = segment.past + segment.length
         keys_SCLD[segment.slot, :, segment.past : end] = key[0, :, new]
         values_SCLD[segment.slot, :, segment.past : end] = value[0, :, new]
-        keys_CLD, values_CLD = keys_SCLD[segment.slot, :, :end], values_SCLD[segment.slot, :, :end]
+        keys_CLD, values_CLD = keys_SCLD[segment.slot], values_SCLD[segment.slot]
         outputs.append(_prefill(query[0, :, new], keys_CLD, values_CLD, segment.past, scaling))
     num_tokens = sum(map(len, outputs))
     if num_tokens < query.shape[2]:
@@ -206,16 +207,32 @@ def _decode(query_PHD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: Dec
 
 
 def _prefill(query_HND: Tensor, keys_CLD: Tensor, values_CLD: Tensor, past: int, scaling: float) -> Tensor:
-    num_heads, num_new, _ = query_HND.shape
-    repeat = num_heads // keys_CLD.shape[0]
-    keys_HLD, values_HLD = keys_CLD.repeat_interleave(repeat, 0), values_CLD.repeat_interleave(repeat, 0)
-    mask = None
-    if past:
-        mask = torch.ones(num_new, past + num_new, dtype=torch.bool, device=query_HND.device).tril(past)
+    """(N, H, D) of a segment whose own keys are in its slot already."""
+    num_new = query_HND.shape[1]
+    if query_HND.device.type == "cpu":
+        output_HND = torch.empty_like(query_HND)
+        keys, values = (_whole_blocks(each, past + num_new) for each in (keys_CLD, values_CLD))
+        path = Path(query_HND, keys, values, start=0, length=num_new, num_before=past, scaling=scaling)
+        path.attend(output_HND)
+        return output_HND.transpose(0, 1)
+    keys_1CKD, values_1CKD = keys_CLD[None, :, : past + num_new], values_CLD[None, :, : past + num_new]
+    mask = torch.ones(num_new, past + num_new, dtype=torch.bool, device=query_HND.device).tril(past) if past else None
     output = F.scaled_dot_product_attention(
-        query_HND[None], keys_HLD[None], values_HLD[None], attn_mask=mask, is_causal=mask is None, scale=scaling
+        query_HND[None],
+        keys_1CKD,
+        values_1CKD,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scaling,
+        enable_gqa=True,
     )
     return output[0].transpose(0, 1)
+
+
+def _whole_blocks(tensor_CLD: Tensor, num_tokens: int) -> Tensor:
+    """The first tokens of a slot, up to a whole block; a slot that ends before is filled up with zeros."""
+    end = -(-num_tokens // BLOCK) * BLOCK
+    return F.pad(tensor_CLD, (0, 0, 0, end - tensor_CLD.shape[1])) if end > tensor_CLD.shape[1] else tensor_CLD
 
 
 AttentionInterface.register(SLOT_ATTENTION, slot_attention)

@@ -53,6 +53,7 @@ def decode_attention(
     num_heads, head_dim = query_PHD.shape[1:]
     words = _WORDS[keys_SCLD.dtype]
     output_PHD = torch.empty(query_PHD.shape, dtype=torch.float32)
+    _start_threads()
     num_threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     numba.set_num_threads(num_threads)
     # Every thread takes an equal stretch of the rows: dealt out by length, the stretches take equally long.
@@ -72,6 +73,14 @@ def decode_attention(
         output_PHD.numpy(),
     )
     return output_PHD.to(query_PHD.dtype)
+
+
+@cache
+def _start_threads() -> None:
+    """Starting its threads, numba sets OpenMP's number of threads to all cores, for torch as well: put that back."""
+    num_threads = torch.get_num_threads()
+    numba.set_num_threads(1)
+    torch.set_num_threads(num_threads)
 
 
 @cache

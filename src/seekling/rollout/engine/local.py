@@ -23,6 +23,7 @@ from seekling.errors import ConfigError, InfrastructureError
 from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
+from seekling.rollout.engine.packed import can_pack, pack_linear_layers
 from seekling.rollout.engine.sampling import draw, uniforms
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.types import Trajectory
@@ -101,12 +102,15 @@ class LocalSampler:
         model.eval()
         model.set_attn_implementation(SLOT_ATTENTION)
         self._model, self._tokenizer = model, tokenizer
+        config, self._device = model.config, model.device
+        self._dtype: torch.dtype = model.dtype
+        self._names, self._known_names = {name for name, _ in model.named_parameters()}, set(model.state_dict())
+        self._packed = pack_linear_layers(model) if can_pack(model) else {}
         self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
-        config, weight = model.config, self._head.weight
         num_heads = config.num_attention_heads
         num_kv_heads = config.num_key_value_heads or num_heads
         head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
-        slot_bytes = 2 * config.num_hidden_layers * num_kv_heads * episode_tokens * head_dim * weight.element_size()
+        slot_bytes = 2 * config.num_hidden_layers * num_kv_heads * episode_tokens * head_dim * self._dtype.itemsize
         num_slots = min(in_flight, cache_bytes // slot_bytes)
         if num_slots < 1:
             raise ConfigError(
@@ -119,8 +123,8 @@ class LocalSampler:
             head_dim=head_dim,
             num_slots=num_slots,
             slot_tokens=episode_tokens,
-            dtype=weight.dtype,
-            device=weight.device,
+            dtype=self._dtype,
+            device=self._device,
         )
         self._slots = [_Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
         self._slot_of: dict[int, int] = {}
@@ -140,10 +144,14 @@ class LocalSampler:
         return len(self._slots)
 
     @property
+    def device(self) -> torch.device:
+        """Where weights and caches are."""
+        return self._device
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of weights and caches."""
-        dtype: torch.dtype = self._head.weight.dtype
-        return dtype
+        return self._dtype
 
     @property
     def policy_version(self) -> int:
@@ -199,16 +207,17 @@ class LocalSampler:
         """
         self.release_caches()
         release_free_memory()  # what learning left behind
-        own = dict(self._model.named_parameters())
-        unknown, missing = set(weights) - set(self._model.state_dict()), set(own) - set(weights)
+        unknown, missing = set(weights) - self._known_names, self._names - set(weights)
         if unknown or missing:
             raise InfrastructureError(
                 f"weights of another model: {sorted(missing)[:3]} missing, {sorted(unknown)[:3]} unknown; "
                 "sampler and learner must load the same model"
             )
         with torch.no_grad():
-            for name, parameter in own.items():
+            for name, parameter in self._model.named_parameters():
                 parameter.copy_(weights[name])
+            for name, layer in self._packed.items():
+                layer.load(weights[name])
         self._version = version
 
     async def _drive(self) -> None:
@@ -342,7 +351,7 @@ class LocalSampler:
         padding = np.zeros(in_steps(num_tokens) - num_tokens, np.int64)
         token_ids = np.concatenate([*(slot.token_ids[start:end] for slot, start, end in spans), padding])
         positions = np.concatenate([*(np.arange(start, end) for _, start, end in spans), padding])
-        device = self._head.weight.device
+        device = self._device
         return torch.from_numpy(token_ids).to(device), torch.from_numpy(positions).to(device)
 
     def _plan(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> AttentionPlan:
@@ -350,7 +359,7 @@ class LocalSampler:
             return AttentionPlan(self._cache, None, tuple(segments))
         slots = [row.slot for row in decoding]
         pasts = [self._slots[slot].length for slot in slots]
-        rows = DecodeRows(slots, pasts, widths, device=self._head.weight.device)
+        rows = DecodeRows(slots, pasts, widths, device=self._device)
         return AttentionPlan(self._cache, rows, tuple(segments))
 
     def _extend(self, rows: list[_Row], drafts: list[Draft], logits_PV: Tensor) -> None:
@@ -364,6 +373,7 @@ class LocalSampler:
             logits_PV,
             temperature_R=np.asarray([request.temperature for request in requests])[row_P],
             top_p_R=np.asarray([request.top_p for request in requests])[row_P],
+            min_p_R=np.asarray([request.min_p for request in requests])[row_P],
             uniform_R=uniforms(
                 np.asarray([request.seed for request in requests], np.uint64)[row_P],
                 (first_R[row_P] + np.arange(len(row_P)) - starts_R[row_P]).astype(np.uint64),

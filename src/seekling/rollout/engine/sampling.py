@@ -1,4 +1,4 @@
-"""Drawing tokens: temperature and top-p per row, reproducible per row whatever else is in the batch.
+"""Drawing tokens: temperature, top-p and min-p per row, reproducible per row whatever else is in the batch.
 
 The random number of a draw depends only on the episode's seed and the token's position (a counter-based generator), and
 inverse-CDF sampling needs one number a row instead of `multinomial`'s one per vocabulary entry.
@@ -43,31 +43,36 @@ def _mix(z: np.ndarray) -> np.ndarray:
 
 
 def draw(
-    logits_RV: Tensor, *, temperature_R: np.ndarray, top_p_R: np.ndarray, uniform_R: np.ndarray
+    logits_RV: Tensor, *, temperature_R: np.ndarray, top_p_R: np.ndarray, min_p_R: np.ndarray, uniform_R: np.ndarray
 ) -> tuple[list[int], list[float]]:
-    """Draw one token per row.
+    """Draw one token per row, of those that both truncations of the tempered distribution keep.
 
     Args:
         logits_RV: (R, V) in any float type.
         temperature_R: (R,) >= 0; 0 takes the most likely token.
         top_p_R: (R,) in (0, 1]; 1 keeps the whole distribution.
+        min_p_R: (R,) in [0, 1]; tokens below this share of the most likely one's probability go, 0 keeps all.
         uniform_R: (R,) in [0, 1).
 
     Returns:
         R token ids, and their log-probabilities under the untempered, untruncated policy.
+
+    Source: min-p (arXiv:2407.01082), after temperature and beside top-p as in transformers.
     """
     token_ids: list[int] = []
     logprobs: list[float] = []
     for start in range(0, logits_RV.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        tokens_R, logprobs_R = _draw_rows(logits_RV[rows].float(), temperature_R[rows], top_p_R[rows], uniform_R[rows])
+        tokens_R, logprobs_R = _draw_rows(
+            logits_RV[rows].float(), temperature_R[rows], top_p_R[rows], min_p_R[rows], uniform_R[rows]
+        )
         token_ids += tokens_R.tolist()
         logprobs += logprobs_R.tolist()
     return token_ids, logprobs
 
 
 def _draw_rows(
-    logits_RV: Tensor, temperature_R: np.ndarray, top_p_R: np.ndarray, uniform_R: np.ndarray
+    logits_RV: Tensor, temperature_R: np.ndarray, top_p_R: np.ndarray, min_p_R: np.ndarray, uniform_R: np.ndarray
 ) -> tuple[Tensor, Tensor]:
     top_R, tokens_R = logits_RV.max(-1)
     weights_RV = torch.exp(logits_RV - top_R[:, None])
@@ -81,8 +86,12 @@ def _draw_rows(
             hot_RV = torch.exp((logits_RV[index] - top_R[index, None]) / temperature[:, None])
         else:
             hot_RV = weights_RV if hot.size == len(temperature_R) else weights_RV[index]
+        # The most likely token has weight 1.
+        is_low_RV = hot_RV < torch.from_numpy(min_p_R[hot]).to(hot_RV)[:, None] if (min_p_R[hot] > 0).any() else None
         if (top_p_R[hot] < 1).any():
             hot_RV = _nucleus(hot_RV / hot_RV.sum(-1, keepdim=True), torch.from_numpy(top_p_R[hot]).to(hot_RV))
+        if is_low_RV is not None:
+            hot_RV = hot_RV.masked_fill(is_low_RV, 0.0)
         tokens_R[index] = _invert(hot_RV, torch.from_numpy(uniform_R[hot]).to(device))
     logprobs_R = logits_RV.gather(-1, tokens_R[:, None])[:, 0] - top_R - totals_R.log()
     return tokens_R, logprobs_R

@@ -1,0 +1,126 @@
+"""`seekling collect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from seekling.cli.chat_options import (
+    JUDGE_FLAGS,
+    EndpointExtra,
+    EndpointKeyEnv,
+    EndpointModel,
+    EndpointTries,
+    EndpointUrl,
+    JudgeExtra,
+    JudgeKeyEnv,
+    JudgeModel,
+    JudgeTokens,
+    JudgeUrl,
+    PriceIn,
+    PriceOut,
+    Requests,
+    chat_endpoint,
+    chat_price,
+)
+from seekling.config import load_recipe
+from seekling.errors import ConfigError
+
+if TYPE_CHECKING:
+    from seekling.pipeline.collecting import Collected
+
+
+def command(
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/code-search.toml.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    endpoint: EndpointUrl = "",
+    endpoint_model: EndpointModel = "",
+    endpoint_key_env: EndpointKeyEnv = "",
+    endpoint_extra: EndpointExtra = "",
+    endpoint_tries: EndpointTries = 6,
+    requests_per_minute: Requests = 0.0,
+    in_flight: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
+    attempts: Annotated[int, typer.Option(min=1, help="Tries per question, until one is correct.")] = 1,
+    num_questions: Annotated[int, typer.Option(min=0, help="First so many training questions; 0: all.")] = 0,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    budget_usd: Annotated[float | None, typer.Option(min=0, help="Stop when so many dollars are spent.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=0, help="Stop when so many tokens are spent.")] = None,
+    judge_url: JudgeUrl = "",
+    judge_model: JudgeModel = "",
+    judge_key_env: JudgeKeyEnv = "",
+    judge_extra: JudgeExtra = "",
+    judge_tokens: JudgeTokens = 1024,
+    out: Annotated[Path | None, typer.Option(help="Folder; default runs/collect-<name of the recipe>.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the selection as one JSON object.")] = False,
+) -> None:
+    """Let a served model answer the training questions, and keep its good episodes to train on.
+
+    It acts through the recipe's own environment and protocol. Every reply is kept as it arrives: the same command goes
+    on after a stop of any kind, and asks nothing twice. `seekling train RECIPE experts.file=OUT/episodes/expert.jsonl`
+    then trains on what was kept.
+    """
+    resolved = load_recipe(recipe, overrides or [])
+    folder = out or Path("runs") / f"collect-{resolved.name}"
+    served = chat_endpoint(
+        endpoint,
+        endpoint_model,
+        endpoint_key_env,
+        endpoint_extra,
+        num_tries=endpoint_tries,
+        requests_per_minute=requests_per_minute,
+    )
+    if served is None:
+        raise ConfigError("collecting asks a served model; give --endpoint and --endpoint-model")
+    from seekling.pipeline.collecting import CollectRequest, collect_episodes
+    from seekling.pipeline.progress import Reporter
+    from seekling.rollout.journal import Budget
+
+    price = chat_price(price_in, price_out)
+    request = CollectRequest(
+        endpoint=served,
+        attempts=attempts,
+        num_questions=num_questions,
+        in_flight=in_flight,
+        price=price,
+        budget=Budget(budget_usd, budget_tokens, price),
+        judge=chat_endpoint(
+            judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS, num_tries=endpoint_tries
+        ),
+        judge_tokens=judge_tokens,
+    )
+    reporter = Reporter()
+    reporter.line(f"folder: {folder}")
+    collected = collect_episodes(resolved, folder, request, reporter)
+    if as_json:
+        typer.echo(json.dumps(collected.to_json(), ensure_ascii=False))
+    else:
+        _show(collected, folder)
+
+
+def _show(collected: Collected, folder: Path) -> None:
+    console, selection = Console(highlight=False), collected.selection
+    table = Table(
+        title=f"{selection.num_episodes} episodes of {selection.num_questions} questions", title_justify="left"
+    )
+    table.add_column("")
+    table.add_column("episodes", justify="right")
+    table.add_row("kept", str(len(selection.kept)))
+    for reason, count in selection.reasons().most_common():
+        table.add_row(f"dropped: {reason}", str(count))
+    if len(selection.by_kind()) > 1:
+        table.add_section()
+        for kind, (kept, every) in selection.by_kind().items():
+            table.add_row(f"kept of kind {kind or '(none)'}", f"{kept} of {every}")
+    console.print(table)
+    cost = "" if collected.cost_usd is None else f", {collected.cost_usd:.4f} USD"
+    console.print(f"spent: {collected.spent.num_requests} requests, {collected.spent.num_tokens} tokens{cost}")
+    if collected.stopped:
+        console.print(collected.stopped, markup=False)
+    if selection.kept:
+        console.print(f"train: seekling train RECIPE experts.file={folder / 'episodes' / 'expert.jsonl'}", markup=False)

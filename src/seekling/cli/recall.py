@@ -1,0 +1,94 @@
+"""`seekling recall`: how well indexes find the pages that hold the answers, side by side."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import rich.console
+import rich.progress
+import rich.table
+import typer
+
+from seekling.config import RetrievalConfig
+from seekling.errors import ConfigError
+
+if TYPE_CHECKING:
+    from seekling.evaluate.retrieval_scores import RetrievalScores
+    from seekling.retrieval.library import Library
+
+
+def command(
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INDEX... QUESTIONS",
+            help="Index folders, or addresses of search servers; then a question file with supporting_ids.",
+            show_default=False,
+        ),
+    ],
+    cuts: Annotated[str, typer.Option("--at", help="Lengths of the list at which recall is looked at.")] = "3,5,10",
+    num_questions: Annotated[int, typer.Option("--questions", help="Only the first N questions; 0: all.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Score indexes by the pages they find: recall, MRR and nDCG, with intervals."""
+    from seekling.corpus.questions import read_questions
+    from seekling.evaluate.retrieval_scores import score_retrieval
+
+    if len(places) < 2:
+        raise ConfigError(f"got only {places[0]}; expected one or more indexes and then a question file")
+    lengths = _parse_cuts(cuts)
+    *indexes, file = dict.fromkeys(places)
+    questions = read_questions(file)[: num_questions or None]
+    console = rich.console.Console(stderr=True)
+    scores: dict[str, RetrievalScores] = {}
+    with rich.progress.Progress(console=console, disable=not console.is_terminal, transient=True) as bars:
+        for index in indexes:
+            tell = functools.partial(_tell, bars, bars.add_task(index))
+            scores[index] = score_retrieval(_open(index), questions, lengths, progress=tell)
+    if as_json:
+        document = {"questions": file, "retrievers": {index: asdict(each) for index, each in scores.items()}}
+        typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
+    else:
+        _print_table(scores)
+
+
+def _tell(bars: rich.progress.Progress, task: rich.progress.TaskID, done: int, total: int) -> None:
+    bars.update(task, completed=done, total=total)
+
+
+def _parse_cuts(text: str) -> tuple[int, ...]:
+    try:
+        cuts = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        cuts = []
+    if not cuts or cuts[0] < 1:
+        raise ConfigError(f"--at is {text!r}; expected whole numbers of at least 1, such as 3,5,10")
+    return tuple(cuts)
+
+
+def _open(place: str) -> Library:
+    from seekling.retrieval.library import open_library
+
+    if place.startswith(("http://", "https://")):
+        return open_library(place, RetrievalConfig(kind="remote", url=place))
+    return open_library(Path(place))
+
+
+def _print_table(scores: dict[str, RetrievalScores]) -> None:
+    from seekling.evaluate.intervals import format_mean
+
+    console = rich.console.Console(highlight=False, soft_wrap=True)
+    first = next(iter(scores.values()))
+    table = rich.table.Table("", *scores, box=rich.box.SIMPLE)
+    for name in first.metrics:
+        table.add_row(name, *(format_mean(each.metrics[name]) for each in scores.values()))
+    console.print(table)
+    left_out = f", {first.num_unjudged:,} without supporting pages left out" if first.num_unjudged else ""
+    console.print(f"{first.num_questions:,} questions{left_out}; percent, with 95 % intervals")
+    for index, each in scores.items():
+        if each.num_missing:
+            console.print(f"{index}: {each.num_missing:,} supporting pages are not in it, and count as not found")

@@ -1,0 +1,48 @@
+"""`seekling stepwise`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seekling.errors import ConfigError
+
+
+def command(
+    episodes: Annotated[Path, typer.Argument(help="Episodes file, such as runs/collect-x/episodes/expert.jsonl.")],
+    out: Annotated[Path, typer.Argument(help="File to write, such as iterative_sft_data.json.")],
+    max_tokens: Annotated[int, typer.Option(min=0, help="Longest record; 0: no limit.")] = 0,
+    too_long: Annotated[str, typer.Option(help="window: a longer one loses its oldest turns; drop.")] = "window",
+    model: Annotated[str, typer.Option(help="Whose tokens are counted, with --max-tokens.")] = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+) -> None:
+    """Write tag episodes as step-wise records for fine-tuning, in LLaMA-Factory's alpaca format.
+
+    An episode of n turns becomes n records, each with all that came before in its instruction. dataset_info.json is
+    written beside them. `seekling train RECIPE experts.file=FILE` reads them back.
+    """
+    if out.suffix != ".json":
+        raise ConfigError(f"{out} is not a .json file; LLaMA-Factory and experts.file tell the format by the ending")
+    if too_long not in ("window", "drop"):
+        raise ConfigError(f"--too-long {too_long!r} is none of window, drop")
+    from seekling.evaluate import read_records
+    from seekling.experts.stepwise import write_steps
+
+    renderer = None
+    if max_tokens:
+        from seekling.models import resolve_model
+        from seekling.rollout.render import load_renderer
+
+        renderer = load_renderer(resolve_model(model, log=lambda line: typer.echo(line, err=True)))
+    report = write_steps(
+        (record.episode for record in read_records(episodes)),
+        out,
+        max_tokens=max_tokens,
+        too_long="window" if too_long == "window" else "drop",
+        renderer=renderer,
+    )
+    typer.echo(json.dumps(asdict(report)) if as_json else f"{out}: {report}")

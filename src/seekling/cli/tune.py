@@ -1,0 +1,80 @@
+"""`seekling tune`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from seekling.config import load_recipe
+from seekling.errors import ConfigError
+from seekling.types import Json
+
+if TYPE_CHECKING:
+    from seekling.pipeline.tune import Tuned
+
+
+def command(
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/demo.toml; it stays as it is.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The new recipe; default <recipe>-tuned.toml, here.")] = None,
+    memory_gb: Annotated[float | None, typer.Option(help="What a run may take; default most of what is free.")] = None,
+    group_sizes: Annotated[
+        str, typer.Option(help="Other rl.group_size to try, such as 8,16,24; changes results.")
+    ] = "",
+    in_flight: Annotated[str, typer.Option(help="rollout.in_flight to try, instead of 8, 16, 32, ...")] = "",
+    row_tokens: Annotated[str, typer.Option(help="row_tokens to try, instead of 1024, 2048, 4096, 8192.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure which settings are fast and fit into memory here, and write them as a new recipe.
+
+    Every setting works for some seconds in a process of its own, with the recipe's model and made-up episodes. Run it
+    on a machine that is otherwise idle.
+    """
+    from seekling.pipeline.tune import Choice, Trial, default_memory_bytes, tune, write_tuned
+
+    resolved = load_recipe(recipe, overrides or [])
+    target = out or Path(f"{recipe.stem}-tuned.toml")
+    if target.exists():  # known before the work
+        raise ConfigError(f"{target} exists already; name another file with --out")
+    memory_bytes = round(memory_gb * 1e9) if memory_gb is not None else default_memory_bytes()
+    choice = Choice(
+        _numbers("--group-sizes", group_sizes), _numbers("--in-flight", in_flight), _numbers("--row-tokens", row_tokens)
+    )
+
+    def on_trial(trial: Trial) -> None:
+        typer.echo(f"{trial.work} {trial.settings}: {trial.failure or f'{trial.tokens_per_s:.0f} tokens/s'}", err=True)
+
+    found = tune(resolved, memory_bytes=memory_bytes, choice=choice, on_trial=on_trial)
+    write_tuned(resolved, found, target)
+    if as_json:
+        document: dict[str, Json] = {**asdict(found), "settings": dict(found.settings), "recipe": str(target)}
+        print(json.dumps(document, indent=2))
+        return
+    _print(found)
+    typer.echo(f"recipe: {target}")
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    words = text.replace(",", " ").split()
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ConfigError(f"{option} {text!r} is not a list of whole numbers above 0, such as 8,16,24")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _print(found: Tuned) -> None:
+    table = Table(title=f"within {found.memory_bytes / 1e9:.1f} GB", title_justify="left")
+    for column in ("work", "settings", "tokens/s", "peak memory", ""):
+        table.add_column(column, justify="right" if column in ("tokens/s", "peak memory") else "left")
+    for trial in found.trials:
+        settings = "\n".join(f"{name} = {value}" for name, value in trial.settings.items())
+        speed = f"{trial.tokens_per_s:.0f}" if not trial.failure else ""
+        verdict = "chosen" if trial in found.chosen else "" if trial.fits(found.memory_bytes) else "too much"
+        peak = f"{trial.peak_bytes / 1e9:.2f} GB"
+        table.add_row(trial.work, settings, speed, peak, verdict, style="bold" if trial in found.chosen else "")
+    Console().print(table)

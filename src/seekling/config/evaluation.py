@@ -1,0 +1,48 @@
+"""Sections about measuring: how a policy is evaluated, and what a recipe is expected to reach."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import Field
+
+from seekling.config.base import Fraction, Section
+
+
+class EvalConfig(Section):
+    """Held-out evaluation."""
+
+    num_questions: Annotated[int, Field(ge=0)] = 0
+    """First N test questions; 0: all of them."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Fraction = 0.0
+    """As `rollout.min_p`."""
+    stages: tuple[Literal["base", "sft", "rl"], ...] = ("base", "sft", "rl")
+    failing_share: Fraction = 0.0
+    """As `env.failing_share`, for held-out questions."""
+
+
+class ExpectedConfig(Section):
+    """What the full recipe is expected to reach; copied from its source, never measured here, and used by no stage."""
+
+    metrics: tuple[str, ...] = ()
+    """Each `benchmark/measure`, such as nq/em."""
+    values: tuple[Fraction, ...] = ()
+    """After training, one for each metric."""
+    before: tuple[Fraction, ...] = ()
+    """Before training, one for each metric; empty when the source does not say."""
+    source: str = ""
+
+    @pydantic.model_validator(mode="after")
+    def _is_complete(self) -> ExpectedConfig:
+        if len(self.values) != len(self.metrics) or len(self.before) not in (0, len(self.metrics)):
+            raise ValueError(
+                f"{len(self.metrics)} metrics, {len(self.values)} values and {len(self.before)} before; give one value "
+                "for each metric, and one or none of before"
+            )
+        if self.metrics and not self.source:
+            raise ValueError("figures without a source; name the paper, page or run that they are from")
+        return self

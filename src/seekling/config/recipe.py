@@ -1,0 +1,191 @@
+"""The recipe schema: every setting has one home, a type, a default and a reason.
+
+A recipe is a TOML file that lists its differences from these defaults; `section.key=value` on the command line
+overrides it in the file's own spelling. Nothing else configures a run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from seekling.config.base import Section
+from seekling.config.evaluation import EvalConfig, ExpectedConfig
+from seekling.config.training import (
+    CheckpointConfig,
+    CriticConfig,
+    CurriculumConfig,
+    ExpertConfig,
+    HealthConfig,
+    JudgeConfig,
+    RewardConfig,
+    RlConfig,
+    RolloutConfig,
+    SftConfig,
+    TrackingConfig,
+)
+from seekling.config.world import (
+    DataConfig,
+    EnvConfig,
+    ModelConfig,
+    RetrievalConfig,
+    SandboxConfig,
+)
+from seekling.errors import ConfigError
+
+
+class Recipe(Section):
+    """A whole run: collect -> SFT -> RL -> eval."""
+
+    name: str = "run"
+    seed: int = 0
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    retrieval: RetrievalConfig = RetrievalConfig()
+    env: EnvConfig = EnvConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    experts: ExpertConfig = ExpertConfig()
+    sft: SftConfig = SftConfig()
+    rl: RlConfig = RlConfig()
+    reward: RewardConfig = RewardConfig()
+    critic: CriticConfig = CriticConfig()
+    judge: JudgeConfig = JudgeConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
+    health: HealthConfig = HealthConfig()
+    eval: EvalConfig = EvalConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    expected: ExpectedConfig = ExpectedConfig()
+
+    @pydantic.model_validator(mode="after")
+    def _reward_fits_the_protocol(self) -> Recipe:
+        needed = {"search-r1": "tags", "tinker": "tools"}.get(self.rl.reward)
+        if needed and self.rl.steps and self.env.protocol != needed:
+            raise ValueError(
+                f'rl.reward = "{self.rl.reward}" reads the form of env.protocol = "{needed}", not of '
+                f'"{self.env.protocol}"; change one of them'
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _curriculum_has_groups_to_look_at(self) -> Recipe:
+        if self.curriculum.skip_after and self.rl.group_size == 1:
+            raise ValueError(
+                "curriculum.skip_after passes over questions whose groups have equal rewards, and rl.group_size = 1 "
+                "makes no groups; set one of them to another value"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _rollback_has_a_state_to_go_to(self) -> Recipe:
+        if self.health.action == "rollback" and not self.checkpoint.best_every:
+            raise ValueError('health.action = "rollback" goes back to the best state: set checkpoint.best_every too')
+        return self
+
+
+def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and apply `section.key=value` overrides.
+
+    Args:
+        path: a TOML file.
+        overrides: values in TOML spelling; a bare word that is not TOML counts as a string.
+
+    Returns:
+        The resolved recipe.
+
+    Raises:
+        ConfigError: the file is missing or not TOML, a key is unknown, or a value is out of range; lists all problems.
+    """
+    path = Path(path)
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no recipe at {path}; the ones that come with seekling are in recipes/") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); expected a recipe, such as {path}.toml") from None
+    for override in overrides:
+        _apply_override(raw, override)
+    return build_recipe(raw, origin=str(path))
+
+
+def build_recipe(raw: Mapping[str, object], *, origin: str = "recipe") -> Recipe:
+    """Validate a nested dict as a recipe.
+
+    Raises:
+        ConfigError: with one line per problem, each naming the setting and, for a misspelt one, the nearest name.
+    """
+    try:
+        return Recipe.model_validate(raw)
+    except pydantic.ValidationError as error:
+        lines = [_describe_problem(problem) for problem in error.errors()]
+        raise ConfigError("\n  ".join([f"{origin}: {len(lines)} problem(s)", *lines])) from None
+
+
+def recipe_to_toml(recipe: Recipe, *, only_changes: bool = False) -> str:
+    """Write the settings as TOML that `load_recipe` reads back to an equal recipe.
+
+    Args:
+        recipe: resolved.
+        only_changes: leave out what is as the defaults have it.
+    """
+    data = recipe.model_dump(mode="json", exclude_defaults=only_changes)
+    lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
+    for section, values in data.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _apply_override(raw: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(f"override {override!r} is not of the form section.key=value, such as rl.steps=10")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, key = name.strip().split(".")
+    table = raw
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"override {override!r}: {section!r} is a setting, not a section")
+    table[key] = value
+
+
+def _setting_names() -> Iterable[str]:
+    for name, info in Recipe.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+            yield name
+            yield from (f"{name}.{key}" for key in info.annotation.model_fields)
+        else:
+            yield name
+
+
+def _describe_problem(problem: Any) -> str:
+    name = ".".join(str(part) for part in problem["loc"]) or "recipe"
+    if problem["type"] == "value_error" and isinstance(problem["input"], dict):
+        return f"{name}: {problem['ctx']['error']}"
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, list(_setting_names()), n=1, cutoff=0.6)
+        return f"{name}: no such setting" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"{name}: {problem['msg']} (got {problem['input']!r})"
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'

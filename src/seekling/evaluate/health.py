@@ -1,0 +1,163 @@
+"""Signs that RL is collapsing, read from the metrics of its steps: pure functions of the history.
+
+Collapse after some hundred steps is what users of search agents report most. Each sign compares the median of the last
+few steps with that of the first few; one alone may be a change of style, two at once are taken for a collapse.
+
+Source: likelihood of right episodes, Lazy Likelihood Displacement (arXiv:2512.04220); the other signs are what trainers
+    of the same kind log. The limits are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from seekling.config import HealthConfig
+
+Metrics = Mapping[str, float]
+"""Of one step, by name; steps without anything to learn lack some."""
+
+PREFIX = "health_"
+"""Of the metrics that record a sign."""
+ROLLED_BACK = "rolled_back_to"
+"""The metric that records the step of the state to which training went back."""
+SIGNS_OF_COLLAPSE = 2
+"""So many at once."""
+MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "entropy_low": "the policy hardly varies any more (entropy)",
+        "entropy_high": "the policy writes at random (entropy)",
+        "likelihood": "right episodes have become unlikely (log-probability per token)",
+        "kl": "sampler and learner disagree (KL per token)",
+        "repetition": "episodes repeat themselves (share)",
+        "length": "episodes have grown long (action tokens)",
+        "invalid": "actions cannot be read (share)",
+        "reward": "the reward has fallen (mean)",
+    }
+)
+"""Name of every sign -> what it means, and of what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Something that is not as it was."""
+
+    name: str
+    value: float
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{MEANINGS[self.name]}: {self.value:.3g}, limit {self.limit:.3g}"
+
+
+def find_signs(history: Sequence[Metrics], config: HealthConfig) -> list[Sign]:
+    """The signs of collapse after the newest step.
+
+    Args:
+        history: metrics of all RL steps so far, in order; the first `window` of them are taken for healthy.
+        config: limits.
+
+    Returns:
+        In the order of `MEANINGS`; none before a window has passed since the first one, or since a rollback.
+    """
+    recent = history[last_rollback(history) :]
+    if config.action == "off" or len(history) < 2 * config.window or len(recent) < config.window:
+        return []
+    first, last = history[: config.window], recent[-config.window :]
+    return list(_signs(first, last, history, config))
+
+
+def is_collapse(signs: Sequence[Sign]) -> bool:
+    """Whether signs are enough to go back."""
+    return len(signs) >= SIGNS_OF_COLLAPSE
+
+
+def last_rollback(history: Sequence[Metrics]) -> int:
+    """Number of steps up to the newest rollback, itself included; 0 without one."""
+    return max((number for number, row in enumerate(history, start=1) if ROLLED_BACK in row), default=0)
+
+
+def num_rollbacks(history: Sequence[Metrics]) -> int:
+    """How often training went back."""
+    return sum(ROLLED_BACK in row for row in history)
+
+
+def is_best_yet(history: Sequence[Metrics], every: int) -> bool:
+    """Whether the steps since the last look have the highest mean reward of all such stretches.
+
+    Args:
+        history: metrics of all RL steps so far, in order.
+        every: steps of a stretch; 0 never looks.
+    """
+    if not every or len(history) % every:
+        return False
+    rewards = [row.get("reward_mean", -np.inf) for row in history]
+    means = [float(np.mean(rewards[start : start + every])) for start in range(0, len(rewards), every)]
+    return all(means[-1] > earlier for earlier in means[:-1])
+
+
+def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
+    """What the metrics of a run say about its health, as sentences for people.
+
+    Args:
+        history: rows of its RL steps as they were logged; what is damaged in them is passed over.
+
+    Returns:
+        A sentence for every sign, at the step at which it came up, and for every rollback.
+    """
+    sentences: list[str] = []
+    shown: set[str] = set()
+    for row in history:
+        signs = {name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX)} & MEANINGS.keys()
+        for name in (name for name in MEANINGS if name in signs - shown):
+            value = row[PREFIX + name]
+            size = f": {value:.3g}" if isinstance(value, int | float) else ""
+            sentences.append(f"Step {row.get('step')}: {MEANINGS[name]}{size}.")
+        if ROLLED_BACK in row:
+            sentences.append(f"Step {row.get('step')}: training went back to the weights of step {row[ROLLED_BACK]}.")
+        shown = signs
+    return sentences
+
+
+def _signs(
+    first: Sequence[Metrics], last: Sequence[Metrics], history: Sequence[Metrics], config: HealthConfig
+) -> Iterator[Sign]:
+    def moved(metric: str) -> tuple[float, float]:
+        """Median at the beginning and now; a comparison with a NaN is never a sign."""
+        return _median(first, metric), _median(last, metric)
+
+    began, now = moved("entropy")
+    if now < began * config.entropy_fall:
+        yield Sign("entropy_low", now, began * config.entropy_fall)
+    if now > began + config.entropy_rise:
+        yield Sign("entropy_high", now, began + config.entropy_rise)
+    began, now = moved("logprob_right_mean")
+    if now < began - config.likelihood_fall:
+        yield Sign("likelihood", now, began - config.likelihood_fall)
+    began, now = moved("kl_sampler")
+    if now > config.kl_limit:
+        yield Sign("kl", now, config.kl_limit)
+    for name, metric, limit in (
+        ("repetition", "repetition_rate", _median(first, "repetition_rate") + config.repetition_rise),
+        ("length", "action_tokens_mean", _median(first, "action_tokens_mean") * config.length_growth),
+        ("invalid", "invalid_rate", _median(first, "invalid_rate") + config.invalid_rise),
+    ):
+        if _median(last, metric) > limit:
+            yield Sign(name, _median(last, metric), limit)
+    size = config.window
+    means = [_mean(history[start : start + size], "reward_mean") for start in range(0, len(history) - size + 1)]
+    limit = max(means) * config.reward_fall
+    if max(means) > 0 and _mean(last, "reward_mean") < limit:
+        yield Sign("reward", _mean(last, "reward_mean"), limit)
+
+
+def _median(rows: Sequence[Metrics], metric: str) -> float:
+    values = [row[metric] for row in rows if metric in row]
+    return float(np.median(values)) if values else float("nan")
+
+
+def _mean(rows: Sequence[Metrics], metric: str) -> float:
+    return float(np.mean([row.get(metric, 0.0) for row in rows]))

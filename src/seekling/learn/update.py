@@ -1,0 +1,210 @@
+"""From a rollout's batch to optimizer steps: critic, old log-probabilities, KL costs, minibatches, streaming.
+
+`rl.py` decides what is learned from; here it is learned. Everything is a function of batch, settings and weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from seekling.config import CriticConfig, RlConfig
+from seekling.errors import NothingToLearnError
+from seekling.learn.advantage import generalized_advantages, whiten
+from seekling.learn.learner import Batch, Learner, LearnStats
+from seekling.learn.loss import KL_ESTIMATORS, TokenField, denominator, make_policy_loss, value_loss
+from seekling.learn.sft import Metrics
+from seekling.types import Trajectory
+
+
+class Updater:
+    """Learns from the batches of one step after the other.
+
+    Args:
+        learner: weights to train; with a KL term it must have kept its reference, with GAE it must have a critic.
+        config: of the loss and the steps.
+        critic: of GAE and the value loss.
+    """
+
+    def __init__(self, learner: Learner, config: RlConfig, critic: CriticConfig) -> None:
+        self._learner, self._config, self._critic_config = learner, config, critic
+        self._loss = make_policy_loss(config)
+        self._value_loss = partial(value_loss, value_clip=critic.value_clip)
+        self._batches: list[Batch] = []
+        self._streamed: list[LearnStats] = []
+
+    def add(self, batch: Batch) -> None:
+        """Take the batch of some groups of a step; when streaming, its gradients are added up now."""
+        if not batch.trajectories:
+            return
+        self._batches.append(batch)
+        if self._config.stream_minibatches:
+            part = self._with_logprobs(batch)
+            # The step's size is not known yet: divided by it in `finish`.
+            stats = self._learner.forward_backward(
+                part, self._loss, aggregation=self._config.aggregation, divide_by=1.0
+            )
+            self._streamed.append(stats)
+
+    def finish(self, *, rate: float, critic_rate: float) -> Metrics:
+        """Take the optimizer steps.
+
+        Args:
+            rate: learning rate of the policy.
+            critic_rate: of the critic.
+
+        Returns:
+            Metrics of the step, means over its optimizer steps; none when there was nothing to learn from.
+        """
+        batches, self._batches = self._batches, []
+        streamed, self._streamed = self._streamed, []
+        if not batches:
+            return {}
+        if streamed:
+            divisor = self._divisor(np.concatenate([batch.num_trained_B for batch in batches]))
+            self._learner.scale_gradients(1 / divisor)
+            norm = self._learner.optim_step(rate)
+            whole = _merge(streamed, loss=sum(stats.loss for stats in streamed) / divisor)
+            return _metrics(whole) | _drift(whole) | {"grad_norm": norm}
+        (batch,) = batches
+        return self._take_steps(batch, rate, critic_rate)
+
+    def charges(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray] | None:
+        """What the KL to the reference costs each action token, when `kl_in` is "reward".
+
+        Args:
+            trajectories: B of them.
+
+        Returns:
+            B arrays (T,), 0 elsewhere; None when nothing is charged.
+        """
+        config = self._config
+        if config.kl_coefficient == 0 or config.kl_in == "loss" or not trajectories:
+            return None
+        estimate, charges = KL_ESTIMATORS[config.kl], []
+        for each, reference_T in zip(trajectories, self._learner.reference_logprobs(trajectories), strict=True):
+            kl_T = estimate(torch.from_numpy(each.logprobs_T), torch.from_numpy(reference_T)).numpy()
+            charges.append(np.where(_trained(each), config.kl_coefficient * kl_T, 0.0))
+        return charges
+
+    def _take_steps(self, batch: Batch, rate: float, critic_rate: float) -> Metrics:
+        config, learner, critic = self._config, self._learner, self._learner.critic
+        if not batch.num_trained_B.any():
+            raise NothingToLearnError(f"none of the {len(batch.trajectories)} trajectories has a trained token")
+        more: Metrics = {}
+        if config.baseline == "gae":
+            batch, more = self._with_critic(batch)
+        batch = self._with_logprobs(batch)
+        num_parts = min(config.minibatches, len(batch.trajectories))
+        bounds = np.linspace(0, len(batch.trajectories), num_parts + 1).astype(int).tolist()
+        stats, norms, value_losses = [], [], []
+        for start, stop in zip(bounds[:-1] * config.rollout_epochs, bounds[1:] * config.rollout_epochs, strict=True):
+            part = batch.part(start, stop)
+            if not part.num_trained_B.any():
+                continue
+            if critic is not None:
+                value_losses.append(critic.forward_backward(part, self._value_loss).loss)
+                critic.optim_step(critic_rate)
+            divide_by = self._divisor(part.num_trained_B)
+            stats.append(
+                learner.forward_backward(part, self._loss, aggregation=config.aggregation, divide_by=divide_by)
+            )
+            norms.append(learner.optim_step(rate))
+        if value_losses:
+            more["value_loss"] = float(np.mean(value_losses))
+        loss = float(np.mean([each.loss for each in stats]))
+        # Only before the first update do sampler and learner have the same weights.
+        return _metrics(_merge(stats, loss=loss)) | _drift(stats[0]) | more | {"grad_norm": float(np.mean(norms))}
+
+    def _with_critic(self, batch: Batch) -> tuple[Batch, Metrics]:
+        """Replace rewards by advantages of tokens, and add what the critic is to learn.
+
+        The batch's advantages are total rewards here; they are earned by the last action token.
+        """
+        critic, config = self._learner.critic, self._critic_config
+        assert critic is not None, 'baseline = "gae" needs a critic'
+        values, charges = critic.values(batch.trajectories), self.charges(batch.trajectories)
+        places = [np.flatnonzero(_trained(each)) for each in batch.trajectories]
+        advantages, returns = [], []
+        for index, where_A in enumerate(places):
+            rewards_A = np.zeros(len(where_A)) if charges is None else -charges[index][where_A]
+            rewards_A[-1:] += batch.advantages_B[index]
+            found = generalized_advantages(
+                rewards_A, values[index][where_A], gamma=config.gamma, gae_lambda=config.gae_lambda
+            )
+            advantages.append(found[0])
+            returns.append(found[1])
+        joined, errors = np.concatenate(returns), np.concatenate(advantages)
+        metrics: Metrics = {"value_mean": float((joined - errors).mean()), "value_error": float(np.abs(errors).mean())}
+        if config.whiten:
+            advantages = whiten(advantages)
+        per_token: dict[TokenField, Sequence[np.ndarray]] = {
+            "advantages_A": _spread(advantages, places, batch.trajectories),
+            "returns_A": _spread(returns, places, batch.trajectories),
+            "old_values_A": values,
+        }
+        return replace(batch, per_token={**batch.per_token, **per_token}), metrics
+
+    def _with_logprobs(self, batch: Batch) -> Batch:
+        """Add what the loss divides by and is anchored to, where that takes passes of their own."""
+        config = self._config
+        per_token: dict[TokenField, Sequence[np.ndarray]] = dict(batch.per_token)
+        # In the only step after a rollout the current weights are the old ones: the loss needs no second pass.
+        if config.old_logprobs == "recomputed" and config.minibatches * config.rollout_epochs > 1:
+            per_token["old_logprobs_A"] = self._learner.logprobs(batch.trajectories)
+        if config.kl_coefficient > 0 and config.kl_in == "loss":
+            per_token["reference_logprobs_A"] = self._learner.reference_logprobs(batch.trajectories)
+        return replace(batch, per_token=per_token)
+
+    def _divisor(self, num_trained_B: np.ndarray) -> float:
+        return denominator(num_trained_B, self._config.aggregation, constant=self._config.aggregation_tokens)
+
+
+def _trained(trajectory: Trajectory) -> np.ndarray:
+    """(T,) bool: tokens that are learned from; a first token has nothing before it that could predict it."""
+    mask_T = trajectory.train_mask_T.copy()
+    mask_T[:1] = False
+    return mask_T
+
+
+def _spread(
+    values: Sequence[np.ndarray], places: Sequence[np.ndarray], trajectories: Sequence[Trajectory]
+) -> list[np.ndarray]:
+    """(A,) arrays of action tokens -> (T,) arrays with 0 elsewhere."""
+    spread = [np.zeros(len(each.token_ids_T)) for each in trajectories]
+    for array_T, where_A, values_A in zip(spread, places, values, strict=True):
+        array_T[where_A] = values_A
+    return spread
+
+
+def _merge(parts: Sequence[LearnStats], *, loss: float) -> LearnStats:
+    weights = np.asarray([part.num_trained_tokens for part in parts]) / sum(part.num_trained_tokens for part in parts)
+    return LearnStats(
+        loss=loss,
+        entropy=float(weights @ np.asarray([part.entropy for part in parts])),
+        kl_behaviour=float(weights @ np.asarray([part.kl_behaviour for part in parts])),
+        num_trained_tokens=sum(part.num_trained_tokens for part in parts),
+        num_packed_tokens=sum(part.num_packed_tokens for part in parts),
+        num_plain_tokens=sum(part.num_plain_tokens for part in parts),
+        drift_mean=float(weights @ np.asarray([part.drift_mean for part in parts])),
+        drift_max=max(part.drift_max for part in parts),
+    )
+
+
+def _drift(stats: LearnStats) -> Metrics:
+    return {"logprob_drift": stats.drift_mean, "logprob_drift_max": stats.drift_max}
+
+
+def _metrics(stats: LearnStats) -> Metrics:
+    return {
+        "loss": stats.loss,
+        "entropy": stats.entropy,
+        "kl_sampler": stats.kl_behaviour,
+        "trained_tokens": stats.num_trained_tokens,
+        "packed_tokens": stats.num_packed_tokens,
+        "plain_tokens": stats.num_plain_tokens,
+    }

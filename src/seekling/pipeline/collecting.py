@@ -1,0 +1,199 @@
+"""`seekling collect`: a served model answers the training questions through the real environment, and is paid once.
+
+<out>/episodes/teacher.jsonl   every episode, as it ended
+<out>/replies.jsonl            every reply of the model, as it arrived
+<out>/episodes/expert.jsonl    the kept episodes: what `experts.file` takes
+<out>/selection.json           what was dropped and why, and what was spent
+
+A process that was killed goes on where it was: finished episodes are not begun again, and of unfinished ones the
+replies are in the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from seekling.config import Recipe
+from seekling.corpus.questions import question_set_hash
+from seekling.errors import BudgetReachedError, ConfigError
+from seekling.evaluate.judging import Judge, VerdictCache
+from seekling.experts.select import Selection, is_correct, select_episodes
+from seekling.files import write_atomically
+from seekling.pipeline.progress import Reporter, deferred_interrupt
+from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.served import claim, open_env, token_counter
+from seekling.pipeline.world import open_world
+from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat_roller import ChatRoller, Price
+from seekling.rollout.journal import Budget, JournalledChat, Spent
+from seekling.rollout.sampler import derive_seed
+from seekling.serve.agent import training_decoding
+from seekling.types import EpisodeGroup, EpisodeRecord, Json, Question, StopReason
+
+STAGE = "teacher"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectRequest:
+    """What `seekling collect` is asked for besides the recipe."""
+
+    endpoint: ChatEndpoint
+    attempts: int = 1
+    """Tries per question; one that has been answered correctly is not tried again."""
+    num_questions: int = 0
+    """First so many training questions; 0 asks all."""
+    in_flight: int = 8
+    price: Price | None = None
+    budget: Budget = field(default_factory=Budget)
+    judge: ChatEndpoint | None = None
+    """Decides whether answers that do not match exactly are correct; None leaves it to exact match."""
+    judge_tokens: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What came of it."""
+
+    selection: Selection
+    spent: Spent
+    cost_usd: float | None
+    stopped: str
+    """Why it ended before every question was asked; empty when it did not."""
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain JSON object."""
+        spent: dict[str, Json] = {
+            "num_requests": self.spent.num_requests,
+            "prompt_tokens": self.spent.prompt_tokens,
+            "completion_tokens": self.spent.completion_tokens,
+            "cost_usd": self.cost_usd,
+        }
+        return {**self.selection.to_json(), "spent": spent, "stopped": self.stopped}
+
+
+def collect_episodes(recipe: Recipe, path: Path, request: CollectRequest, reporter: Reporter) -> Collected:
+    """Ask, or go on where an earlier process stopped, then select.
+
+    Args:
+        recipe: its data, retrieval, env, rollout (temperature and budgets) and experts sections count.
+        path: the folder.
+        request: the rest.
+        reporter: for progress.
+
+    Raises:
+        ConfigError: the request does not make sense, the endpoint refuses us, or the folder holds another collection.
+        DataError: a file is bad.
+        KeyboardInterrupt: after Ctrl-C, when the replies under way have arrived.
+    """
+    if request.attempts > 1 and recipe.rollout.temperature == 0 and not recipe.rollout.temperature_range:
+        raise ConfigError("further attempts of a greedy model are copies; set rollout.temperature above 0")
+    client = ChatClient(request.endpoint)  # first: an address or a key that cannot be right is known at once
+    folder = RunFolder(path, recipe)
+    judge = _open_judge(request, path)
+    world = open_world(recipe, path, reporter)
+    questions = world.train[: request.num_questions or None]
+    endpoint = request.endpoint
+    now: dict[str, Json] = {
+        "endpoint": endpoint.url,
+        "model": endpoint.model,
+        "extra": json.dumps(dict(endpoint.extra), sort_keys=True),
+        "question_set_hash": question_set_hash(world.train),
+    }
+    claim(path / "requests" / "collect.json", now, what="a collection", instead="use another folder with --out")
+    stopped = ""
+    count_tokens, _ = token_counter(recipe, reporter)
+    with (
+        open_env(recipe, world, count_tokens) as (env, _),
+        deferred_interrupt(reporter, "replies that are under way are paid for and kept") as is_interrupted,
+    ):
+        journal = path / "replies.jsonl"
+        chat = JournalledChat(client, journal, request.budget, is_interrupted=is_interrupted)
+        roller = ChatRoller(env, chat, in_flight=request.in_flight, price=request.price)
+        try:
+            for attempt in range(request.attempts):
+                _ask_once(recipe, folder, roller, questions, attempt, judge, reporter)
+        except BudgetReachedError as error:
+            stopped = f"the budget is reached: {error}; a larger one goes on from here"
+    # Judging is another endpoint's and not in the budget; it closes the last round, or one that the budget cut.
+    records = _judged(_records(folder, questions), judge, reporter)
+    selection = select_episodes(records, balance=recipe.experts.balance, max_episodes=recipe.experts.max_episodes)
+    folder.replace_records("expert", selection.kept)
+    collected = Collected(selection, chat.spent, chat.spent.cost_usd(request.price), stopped)
+    write_atomically(path / "selection.json", json.dumps(collected.to_json(), ensure_ascii=False, indent=1) + "\n")
+    return collected
+
+
+def _ask_once(
+    recipe: Recipe,
+    folder: RunFolder,
+    roller: ChatRoller,
+    questions: Sequence[Question],
+    attempt: int,
+    judge: Judge | None,
+    reporter: Reporter,
+) -> None:
+    """Let every question that has no correct episode yet be tried once more."""
+    records = _judged(_records(folder, questions), judge, reporter) if attempt else _records(folder, questions)
+    seed = derive_seed(recipe.seed, STAGE, attempt)
+    tried = {
+        (each.question.key, each.episode.seed)
+        for each in records
+        if each.episode.stop_reason is not StopReason.INFRA_FAILURE
+    }
+    solved = {each.question.key for each in records if is_correct(each)}
+    left = [
+        question
+        for question in questions
+        if question.key not in solved and (question.key, derive_seed(seed, *question.key, 0)) not in tried
+    ]
+    num_correct = len(solved)
+    with reporter.track(f"collect, attempt {attempt + 1}", len(questions), done=len(questions) - len(left)) as advance:
+
+        def on_group(group: EpisodeGroup) -> None:
+            nonlocal num_correct
+            made = [EpisodeRecord(STAGE, group.question, each) for each in (*group.episodes, *group.failed)]
+            folder.append_records(made)
+            num_correct += sum(map(is_correct, made))
+            advance(f"{num_correct} correct")
+
+        roller.rollout(left, training_decoding(recipe), seed=seed, on_group=on_group)
+
+
+def _records(folder: RunFolder, questions: Sequence[Question]) -> list[EpisodeRecord]:
+    """Episodes of these questions, in the order in which they ended; failures that were tried again are left out."""
+    asked = {question.key: question for question in questions}
+    newest: dict[tuple[tuple[str, str], int], EpisodeRecord] = {}
+    for record in folder.read_records(STAGE):
+        if asked.get(record.question.key) == record.question:
+            newest[record.question.key, record.episode.seed] = record
+    return list(newest.values())
+
+
+def _open_judge(request: CollectRequest, path: Path) -> Judge | None:
+    if request.judge is None:
+        return None
+    cache = VerdictCache(path / "judge-cache.jsonl")
+    return Judge(ChatClient(request.judge), cache, in_flight=request.in_flight, max_tokens=request.judge_tokens)
+
+
+def _judged(records: list[EpisodeRecord], judge: Judge | None, reporter: Reporter) -> list[EpisodeRecord]:
+    """Put a verdict beside every answer that does not match exactly. A judge that fails leaves it to exact match."""
+    places = [
+        number
+        for number, record in enumerate(records)
+        if record.episode.stop_reason is StopReason.ANSWERED and not is_correct(record)
+    ]
+    if judge is None or not places:
+        return records
+    judged = judge.judge([(records[place].question, records[place].episode.answer) for place in places])
+    if judged.details.errors:
+        failed = ", ".join(f"{count} {cause}" for cause, count in judged.details.errors.items())
+        reporter.line(f"note: the judge decided nothing in {failed}; these answers count by exact match")
+    made = list(records)
+    for place, verdict in zip(places, judged.verdicts, strict=True):
+        if verdict is not None:
+            made[place] = replace(made[place], scores={"judge": float(verdict)})
+    return made

@@ -1,0 +1,109 @@
+"""`experts.file`: collected episodes or step-wise records in place of the scripted expert's.
+
+What is trained on is copied into the run folder, so that the run can be read and resumed without the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from seekling.config import Recipe
+from seekling.errors import ConfigError, DataError
+from seekling.evaluate.files import read_records
+from seekling.experts.select import select_episodes
+from seekling.experts.stepwise import read_steps, step_trajectory
+from seekling.files import write_atomically
+from seekling.pipeline.progress import Reporter
+from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.world import World
+from seekling.rollout.replay import expert_trajectory
+from seekling.serve.agent import Agent
+from seekling.types import EpisodeRecord, Trajectory
+
+STEPS = "expert-steps.json"
+"""Copy of step-wise records in a run folder."""
+
+
+def load_experts(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, reporter: Reporter) -> None:
+    """Select from the file what can be trained on, and put it into the run folder.
+
+    Episodes get the prompt of this policy and protocol, so that SFT and RL see the same text. Left out are those of
+    questions that are not this recipe's training questions, those longer than an episode may be, and what
+    `select_episodes` drops.
+
+    Args:
+        recipe: its experts section.
+        folder: of the run.
+        world: its training questions.
+        agent: of the policy.
+        reporter: told what was dropped.
+
+    Raises:
+        ConfigError: the episodes are of another protocol.
+        DataError: the file is bad, or nothing of it can be trained on.
+    """
+    path = Path(recipe.experts.file)
+    if path.suffix == ".json":
+        _load_steps(path, recipe, folder, agent, reporter)
+        return
+    protocol, limit = agent.env.protocol, recipe.rollout.episode_tokens
+    records = list(read_records(path))
+    others = {each.episode.protocol for each in records} - {protocol.name}
+    if others:
+        raise ConfigError(f"{path} holds episodes of the protocol {min(others)}; this run's is {protocol.name}")
+    trained = {question.key: question for question in world.train}
+    prompted = [
+        replace(each, episode=replace(each.episode, prompt=tuple(protocol.prompt(each.question)))) for each in records
+    ]
+
+    def refuse(record: EpisodeRecord) -> str:
+        question = trained.get(record.question.key)
+        if question is None or question.question != record.question.question:
+            return "not a training question of this recipe"
+        return "longer than rollout.episode_tokens" if len(_trajectory(record, agent).token_ids_T) > limit else ""
+
+    selection = select_episodes(
+        prompted, balance=recipe.experts.balance, max_episodes=recipe.experts.max_episodes, refuse=refuse
+    )
+    if not selection.kept:
+        raise DataError(f"{path} has nothing to train on: {selection}")
+    folder.replace_records("expert", selection.kept)
+    reporter.line(f"{path}: {selection}")
+
+
+def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
+    """What SFT trains on: the expert episodes of a run folder, or its step-wise records."""
+    steps = folder.path / STEPS
+    if steps.exists():
+        stop_strings = agent.env.protocol.stop_strings
+        return [step_trajectory(record, agent.renderer, stop_strings) for record in read_steps(steps)]
+    return [_trajectory(record, agent) for record in folder.read_records("expert")]
+
+
+def _trajectory(record: EpisodeRecord, agent: Agent) -> Trajectory:
+    return expert_trajectory(record.episode, agent.env.protocol, agent.renderer)
+
+
+def _load_steps(path: Path, recipe: Recipe, folder: RunFolder, agent: Agent, reporter: Reporter) -> None:
+    protocol, limit, config = agent.env.protocol, recipe.rollout.episode_tokens, recipe.experts
+    if config.balance != "none" or config.max_episodes:
+        raise ConfigError(
+            f"{path} holds step-wise records, from which experts.balance and experts.max_episodes cannot select; set "
+            "them when the episodes are collected, or name those in experts.file"
+        )
+    if protocol.name != "tags":
+        raise ConfigError(
+            f"{path} holds step-wise records, which are of the tags protocol; this run's is {protocol.name}"
+        )
+    records = read_steps(path)
+    lengths = [len(step_trajectory(each, agent.renderer, protocol.stop_strings).token_ids_T) for each in records]
+    if max(lengths) > limit:
+        count = Counter(length > limit for length in lengths)[True]
+        raise DataError(
+            f"{count} of the {len(records)} records of {path} are longer than rollout.episode_tokens = {limit} (up to "
+            f"{max(lengths)}); raise it, or write the records again with seekling stepwise --max-tokens {limit}"
+        )
+    write_atomically(folder.path / STEPS, path.read_text(encoding="utf-8"))
+    reporter.line(f"{path}: {len(records)} step-wise records")

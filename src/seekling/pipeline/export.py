@@ -1,0 +1,183 @@
+"""Policies as plain directories that transformers, PEFT and vLLM load: merged weights, or the adapter alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import safetensors.torch
+from transformers import PreTrainedTokenizerBase
+
+from seekling.config import Recipe, build_recipe
+from seekling.doctor import look_at_machine, must_checkpoint, read_model_shape
+from seekling.errors import ConfigError, ModelError
+from seekling.files import replacing
+from seekling.learn.critic import Critic
+from seekling.learn.learner import Learner
+from seekling.models import cache_home, load_policy, pick_dtype, resolve_model
+from seekling.rollout.engine.memory import resident_bytes
+
+WEIGHTS = "policy.pt"
+"""File of a training state that holds the policy's weights and its optimizer."""
+_ADAPTER = "-adapter"
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def new_learner(recipe: Recipe, model_dir: Path, stage: str = "sft") -> Learner:
+    """A learner with a recipe's untrained model.
+
+    Args:
+        recipe: its model section and the settings of the stage.
+        model_dir: a directory that `resolve_model` returned.
+        stage: sft or rl.
+    """
+    settings = recipe.sft if stage == "sft" else recipe.rl
+    # Before the model is loaded, since what is free then is for it too.
+    checkpoint_layers = _must_checkpoint(recipe, model_dir)
+    model, _ = load_policy(model_dir, dtype=recipe.model.dtype)
+    return Learner(
+        model,
+        lora_rank=recipe.model.lora_rank,
+        lora_alpha=recipe.model.lora_alpha,
+        seed=recipe.seed,
+        weight_decay=settings.weight_decay,
+        row_tokens=settings.row_tokens,
+        max_grad_norm=settings.max_grad_norm,
+        checkpoint_layers=checkpoint_layers,
+    )
+
+
+def new_critic(recipe: Recipe, policy: Learner) -> Critic:
+    """A critic that begins where a policy stands.
+
+    Args:
+        recipe: its model, rl and critic sections.
+        policy: with the weights.
+    """
+    return Critic(
+        policy,
+        lora_rank=recipe.model.lora_rank,
+        lora_alpha=recipe.model.lora_alpha,
+        row_tokens=recipe.rl.row_tokens,
+        max_grad_norm=recipe.critic.max_grad_norm,
+    )
+
+
+def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:
+    try:
+        shape = read_model_shape(model_dir)
+    except ModelError:  # of a layout whose size cannot be read without loading it
+        return False
+    free, dtype = look_at_machine(cache_home()).available_bytes, pick_dtype(recipe.model.dtype)
+    # What this process has already, such as the sampler's weights, is part of the prediction.
+    return must_checkpoint(recipe, shape, dtype=dtype, free_bytes=free and free + resident_bytes())
+
+
+def export_policy(learner: Learner, tokenizer: PreTrainedTokenizerBase, model_dir: Path, out: Path) -> None:
+    """Write the policy as a plain Hugging Face directory, adapters merged, atomically.
+
+    Args:
+        learner: has the weights.
+        tokenizer: of the model.
+        model_dir: where the model came from; its configuration is copied.
+        out: the directory; replaced if it exists.
+    """
+    with replacing(out) as building:
+        building.mkdir()
+        for name in ("config.json", "generation_config.json"):
+            if (model_dir / name).exists():
+                shutil.copy(model_dir / name, building / name)
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in learner.export_weights().items()}
+        safetensors.torch.save_file(weights, building / "model.safetensors", metadata={"format": "pt"})
+        config = json.loads((building / "config.json").read_text(encoding="utf-8"))
+        config["dtype"] = str(next(iter(weights.values())).dtype).removeprefix("torch.")
+        (building / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        tokenizer.save_pretrained(str(building))
+
+
+def export_adapter(learner: Learner, tokenizer: PreTrainedTokenizerBase, spec: str, model_dir: Path, out: Path) -> None:
+    """Write the low-rank adapters alone in the layout of PEFT, atomically.
+
+    Args:
+        learner: has the adapters.
+        tokenizer: of the model.
+        spec: of the model; loaders are told to put the adapters on it when it is a hub id.
+        model_dir: what they are told otherwise.
+        out: the directory; replaced if it exists.
+
+    Raises:
+        ModelError: all weights are trained, so there are no adapters.
+    """
+    is_hub_id = _HUB_ID.fullmatch(spec) is not None and not Path(spec).exists()
+    with replacing(out) as building:
+        learner.save_adapter(building, base_model=spec if is_hub_id else str(model_dir.resolve()))
+        tokenizer.save_pretrained(str(building))
+
+
+def export_stage(
+    learner: Learner, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, model_dir: Path, out: Path
+) -> None:
+    """Write what a run keeps of a policy: the merged directory and, beside it, the adapter when there is one."""
+    if recipe.model.lora_rank:
+        adapter = out.with_name(out.name + _ADAPTER)
+        export_adapter(learner, tokenizer, recipe.model.spec, model_dir, adapter)
+    export_policy(learner, tokenizer, model_dir, out)
+
+
+def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = False) -> str:
+    """Export a policy of a run, finished or not.
+
+    Args:
+        run: a run folder.
+        out: the directory to write; must not exist.
+        policy: a name in the run's `checkpoints`: rl, sft, best, or a training state such as state-rl-20. Empty: rl,
+            else the newest training state, else sft.
+        is_adapter: the adapter alone instead of the merged weights.
+
+    Returns:
+        The name of the policy.
+
+    Raises:
+        ConfigError: no such run, policy or adapter, or `out` exists.
+    """
+    try:
+        recipe = build_recipe(tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8")), origin=str(run))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{run} is not a run folder ({error}); train one with: seekling train RECIPE") from None
+    if out.exists():
+        raise ConfigError(f"{out} exists already; name a folder that does not")
+    source = _choose(run / "checkpoints", policy)
+    if source.name.startswith("state-"):
+        model_dir = resolve_model(recipe.model.spec)
+        _, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype)
+        learner = new_learner(recipe, model_dir)
+        learner.load(source / WEIGHTS)
+        if is_adapter:
+            export_adapter(learner, tokenizer, recipe.model.spec, model_dir, out)
+        else:
+            export_policy(learner, tokenizer, model_dir, out)
+        return source.name
+    chosen = source.with_name(source.name + _ADAPTER) if is_adapter else source
+    if not chosen.is_dir():
+        raise ConfigError(f"{source} has no adapter beside it: the run trained all weights (model.lora_rank = 0)")
+    with replacing(out) as building:
+        shutil.copytree(chosen, building)
+    return source.name
+
+
+def _choose(checkpoints: Path, policy: str) -> Path:
+    folders = [path for path in checkpoints.glob("[!.]*") if path.is_dir() and not path.name.endswith(_ADAPTER)]
+    found = {path.name: path for path in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)}
+    states = [name for name in found if name.startswith("state-")]
+    names = [policy] if policy else ["rl", *states[:1], "sft"]
+    chosen = next((found[name] for name in names if name in found), None)
+    if chosen is None:
+        raise ConfigError(
+            f"{checkpoints.parent} has no policy {policy!r}; it has {', '.join(found) or 'none yet'}"
+            if policy
+            else f"{checkpoints.parent} has no trained policy yet; train on with: seekling train RECIPE --out RUN"
+        )
+    return chosen

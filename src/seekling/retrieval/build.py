@@ -1,0 +1,270 @@
+"""From a corpus to the files of an index. Memory does not grow with the corpus, but for a few bytes a passage."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from seekling.config import RetrievalConfig
+from seekling.corpus.hashing import MetadataHash, corpus_hash
+from seekling.corpus.near_duplicates import NearDuplicates
+from seekling.corpus.readers import describe_readers, read_sources
+from seekling.errors import DataError
+from seekling.retrieval.bm25 import build_bm25
+from seekling.retrieval.cutting import passage_cutter
+from seekling.retrieval.known import KnownPages, known_pages, move_vectors, remove_note, write_note
+from seekling.retrieval.record import Changes, EncoderRecord, IndexRecord, describe_files, rules_of, write_record
+from seekling.retrieval.store import PASSAGE_DOCUMENTS, DocumentStore, DocumentWriter, PassageStore, TableWriter
+from seekling.retrieval.terms import TITLE_WEIGHT, describe_terms
+from seekling.types import Document
+
+if TYPE_CHECKING:
+    from seekling.retrieval.known_vectors import KnownVectors
+
+Progress = Callable[[str, int, int | None], None]
+"""Called as progress(stage, done, total); total is None while it is unknown."""
+
+DROPPED = "dropped.jsonl"
+"""The pages that `drop_similar` left out: {"id", "like", "similarity"} a line."""
+_REPORT_EVERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What was written of a corpus."""
+
+    corpus_hash: str
+    metadata_hash: str
+    columns: dict[str, int]
+    num_documents: int
+    num_dropped: int
+    changes: Changes | None
+
+
+def build_into(
+    folder: Path,
+    corpus_path: Path,
+    config: RetrievalConfig,
+    encoder: EncoderRecord | None,
+    *,
+    index: tuple[Path, IndexRecord] | None = None,
+    partial: Path | None = None,
+    report: Progress,
+) -> IndexRecord:
+    """Write all files of an index.
+
+    Args:
+        folder: empty; complete when its record, the last file, is there.
+        corpus_path: anything that `read_sources` understands.
+        config: how to read, cut and index.
+        encoder: None for BM25 alone.
+        index: an index of an earlier state of the corpus, whose pages are not parsed again where they are the same.
+        partial: what an interrupted build left; its vectors are taken over.
+        report: told how far the build is.
+
+    Raises:
+        DataError: the corpus is empty or a row of it is bad.
+    """
+    readers = describe_readers(config.html)
+    # Vectors of an interrupted build are taken over only by one that writes the same files.
+    encoder_note = f"{config.vectors} {encoder.model_dump_json()}" if encoder is not None else ""
+    write_note(folder, readers, encoder_note)
+    known = known_pages(readers, index, partial)
+    texts = _write_texts(corpus_path, folder, config, known, index[0] if index else None, report)
+    if partial is not None:
+        move_vectors(partial, folder, encoder_note)
+    passages = PassageStore(folder)
+    num_passages, num_terms = len(passages), 0
+    vectors: Literal["exact", "compressed"] | None = None
+    if not num_passages:
+        raise DataError(f"{corpus_path} has {texts.num_documents} documents and no text in them: nothing to index")
+    if config.kind != "dense":
+        lines = (f"{passage.title}\n" * TITLE_WEIGHT + passage.text for passage in passages)
+        num_terms = build_bm25(
+            lines, folder, rules=rules_of(config), report=lambda done: report("index words", done, num_passages)
+        )
+    if encoder is not None:
+        from seekling.retrieval.dense import build_dense
+
+        vectors = build_dense(
+            _encoded_texts(passages),
+            num_passages,
+            folder,
+            encoder,
+            vectors=config.vectors,
+            known=_known_vectors(index, encoder),
+            report=lambda stage, done: report(stage, done, num_passages),
+        )
+    remove_note(folder)
+    record = _record(folder, config, texts, encoder, num_passages=num_passages, num_terms=num_terms, vectors=vectors)
+    write_record(folder, record)
+    return record
+
+
+def _record(
+    folder: Path,
+    config: RetrievalConfig,
+    texts: _Texts,
+    encoder: EncoderRecord | None,
+    *,
+    num_passages: int,
+    num_terms: int,
+    vectors: Literal["exact", "compressed"] | None,
+) -> IndexRecord:
+    assert config.kind != "remote", "build_index refuses it"
+    return IndexRecord(
+        kind=config.kind,
+        passage_words=config.passage_words,
+        overlap_words=config.overlap_words,
+        passage_tokenizer=config.passage_tokenizer,
+        html=config.html,
+        drop_similar=config.drop_similar,
+        language=config.language,
+        stem=config.stem,
+        stop_words=config.stop_words,
+        corpus_hash=texts.corpus_hash,
+        metadata_hash=texts.metadata_hash,
+        columns=texts.columns,
+        readers=describe_readers(config.html),
+        num_documents=texts.num_documents,
+        num_dropped=texts.num_dropped,
+        num_passages=num_passages,
+        num_terms=num_terms,
+        terms=describe_terms(rules_of(config)) if num_terms else {},
+        encoder=encoder,
+        vectors=vectors,
+        versions={name: importlib.metadata.version(name) for name in ("seekling", "bm25s", "PyStemmer", "numpy")},
+        files=describe_files(folder),
+        changes=texts.changes,
+    )
+
+
+def _encoded_texts(passages: PassageStore) -> Iterator[str]:
+    return (f"{passage.title}\n{passage.text}" for passage in passages)
+
+
+def _known_vectors(index: tuple[Path, IndexRecord] | None, encoder: EncoderRecord) -> KnownVectors | None:
+    if index is None or index[1].encoder != encoder:
+        return None
+    from seekling.retrieval.known_vectors import KnownVectors
+
+    passages = PassageStore(index[0])
+    return KnownVectors(index[0], _encoded_texts(passages), len(passages))
+
+
+def hash_corpus(corpus_path: Path, config: RetrievalConfig, known: KnownPages, report: Progress) -> tuple[str, str]:
+    """The content hash and the metadata hash of a corpus, without writing anything."""
+    metadata = MetadataHash()
+
+    def documents() -> Iterator[Document]:
+        pages = known.documents(read_sources(corpus_path, html=config.html))
+        for document, _ in _counted(pages, "compare corpus", report):
+            metadata.add(document.metadata)
+            yield document
+
+    return corpus_hash(documents()), metadata.value()
+
+
+def _write_texts(
+    corpus_path: Path, folder: Path, config: RetrievalConfig, known: KnownPages, index: Path | None, report: Progress
+) -> _Texts:
+    """Write documents and passages in one pass over the corpus."""
+    cut = passage_cutter(config)
+    unique = _Unique(config.drop_similar, folder)
+    changes = _ChangeCounter(index) if index is not None else None
+    metadata, columns, rows = MetadataHash(), Counter[str](), array("i")
+    with DocumentWriter(folder) as documents, TableWriter(folder, "passages") as passages, unique:
+
+        def write_each() -> Iterator[Document]:
+            pages = known.documents(read_sources(corpus_path, html=config.html))
+            for document, digest in _counted(pages, "cut passages", report):
+                metadata.add(document.metadata)
+                yield document
+                if not unique.is_new(document):
+                    continue
+                if changes is not None:
+                    changes.count(document)
+                columns.update(list(document.metadata))
+                for passage in cut(document):
+                    passages.add(passage.id, passage.document_id, passage.title, passage.text)
+                    rows.append(len(documents))
+                documents.add(document, digest)
+
+        # The hash reads every document anyway, so it pulls them through the writers.
+        digest = corpus_hash(write_each())
+        num_documents = len(documents)
+    np.save(folder / PASSAGE_DOCUMENTS, np.frombuffer(rows, dtype=np.int32))
+    return _Texts(
+        corpus_hash=digest,
+        metadata_hash=metadata.value(),
+        columns=dict(sorted(columns.items())),
+        num_documents=num_documents,
+        num_dropped=unique.num_dropped,
+        changes=changes.changes() if changes else None,
+    )
+
+
+class _Unique:
+    """Tells which pages resemble an earlier one, and writes those down; nothing does where the threshold is 0."""
+
+    def __init__(self, threshold: float, folder: Path) -> None:
+        self._near = NearDuplicates(threshold) if threshold else None
+        self._file = (folder / DROPPED).open("w", encoding="utf-8") if threshold else None
+        self.num_dropped = 0
+
+    def is_new(self, document: Document) -> bool:
+        if self._near is None or self._file is None:
+            return True
+        found = self._near.find_or_add(document.id, document.content)
+        if found is not None:
+            self.num_dropped += 1
+            row = {"id": document.id, "like": found[0], "similarity": round(found[1], 3)}
+            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        return found is None
+
+    def __enter__(self) -> _Unique:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _ChangeCounter:
+    """Compares the pages of a corpus with those of an index."""
+
+    def __init__(self, index: Path) -> None:
+        self._store = DocumentStore(index)
+        self._counts = Counter[str]()
+
+    def count(self, document: Document) -> None:
+        row = self._store.row_of(document.id)
+        if row is None:
+            self._counts["added"] += 1
+            return
+        old, _ = self._store.at(row)
+        is_same = old == document and dict(old.metadata) == dict(document.metadata)
+        self._counts["kept" if is_same else "changed"] += 1
+
+    def changes(self) -> Changes:
+        kept, changed = self._counts["kept"], self._counts["changed"]
+        return Changes(
+            kept=kept, changed=changed, added=self._counts["added"], removed=len(self._store) - kept - changed
+        )
+
+
+def _counted(pages: Iterable[tuple[Document, str]], stage: str, report: Progress) -> Iterator[tuple[Document, str]]:
+    count = 0
+    for count, page in enumerate(pages, start=1):
+        yield page
+        if count % _REPORT_EVERY == 0:
+            report(stage, count, None)
+    report(stage, count, None)

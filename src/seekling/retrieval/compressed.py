@@ -1,0 +1,294 @@
+"""Dense search over millions of passages on a small machine: one bit per dimension in memory, int8 rows on disk.
+
+All vectors are turned by one random rotation first, so that no dimension is larger than others. Then there are two
+files. `vectors.rows.npy` holds every vector in int8 with a scale, and stays on disk, mapped. `codes.faiss` is read
+into memory: an inverted file over 4 sqrt(N) centroids whose lists hold RaBitQ codes, D / 8 + 8 bytes a passage.
+A query looks at the lists of the nearest centroids, and the best hundred or so by their codes are scored again from
+their rows. Which passages are looked at is a guess; the scores of those that come back are not.
+
+Source: RaBitQ (arXiv:2405.12497), as faiss implements it (IndexIVFRaBitQFastScan). Ours are the tree of centroids (two
+levels of k-means, so that training grows as N instead of N^1.5) and the second scoring.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seekling.errors import IndexMismatchError, MissingExtraError
+from seekling.retrieval.interface import Ranking, best_of, nearest_in_blocks
+from seekling.retrieval.rows import RowWriter
+from seekling.retrieval.store import load_array
+
+if TYPE_CHECKING:
+    from faiss import IndexIVF, SearchParametersIVF
+
+ROWS, CODES, ROTATION = "vectors.rows.npy", "codes.faiss", "rotation.npy"
+
+_LISTS_PER_ROOT = 4
+_SAMPLES_PER_LIST = 32
+_MAX_SAMPLES = 1 << 18
+"""Vectors that the centroids are fitted to: 0.8 GB at 768 dimensions, whatever the size of the index."""
+_BLOCK_ROWS = 16_384
+_MIN_PROBES = 64
+_PROBED_SHARE = 1 / 5
+"""Of the lists. Half of it would do at 250,000 passages, and not at 2 million; see benchmarks/big_index.py."""
+_MIN_CANDIDATES = 128
+_CANDIDATES_PER_HIT = 8
+_LISTS_FOR_DEPTH = 8
+_SHARE_TO_READ_ALL = 1 / 8
+# Every row that is read keeps up to 64 KiB of the file mapped; forgetting the map frees that and leaves the page cache.
+_FORGET_AFTER_ROWS = 8192
+_SEED = 0
+
+
+def row_dtype(dimension: int) -> np.dtype[np.void]:
+    """One row of the file: a scale, and the vector in whole steps of it."""
+    return np.dtype([("scale", "<f4"), ("steps", "i1", (dimension,))])
+
+
+def row_packer(folder: Path, dimension: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What makes rows of (B, D) vectors, by the rotation that lies in a folder; an empty folder gets one."""
+    if not (folder / ROTATION).exists():
+        normal_DD = np.random.default_rng(_SEED).normal(size=(dimension, dimension))
+        rotation_DD = np.linalg.qr(normal_DD)[0].astype(np.float32)
+        with (folder / f".{ROTATION}.partial").open("wb") as file:
+            np.save(file, rotation_DD)
+        (folder / f".{ROTATION}.partial").replace(folder / ROTATION)
+    rotation_DD = load_array(folder / ROTATION)
+    return lambda vectors_BD: pack_rows(vectors_BD @ rotation_DD)
+
+
+def pack_rows(vectors_BD: np.ndarray) -> np.ndarray:
+    """Round vectors to int8, each with its own scale; of rotated vectors this keeps inner products to about 3e-4."""
+    rows_B = np.empty(len(vectors_BD), dtype=row_dtype(vectors_BD.shape[1]))
+    scales_B = np.maximum(np.abs(vectors_BD).max(axis=1), np.finfo(np.float32).tiny) / 127
+    rows_B["scale"] = scales_B
+    rows_B["steps"] = np.rint(vectors_BD / scales_B[:, None])
+    return rows_B
+
+
+def unpack_rows(rows_B: np.ndarray) -> np.ndarray:
+    """(B, D) float32 vectors of packed rows."""
+    vectors_BD: np.ndarray = rows_B["steps"].astype(np.float32)
+    vectors_BD *= rows_B["scale"][:, None]
+    return vectors_BD
+
+
+def row_writer(folder: Path, num_rows: int, dimension: int) -> RowWriter:
+    """Where a build puts its packed rows; it goes on after those that an interrupted build has left there."""
+    return RowWriter(folder / ROWS, (num_rows,), row_dtype(dimension))
+
+
+def build_codes(folder: Path, *, report: Callable[[int], None] = lambda done: None) -> None:
+    """Make `codes.faiss` of the finished rows in a folder, reading them block by block.
+
+    Args:
+        folder: with a complete `vectors.rows.npy`.
+        report: told how many passages have their code.
+
+    Raises:
+        MissingExtraError: faiss is not installed.
+        IndexMismatchError: the rows are missing or cut.
+    """
+    faiss = import_faiss()
+    rows = MappedRows(folder / ROWS)
+    rng = np.random.default_rng(_SEED)
+    num_lists = max(1, min(math.isqrt(_LISTS_PER_ROOT**2 * len(rows)), len(rows) // 8))
+    sampled = np.sort(rng.choice(len(rows), min(len(rows), _SAMPLES_PER_LIST * num_lists, _MAX_SAMPLES), replace=False))
+    centroids_CD = fit_centroids(rows.some(sampled), num_lists)
+    quantizer = faiss.IndexHNSWFlat(rows.dimension, 32)
+    quantizer.hnsw.efConstruction = 80
+    quantizer.add(centroids_CD)
+    quantizer.hnsw.efSearch = 32
+    centroids = faiss.IndexFlatL2(rows.dimension)
+    centroids.add(centroids_CD)
+    lists = faiss.IndexIVFRaBitQFastScan(quantizer, rows.dimension, len(centroids_CD))
+    lists.is_trained = True
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        lists.add(rows.block(start, start + _BLOCK_ROWS))
+        report(lists.ntotal)
+    # A graph finds the one list of a passage fast; for the fifth of all lists that a query wants it is no help.
+    lists.quantizer = centroids
+    partial = folder / f".{CODES}.partial"
+    faiss.write_index(lists, str(partial))
+    partial.replace(folder / CODES)
+
+
+def fit_centroids(vectors_BD: np.ndarray, num_centroids: int) -> np.ndarray:
+    """(C, D) centres of vectors: k-means into sqrt(C) groups, then within each group by its share of the vectors."""
+    faiss = import_faiss()
+
+    def fit(part_BD: np.ndarray, count: int) -> np.ndarray:
+        means = faiss.Kmeans(part_BD.shape[1], count, niter=8, seed=_SEED, min_points_per_centroid=1)
+        means.train(part_BD)
+        centres_CD: np.ndarray = means.centroids
+        return centres_CD
+
+    groups_GD = fit(vectors_BD, max(1, math.isqrt(num_centroids)))
+    nearest = faiss.IndexFlatL2(vectors_BD.shape[1])
+    nearest.add(groups_GD)
+    group_B = nearest.search(vectors_BD, 1)[1][:, 0]
+    # Cumulated shares, rounded: the counts add up to what was asked for.
+    ends_G = np.rint(np.cumsum(np.bincount(group_B, minlength=len(groups_GD))) * num_centroids / len(vectors_BD))
+    counts_G = np.diff(ends_G, prepend=0).astype(int)
+    parts = [fit(vectors_BD[group_B == group], int(count)) for group, count in enumerate(counts_G) if count]
+    return np.concatenate(parts)
+
+
+class CompressedVectors:
+    """Nearest rows to query vectors. Safe to share between threads.
+
+    Args:
+        folder: of an index that `build_codes` has finished.
+
+    Raises:
+        IndexMismatchError: a file is missing or damaged, or the two do not belong together.
+        MissingExtraError: faiss is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._rows = MappedRows(folder / ROWS)
+        self._codes = _read_codes(folder / CODES)
+        self._rotation_DD = np.array(load_array(folder / ROTATION))
+        if (self._codes.ntotal, self._codes.d) != (len(self._rows), self._rows.dimension):
+            raise IndexMismatchError(
+                f"{folder / CODES} holds {self._codes.ntotal:,} vectors of {self._codes.d} dimensions, {ROWS} "
+                f"{len(self._rows):,} of {self._rows.dimension}: they are of different builds; rebuild the index"
+            )
+        if self._rotation_DD.shape != (self._codes.d, self._codes.d):
+            raise IndexMismatchError(f"{folder / ROTATION} is the rotation of another index; rebuild the index")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def nearest(self, queries_BD: np.ndarray, top_k: int, *, decimals: int) -> list[Ranking]:
+        """Rank rows by inner product with each query.
+
+        Args:
+            queries_BD: (B, D) float32 unit vectors.
+            top_k: at least 1.
+            decimals: that scores are rounded to.
+
+        Returns:
+            Per query `top_k`, or all rows where there are fewer.
+        """
+        depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * top_k)
+        queries_BD = np.ascontiguousarray(queries_BD @ self._rotation_DD, dtype=np.float32)
+        if depth >= len(self._rows) * _SHARE_TO_READ_ALL:
+            blocks = (self._rows.block(start, start + _BLOCK_ROWS) for start in range(0, len(self._rows), _BLOCK_ROWS))
+            return nearest_in_blocks(blocks, queries_BD, top_k, decimals=decimals)
+        positions_BC = self._codes.search(queries_BD, depth, params=self._effort(depth))[1]
+        rankings = []
+        for query_D, positions_C in zip(queries_BD, positions_BC, strict=True):
+            positions_C = np.sort(positions_C[positions_C >= 0])
+            scores_C = np.round(self._rows.some(positions_C) @ query_D, decimals)
+            rankings.append(best_of(positions_C, scores_C, top_k))
+        return rankings
+
+    def _effort(self, depth: int) -> SearchParametersIVF:
+        """How many lists are looked at: a fixed part of them, and more for a long ranking."""
+        faiss = import_faiss()
+        lists_for_depth = math.ceil(_LISTS_FOR_DEPTH * depth / len(self._rows) * self._codes.nlist)
+        probes = max(_MIN_PROBES, math.ceil(self._codes.nlist * _PROBED_SHARE), lists_for_depth)
+        effort: SearchParametersIVF = faiss.SearchParametersIVF(nprobe=min(probes, self._codes.nlist))
+        return effort
+
+
+class MappedRows:
+    """Packed rows of a file, read a few at a time. Safe to share between threads."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            with path.open("rb") as file:
+                version = np.lib.format.read_magic(file)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                if version != (1, 0) or dtype.names != ("scale", "steps") or len(shape) != 1:
+                    raise ValueError("these are no rows of a compressed index")
+                start, size = file.tell(), file.seek(0, 2)
+                if size != start + shape[0] * dtype.itemsize:
+                    raise ValueError(f"{size} bytes, expected {start + shape[0] * dtype.itemsize}")
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError, EOFError) as error:
+            raise IndexMismatchError(f"{path} is missing or damaged ({error}); rebuild the index") from None
+        self._rows_N = np.frombuffer(self._map, dtype=dtype, offset=start)
+        self._start, self._lock, self._num_read = start, threading.Lock(), 0
+        self.dimension: int = dtype["steps"].shape[0]
+        self._map.madvise(mmap.MADV_RANDOM)
+
+    def __len__(self) -> int:
+        return len(self._rows_N)
+
+    def some(self, positions_C: np.ndarray) -> np.ndarray:
+        """(C, D) float32 vectors at scattered positions, best given in rising order."""
+        self._announce(positions_C)
+        vectors_CD = unpack_rows(self._rows_N[positions_C])
+        self._forget(len(positions_C))
+        return vectors_CD
+
+    def block(self, start: int, stop: int) -> np.ndarray:
+        """(B, D) float32 vectors from one position to before another, or to the end."""
+        vectors_BD = unpack_rows(self._rows_N[start:stop])
+        self._forget(len(vectors_BD))
+        return vectors_BD
+
+    def _forget(self, num_rows: int) -> None:
+        with self._lock:
+            self._num_read += num_rows
+            is_due, self._num_read = self._num_read >= _FORGET_AFTER_ROWS, self._num_read % _FORGET_AFTER_ROWS
+        if is_due:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    def _announce(self, positions_C: np.ndarray) -> None:
+        """Let the disk fetch all rows at once: a fault at a time, each would wait for the one before."""
+        size, page = self._rows_N.itemsize, mmap.PAGESIZE
+        firsts_C = (self._start + positions_C * size) // page * page
+        lasts_C = self._start + (positions_C + 1) * size
+        for first, last in zip(firsts_C.tolist(), lasts_C.tolist(), strict=True):
+            self._map.madvise(mmap.MADV_WILLNEED, first, last - first)
+
+
+def read_vectors(folder: Path, size: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The vectors of an index in blocks, turned back: the position of the first, and (B, D) float32."""
+    rows, rotation_DD = MappedRows(folder / ROWS), load_array(folder / ROTATION)
+    for start in range(0, len(rows), size):
+        yield start, rows.block(start, start + size) @ rotation_DD.T
+
+
+def _read_codes(path: Path) -> IndexIVF:
+    faiss = import_faiss()
+    try:
+        codes: IndexIVF = faiss.read_index(str(path))
+        kind = type(codes).__name__
+        if kind != "IndexIVFRaBitQFastScan":
+            raise RuntimeError(f"a {kind} instead of an IndexIVFRaBitQFastScan")
+        # A graph, which earlier builds wrote, does not find a fifth of the lists: passages would be missed in silence.
+        if not isinstance(faiss.downcast_index(codes.quantizer), faiss.IndexFlat):
+            raise RuntimeError("its centroids are no flat index, as earlier versions made it")
+        return codes
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise IndexMismatchError(f"{path} is missing or damaged ({reason}); rebuild the index") from None
+
+
+def import_faiss() -> ModuleType:
+    """The module.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import faiss
+    except ImportError:
+        raise MissingExtraError(
+            "a compressed dense index needs faiss: pip install 'seekling[big]', or choose the exact one with "
+            "retrieval.vectors=exact (--vectors exact)"
+        ) from None
+    return faiss

@@ -1,0 +1,223 @@
+"""Vectors from an OpenAI-compatible embeddings endpoint, and what has been paid for kept by content.
+
+An endpoint is written as its base address with the model as the fragment: `http://localhost:8000/v1#my-model`, or
+`https://generativelanguage.googleapis.com/v1beta/openai?key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001`.
+`key_env` names the variable that holds the key, `dimensions` asks for shorter vectors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import numpy as np
+
+from seekling.errors import ConfigError, DataError
+from seekling.models import cache_home
+from seekling.retrieval.encoders import habits_of
+from seekling.retrieval.record import EncoderRecord
+from seekling.retrieval.service import BadReplyError, Patience, RefusedError, Service
+from seekling.types import Json
+
+_BATCH = 64
+"""Texts per request; Gemini takes at most 100."""
+_AT_ONCE = 4
+_PROBE_TEXT = "The harbour town of Bergen was founded in 1070."
+_PROBE_VALUES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where vectors come from, as a spec says."""
+
+    url: str
+    model: str
+    key_env: str = ""
+    dimensions: int = 0
+    """To ask for; 0: as many as the model gives."""
+
+
+class EndpointEncoder:
+    """Texts to unit vectors through a server. Safe to share between threads.
+
+    Args:
+        record: made by `describe_endpoint`.
+        patience: how long the server is waited for; None takes the defaults.
+
+    Raises:
+        ConfigError: the spec is wrong, or the key's variable is not set.
+    """
+
+    def __init__(self, record: EncoderRecord, patience: Patience | None = None) -> None:
+        self._record = record
+        self._endpoint = parse_endpoint(record.spec)
+        self._service = _service(self._endpoint, patience)
+        self._kept = _KeptVectors(cache_home() / "embeddings" / f"{record.fingerprint}.sqlite", record.dimension)
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        """(B, D) float32 unit vectors of queries.
+
+        Raises:
+            SearchServerError: the server gave none.
+        """
+        return self._encode([self._record.query_prefix + text for text in texts])
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray:
+        """(B, D) float32 unit vectors of passages; raises as `queries` does."""
+        return self._encode([self._record.passage_prefix + text for text in texts])
+
+    def _encode(self, texts: Sequence[str]) -> np.ndarray:
+        # Servers refuse half a surrogate pair, which a model can write.
+        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        found = self._kept.find(texts)
+        missing = [text for text in dict.fromkeys(texts) if text not in found]
+        batches = [missing[start : start + _BATCH] for start in range(0, len(missing), _BATCH)]
+        if batches:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                for batch, vectors_BD in zip(batches, pool.map(self._ask, batches), strict=True):
+                    new = dict(zip(batch, vectors_BD, strict=True))
+                    self._kept.keep(new)
+                    found |= new
+        return np.stack([found[text] for text in texts]) if texts else np.empty((0, self._record.dimension), np.float32)
+
+    def _ask(self, texts: Sequence[str]) -> np.ndarray:
+        vectors_BD = _embed(self._service, self._endpoint, texts)
+        if vectors_BD.shape[1] != self._record.dimension:
+            raise DataError(
+                f"{self._record.spec} gave vectors of {vectors_BD.shape[1]} dimensions, it gave "
+                f"{self._record.dimension} when the index was made: it serves another model now; rebuild the index"
+            )
+        return vectors_BD
+
+
+def describe_endpoint(spec: str, patience: Patience | None = None) -> EncoderRecord:
+    """Ask an endpoint for one vector, and record what makes its vectors what they are.
+
+    Raises:
+        ConfigError: the spec is wrong, or the endpoint refuses the model or the key.
+        SearchServerError: nobody answers.
+    """
+    endpoint = parse_endpoint(spec)
+    try:
+        probe_D = _embed(_service(endpoint, patience), endpoint, [_PROBE_TEXT])[0]
+    except RefusedError as error:
+        raise ConfigError(f"{error}; check the address, the model {endpoint.model!r} and the key") from None
+    habits = habits_of(endpoint.model)
+    identity = f"{endpoint.url}\n{endpoint.model}\n{len(probe_D)}"
+    return EncoderRecord(
+        spec=spec,
+        fingerprint=hashlib.blake2b(identity.encode(), digest_size=16).hexdigest(),
+        pooling="endpoint",
+        query_prefix=habits.query_prefix,
+        passage_prefix=habits.passage_prefix,
+        dimension=len(probe_D),
+        max_tokens=0,
+        probe=tuple(round(float(value), 4) for value in probe_D[:_PROBE_VALUES]),
+    )
+
+
+def parse_endpoint(spec: str) -> Endpoint:
+    """Read `https://host/v1?key_env=NAME&dimensions=N#model`.
+
+    Raises:
+        ConfigError: it names no model, or something unknown after the question mark.
+    """
+    parts = urlsplit(spec)
+    options = dict(parse_qsl(parts.query))
+    unknown = sorted(set(options) - {"key_env", "dimensions"})
+    dimensions = options.get("dimensions", "0")
+    if unknown or not parts.fragment or not parts.netloc or not dimensions.isdecimal():
+        raise ConfigError(
+            f"{spec!r} is not an embeddings endpoint; expected https://host/v1#model, with ?key_env=NAME of the "
+            "variable that holds the key and dimensions=N where they are needed"
+        )
+    url = parts._replace(query="", fragment="").geturl().rstrip("/").removesuffix("/embeddings")
+    return Endpoint(url, parts.fragment, options.get("key_env", ""), int(dimensions))
+
+
+def _service(endpoint: Endpoint, patience: Patience | None) -> Service:
+    headers = {}
+    if endpoint.key_env:
+        key = os.environ.get(endpoint.key_env, "").strip()
+        if not key:
+            raise ConfigError(f"the environment variable {endpoint.key_env} is not set; it must hold the API key")
+        headers["Authorization"] = f"Bearer {key}"
+    return Service(endpoint.url, patience or Patience(timeout_s=60.0), headers)
+
+
+def _embed(service: Service, endpoint: Endpoint, texts: Sequence[str]) -> np.ndarray:
+    """(B, D) float32 unit vectors, as the server gives them for one request."""
+    body: dict[str, Json] = {"model": endpoint.model, "input": list(texts)}
+    body |= {"dimensions": endpoint.dimensions} if endpoint.dimensions else {}
+    return service.call("/embeddings", lambda reply: _vectors_of(reply, len(texts)), body)
+
+
+def _vectors_of(reply: Json, num_texts: int) -> np.ndarray:
+    rows = reply.get("data") if isinstance(reply, dict) else None
+    if not isinstance(rows, list) or len(rows) != num_texts:
+        raise BadReplyError(f'the reply has no list "data" of {num_texts} embeddings: {reply!s:.200}')
+    # Some servers number all rows 0, or not at all; the order is then all that there is.
+    numbers = [row.get("index") if isinstance(row, dict) else None for row in rows]
+    places = [number for number in numbers if isinstance(number, int)]
+    if sorted(places) != list(range(num_texts)):
+        places = list(range(num_texts))
+    vectors = [row.get("embedding") if isinstance(row, dict) else None for row in rows]
+    try:
+        vectors_BD = np.array(vectors, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise BadReplyError(f"the embeddings are not lists of numbers of one length: {reply!s:.200}") from None
+    lengths_B = np.linalg.norm(vectors_BD, axis=1) if vectors_BD.ndim == 2 else np.zeros(1)
+    if not (np.isfinite(lengths_B) & (lengths_B > 0)).all():
+        raise BadReplyError(f"an embedding is empty, zero or not finite: {reply!s:.200}")
+    ordered_BD = np.empty_like(vectors_BD)
+    ordered_BD[places] = vectors_BD / lengths_B[:, None]
+    return ordered_BD
+
+
+class _KeptVectors:
+    """Vectors by the text that they are of, in a file that several threads and processes may use at once."""
+
+    def __init__(self, path: Path, dimension: int) -> None:
+        self._path, self._dimension = path, dimension
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._open() as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+
+    def find(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """The vectors that are there."""
+        found = {}
+        with self._open() as connection:
+            for text in texts:
+                row = connection.execute("SELECT vector FROM vectors WHERE text = ?", (_digest(text),)).fetchone()
+                if row is not None and len(row[0]) == 4 * self._dimension:
+                    found[text] = np.frombuffer(row[0], dtype="<f4")
+        return found
+
+    def keep(self, vectors: Mapping[str, np.ndarray]) -> None:
+        """Add vectors, all or none."""
+        rows = [(_digest(text), vector_D.astype("<f4").tobytes()) for text, vector_D in vectors.items()]
+        with self._open() as connection, connection:
+            connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with contextlib.closing(sqlite3.connect(self._path, timeout=60.0)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise DataError(
+                f"the kept embeddings in {self._path} cannot be used ({error}); unless the disk is full, delete that "
+                "file: they are then asked for again"
+            ) from None
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()

@@ -1,0 +1,214 @@
+"""Encoders that run here: a model directory becomes unit vectors, by torch, or by ONNX Runtime on a CPU.
+
+ONNX Runtime is used where the directory has an exported model (`onnx/model.onnx`, as many on the hub have), the package
+is installed and there is no GPU. Both give the same vectors up to rounding.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from seekling.errors import MissingExtraError, ModelError
+from seekling.retrieval.record import EncoderRecord
+
+if TYPE_CHECKING:
+    import onnxruntime  # type: ignore[import-untyped]
+    import torch
+    from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+
+_BATCH = 32
+_ONNX_FILES = ("onnx/model.onnx", "model.onnx")
+
+
+class LocalEncoder:
+    """Texts to unit vectors. Safe to share between threads: they take turns."""
+
+    def __init__(self, record: EncoderRecord) -> None:
+        self._record = record
+        path = resolve_with_torch(record.spec)
+        self._tokenizer = load_tokenizer(path)
+        self._session = _open_onnx(path)
+        self._model = None if self._session is not None else _load_model(path)
+        self._layers = [_load_layer(path / layer) for layer in record.layers]
+        self._lock = threading.Lock()
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        """(B, D) float32 unit vectors of queries, the encoder's query prefix put before each."""
+        return self._encode([self._record.query_prefix + text for text in texts])
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray:
+        """(B, D) float32 unit vectors of passages, the encoder's passage prefix put before each."""
+        return self._encode([self._record.passage_prefix + text for text in texts])
+
+    def _encode(self, texts: Sequence[str]) -> np.ndarray:
+        vectors_BD = np.empty((len(texts), self._record.dimension), dtype=np.float32)
+        # Texts of like length share a batch, so that little is computed for padding.
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        for start in range(0, len(order), _BATCH):
+            places = order[start : start + _BATCH]
+            # A fast tokenizer that two threads use at once fails with "Already borrowed".
+            with self._lock:
+                vectors_BD[places] = self._encode_batch([texts[place] for place in places])
+        return vectors_BD
+
+    def _encode_batch(self, texts: list[str]) -> np.ndarray:
+        import torch
+
+        # A model can write half a surrogate pair, which the tokenizer does not take for text.
+        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        inputs = self._tokenizer(
+            texts, padding=True, truncation=True, max_length=self._record.max_tokens, return_tensors="pt"
+        )
+        with torch.inference_mode():
+            hidden_BTD = self._hidden(inputs)
+            pooled_BD = _pool(hidden_BTD, inputs["attention_mask"].to(hidden_BTD.device), self._record.pooling)
+            for layer in self._layers:
+                pooled_BD = layer.to(pooled_BD.device)(pooled_BD)
+            return torch.nn.functional.normalize(pooled_BD, dim=1).float().cpu().numpy()
+
+    def _hidden(self, inputs: BatchEncoding) -> torch.Tensor:
+        """(B, T, D) last hidden states."""
+        import torch
+
+        if self._model is not None:
+            hidden_BTD: torch.Tensor = self._model(**inputs.to(self._model.device)).last_hidden_state
+            return hidden_BTD
+        assert self._session is not None
+        wanted = {each.name for each in self._session.get_inputs()}
+        feeds = {name: value.numpy() for name, value in inputs.items() if name in wanted}
+        names = [each.name for each in self._session.get_outputs()]
+        states = next((name for name in ("last_hidden_state", "token_embeddings") if name in names), names[0])
+        return torch.from_numpy(self._session.run([states], feeds)[0])
+
+
+def _pool(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, pooling: str) -> torch.Tensor:
+    """(B, D) one vector per text; padding may be on either side."""
+    import torch
+
+    mask_BT1 = mask_BT.unsqueeze(-1).to(hidden_BTD.dtype)
+    if pooling == "mean":
+        return (hidden_BTD * mask_BT1).sum(dim=1) / mask_BT1.sum(dim=1)
+    if pooling == "max":
+        return hidden_BTD.masked_fill(mask_BT1 == 0, -torch.inf).amax(dim=1)
+    first_B = mask_BT.argmax(dim=1)
+    last_B = mask_BT.shape[1] - 1 - mask_BT.flip(1).argmax(dim=1)
+    rows_B = torch.arange(len(hidden_BTD), device=hidden_BTD.device)
+    return hidden_BTD[rows_B, first_B if pooling == "cls" else last_B]
+
+
+def load_checked(path: Path, load: Callable[[], tuple[PreTrainedModel, dict[str, set[str]]]]) -> PreTrainedModel:
+    """Load a model that must be complete; it goes to the GPU where there is one.
+
+    Args:
+        path: to name in errors.
+        load: gives the model, and what transformers says about the loading.
+
+    Raises:
+        ModelError: the files are no such model, or weights are missing.
+    """
+    import torch
+    from safetensors import SafetensorError
+
+    try:
+        model, loaded = load()
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"cannot load a model from {path}: {reason}") from error
+    # Many encoders come without the pooler that their class has; we do not use it.
+    missing = sorted(key for key in loaded["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise ModelError(f"{path} lacks {len(missing)} weights of its own architecture, such as {missing[0]}")
+    model.eval()
+    if torch.cuda.is_available():
+        torch.nn.Module.to(model, "cuda")
+    return model
+
+
+def resolve_with_torch(spec: str) -> Path:
+    """The directory of a model that torch is to run.
+
+    Raises:
+        MissingExtraError: torch or transformers is not installed.
+        ModelError: the spec cannot be resolved.
+    """
+    for package in ("torch", "transformers", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(f"dense retrieval and reranking need {package}: pip install 'seekling[train]'")
+    import transformers
+
+    from seekling.models import resolve_model
+
+    transformers.utils.logging.disable_progress_bar()
+    return resolve_model(spec)
+
+
+def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a model's directory.
+
+    Raises:
+        ModelError: there is none, or it is damaged.
+    """
+    import transformers
+
+    try:
+        tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(
+            str(path), local_files_only=True
+        )
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"cannot load a tokenizer from {path}: {reason}") from error
+    return tokenizer
+
+
+def _load_model(path: Path) -> PreTrainedModel:
+    import torch
+    import transformers
+
+    # transformers' annotations do not say that output_loading_info makes the result a pair.
+    return load_checked(
+        path,
+        lambda: cast(
+            "tuple[PreTrainedModel, dict[str, set[str]]]",
+            transformers.AutoModel.from_pretrained(
+                str(path), dtype=torch.float32, local_files_only=True, output_loading_info=True
+            ),
+        ),
+    )
+
+
+def _open_onnx(path: Path) -> onnxruntime.InferenceSession | None:
+    """The exported model, where there is one and it can be used; None leaves the work to torch."""
+    import torch
+
+    file = next((path / name for name in _ONNX_FILES if (path / name).is_file()), None)
+    if file is None or torch.cuda.is_available() or importlib.util.find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"{file} cannot be loaded ({error}); delete it, and torch does the work") from None
+
+
+def _load_layer(folder: Path) -> torch.nn.Module:
+    """A linear layer of sentence-transformers: config.json and weights."""
+    import torch
+    from safetensors.torch import load_file
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    linear = torch.nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
+    path = folder / "model.safetensors"
+    weights = load_file(path) if path.exists() else torch.load(folder / "pytorch_model.bin", weights_only=True)
+    linear.load_state_dict({name.removeprefix("linear."): value for name, value in weights.items()})
+    activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
+    return torch.nn.Sequential(linear, torch.nn.Tanh() if activation == "Tanh" else torch.nn.Identity()).eval()

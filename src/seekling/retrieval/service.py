@@ -1,0 +1,226 @@
+"""A client of one HTTP service, for what an episode depends on: tries again, gives up in time, and says so by type.
+
+Temporary failures (no connection, a reset, a timeout, 408, 425, 429, 5xx, a reply that is no reply) are tried again
+after growing, jittered pauses; a server's Retry-After counts. When several calls in a row have failed after all their
+tries, a circuit breaker opens: further calls fail at once, until one trial call after a while gets through. Whatever is
+left ends as a `SearchServerError`, which ends the episode as an infrastructure failure. No result is ever made up.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import urllib3
+
+from seekling.errors import ConfigError, SearchServerError
+from seekling.types import Json
+
+T = TypeVar("T")
+
+_TEMPORARY = {408, 425, 429}
+_SHOWN_CHARS = 300
+_MAX_REPLY_BYTES = 256 * 1024**2
+_MAX_CONNECTIONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a service is waited for."""
+
+    timeout_s: float = 30.0
+    """Of one try, from connecting to the last byte of the reply."""
+    num_tries: int = 7
+    first_pause_s: float = 0.5
+    """Doubles after every try; each pause is cut by chance to between half and all of it."""
+    max_pause_s: float = 15.0
+    """Of one pause, a server's Retry-After included."""
+    failures_to_open: int = 5
+    """Calls in a row that must fail after all their tries before the breaker opens."""
+    open_s: float = 10.0
+    """How long it stays open before one call may try whether the service is back."""
+
+
+class RefusedError(SearchServerError):
+    """The service says that this request is wrong (4xx): the same request would be refused again."""
+
+
+class BadReplyError(Exception):
+    """Raised by a parser: the reply is not what the service is known to answer; worth another try."""
+
+
+class Service:
+    """One HTTP service. Safe to share between threads; connections are kept and shared.
+
+    Args:
+        url: its address, without the paths of single calls.
+        patience: how long it is waited for.
+        headers: sent with every request, such as a key.
+
+    Raises:
+        ConfigError: the address is no http(s) address.
+    """
+
+    def __init__(self, url: str, patience: Patience, headers: Mapping[str, str] | None = None) -> None:
+        try:
+            address = urllib3.util.parse_url(url)
+        except urllib3.exceptions.LocationParseError:
+            address = urllib3.util.Url()
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ConfigError(f"{url!r} is not the address of a server; expected http(s)://host:port")
+        self.url = url.rstrip("/")
+        self._patience = patience
+        self._headers = {"Content-Type": "application/json", **(headers or {})}
+        self._pool = urllib3.PoolManager(maxsize=_MAX_CONNECTIONS, retries=False)
+        self._breaker = _Breaker(patience)
+        self._random = random.Random()
+
+    def call(self, path: str, parse: Callable[[Json], T], body: Mapping[str, Json] | None = None) -> T:
+        """Send a request until there is a reply that the parser takes.
+
+        Args:
+            path: starts with a slash.
+            parse: turns the JSON of a reply into a result, or raises `BadReplyError`.
+            body: sent as JSON by POST; None sends a GET.
+
+        Returns:
+            What the parser returned.
+
+        Raises:
+            RefusedError: the service refused this request.
+            SearchServerError: no reply after all tries, or the breaker is open.
+        """
+        is_trial = self._enter()
+        try:
+            result = self._try_often(path, parse, body, 1 if is_trial else self._patience.num_tries)
+        except RefusedError:
+            self._breaker.succeeded()  # it is alive
+            raise
+        except SearchServerError as error:
+            self._breaker.failed(str(error))
+            raise
+        self._breaker.succeeded()
+        return result
+
+    def _enter(self) -> bool:
+        """Whether this call is the breaker's trial; raises while the breaker lets nobody through."""
+        is_trial, wait_s, why = self._breaker.enter()
+        if wait_s > 0:
+            raise SearchServerError(f"{self.url} is not asked for another {wait_s:.1f} s, after failing: {why}")
+        return is_trial
+
+    def _try_often(self, path: str, parse: Callable[[Json], T], body: Mapping[str, Json] | None, num_tries: int) -> T:
+        pause_s = self._patience.first_pause_s
+        failure = ""
+        for number in range(1, num_tries + 1):
+            try:
+                return parse(self._send(path, body))
+            except (_TemporaryError, BadReplyError) as error:
+                failure = str(error)
+                asked_s = error.pause_s if isinstance(error, _TemporaryError) else 0.0
+            if number == num_tries or self._breaker.is_open:
+                break
+            time.sleep(min(max(pause_s * self._random.uniform(0.5, 1.0), asked_s), self._patience.max_pause_s))
+            pause_s *= 2
+        raise SearchServerError(f"{self.url}{path} gave no answer in {number} tries; the last one: {failure}")
+
+    def _send(self, path: str, body: Mapping[str, Json] | None) -> Json:
+        deadline = time.monotonic() + self._patience.timeout_s
+        try:
+            response = self._pool.request(
+                "GET" if body is None else "POST",
+                self.url + path,
+                # Half a surrogate pair, which a model can write, passes as an escape only.
+                body=None if body is None else json.dumps(body).encode("ascii"),
+                headers=self._headers,
+                timeout=urllib3.Timeout(total=self._patience.timeout_s),
+                redirect=False,
+                preload_content=False,
+            )
+            raw = _read(response, deadline)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _TemporaryError(f"{type(error).__name__}: {error}") from None
+        if response.status != 200:
+            shown = " ".join(raw[:4000].decode("utf-8", "replace").split())[:_SHOWN_CHARS]
+            what = f"HTTP {response.status}: {shown}"
+            if response.status in _TEMPORARY or response.status >= 500:
+                raise _TemporaryError(what, pause_s=_seconds(response.headers.get("Retry-After")))
+            raise RefusedError(f"{self.url}{path} refused the request ({what})")
+        try:
+            reply: Json = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise _TemporaryError(f"the reply is not JSON ({error}): {raw[:_SHOWN_CHARS]!r}") from None
+        return reply
+
+
+class _TemporaryError(Exception):
+    """Worth another try."""
+
+    def __init__(self, message: str, *, pause_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause_s = pause_s
+
+
+class _Breaker:
+    """Counts calls that failed in a row, and for a while lets none through when there were too many."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._num_failures = 0
+        self._closed_until = 0.0
+        self._why = ""
+
+    @property
+    def is_open(self) -> bool:
+        """So many calls have failed that others need not go on trying."""
+        return self._num_failures >= self._patience.failures_to_open
+
+    def enter(self) -> tuple[bool, float, str]:
+        """Whether the call is a trial, how long it must wait if it may not be made at all, and why."""
+        with self._lock:
+            if not self.is_open:
+                return False, 0.0, ""
+            now = time.monotonic()
+            if now < self._closed_until:
+                return False, self._closed_until - now, self._why
+            # The next trial comes after another while, should this one never report back.
+            self._closed_until = now + self._patience.open_s
+            return True, 0.0, ""
+
+    def succeeded(self) -> None:
+        with self._lock:
+            self._num_failures = 0
+
+    def failed(self, why: str) -> None:
+        with self._lock:
+            self._num_failures += 1
+            self._why = why
+            self._closed_until = time.monotonic() + self._patience.open_s
+
+
+def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """The body, unless it does not end: a timeout of the socket alone never strikes while bytes trickle in."""
+    parts: list[bytes] = []
+    num_bytes = 0
+    while part := response.read1(64 * 1024):
+        parts.append(part)
+        num_bytes += len(part)
+        if num_bytes > _MAX_REPLY_BYTES or time.monotonic() > deadline:
+            response.close()
+            raise _TemporaryError(f"the reply did not end in time, or in {_MAX_REPLY_BYTES} bytes")
+    response.release_conn()
+    return b"".join(parts)
+
+
+def _seconds(value: str | None) -> float:
+    """Seconds that the server asks for; 0 when it names none, or a date."""
+    try:
+        return max(float(value or 0), 0.0)
+    except ValueError:
+        return 0.0

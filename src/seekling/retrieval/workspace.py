@@ -1,0 +1,120 @@
+"""The folder in which an index is built: beside its place, held by one process, kept when the build can be resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from seekling.errors import DataError, IndexMismatchError, InfrastructureError
+from seekling.retrieval.record import RECORD_NAME
+
+
+@contextlib.contextmanager
+def building_folder(out: Path) -> Iterator[tuple[Path, Path | None]]:
+    """A new folder for a build, and what an interrupted one has left.
+
+    Both are hidden folders beside `out`. After Ctrl-C, a failing server or the death of the process they stay, and the
+    next build finds them; after any other error, and after success, they are gone.
+
+    Args:
+        out: where the index will stand; its parent is made.
+
+    Yields:
+        (the empty folder to build in, the folder of an interrupted build or None).
+
+    Raises:
+        IndexMismatchError: another process is building there.
+        DataError: the disk is full, or the place cannot be written to.
+    """
+    building, partial = out.parent / f".{out.name}.building", out.parent / f".{out.name}.partial"
+    is_resumable = False
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if building.exists():
+            with _held(building, out):
+                _keep_larger(building, partial)
+        try:
+            building.mkdir()
+        except FileExistsError:
+            raise _HeldElsewhereError(out) from None
+        with _held(building, out):
+            yield building, partial if partial.exists() else None
+    except (KeyboardInterrupt, InfrastructureError):
+        is_resumable = True
+        raise
+    except OSError as error:
+        raise DataError(
+            f"cannot write the index {out}: {error.strerror or error}; expected room for about three times the corpus; "
+            "free some, or choose another place with --out (nothing was left behind)"
+        ) from error
+    except _HeldElsewhereError:
+        is_resumable = True  # by its holder: not ours to remove
+        raise IndexMismatchError(
+            f"another process is building {out}; wait for it to end, or choose another --out"
+        ) from None
+    finally:
+        if not is_resumable:
+            shutil.rmtree(building, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def move_into_place(building: Path, out: Path) -> None:
+    """Rename a finished index to its place; the old one, if any, goes away only after that."""
+    if not out.exists() or not (out / RECORD_NAME).exists():
+        os.rename(building, out)
+        return
+    old = out.parent / f".{out.name}.old"
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(out, old)
+    try:
+        os.rename(building, out)
+    except OSError:
+        os.rename(old, out)
+        raise
+    shutil.rmtree(old)
+
+
+def restore_moved(out: Path) -> None:
+    """Put the old index back that a process was replacing when it died between the two renames."""
+    old = out.parent / f".{out.name}.old"
+    if not old.exists():
+        return
+    if not out.exists():
+        os.rename(old, out)
+    else:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+class _HeldElsewhereError(Exception):
+    """The folder is locked by a living process."""
+
+
+@contextlib.contextmanager
+def _held(folder: Path, out: Path) -> Iterator[None]:
+    """Lock a folder; the lock goes with the process, however it ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _HeldElsewhereError(out) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _keep_larger(building: Path, partial: Path) -> None:
+    """Of two interrupted builds, the one that got further becomes `partial`."""
+
+    def size(folder: Path) -> int:
+        return sum(path.stat().st_size for path in folder.glob("*"))
+
+    if partial.exists() and size(partial) > size(building):
+        shutil.rmtree(building)
+        return
+    shutil.rmtree(partial, ignore_errors=True)
+    os.rename(building, partial)

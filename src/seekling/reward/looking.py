@@ -1,0 +1,60 @@
+"""The reward of the recovery recipes: to have looked pays, and so does "unknown", but only after looking.
+
+Exact match alone teaches to say "unknown" without a search, which is right on every unanswerable question and costs
+nothing. Here "unknown" counts only when the environment has shown text of the pages that the question is about. Having
+seen them pays a little by itself, the same at the first try and after a failed one: an episode whose search failed
+earns it by searching again, and nothing is gained by failing first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from seekling.reward.match import exact_match
+from seekling.types import Episode, Question, Reward, Turn
+
+PIECE_CHARS = 20
+"""A stretch of a page this long, between full stops, is not in an observation by chance."""
+_BREAKS = re.compile(r"[.\n]|: ")
+
+
+def recovery_reward(episode: Episode, question: Question, *, looked: float) -> Reward:
+    """Exact match, which an unanswerable question gives only after looking, and a part for having looked.
+
+    Args:
+        episode: of the question; not ended by an infrastructure failure.
+        question: its hops or supporting pages say what there is to look at; without them any page counts.
+        looked: the part's weight.
+    """
+    has_looked = has_seen_pages(episode, question)
+    em = exact_match(episode.answer, question.answers)
+    if is_unanswerable(question) and not has_looked:
+        em = 0.0
+    parts = {"em": em, "looked": looked * has_looked}
+    return Reward(total=sum(parts.values()), parts=parts)
+
+
+def is_unanswerable(question: Question) -> bool:
+    """Whether no page says the answer."""
+    return question.kind == "unanswerable" or bool(exact_match("unknown", question.answers))
+
+
+def has_seen_pages(episode: Episode, question: Question) -> bool:
+    """Whether text of every page that a question needs stood in an observation; lists of titles do not count."""
+    seen = {page for turn in episode.turns for page in _seen(turn)}
+    needed = {*question.supporting_ids, *(hop.document_id for hop in question.hops if hop.document_id)}
+    return needed <= seen if needed else bool(seen)
+
+
+def _seen(turn: Turn) -> set[str]:
+    """Pages of which the policy was shown text: a program may fetch a page and print nothing of it."""
+    return {
+        page
+        for call in turn.calls
+        if any(len(piece) >= PIECE_CHARS and piece in turn.observation for piece in _pieces(call.result))
+        for page in call.document_ids
+    }
+
+
+def _pieces(text: str) -> list[str]:
+    return [piece.strip() for piece in _BREAKS.split(text)]

@@ -1,0 +1,254 @@
+"""An OpenAI-compatible server of a model in this process: chat completions, whole or streamed.
+
+For collecting, judging and trying out with what is at hand. One model, text messages, one choice a request; what it
+does not do it refuses by name. No batching of its own: the sampler batches whatever is asked at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import hmac
+import json
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import Field
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from seekling.errors import SeeklingError
+from seekling.rollout.chat import ChatReply
+from seekling.rollout.local_chat import ChatRequest, LocalChat
+from seekling.types import Json, Message, Role
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+_LOOK_EVERY_S = 0.5
+_UNSUPPORTED = ("tools", "functions", "response_format", "logprobs", "audio", "prediction")
+
+
+class _Piece(pydantic.BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class _Said(pydantic.BaseModel):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[_Piece] | None = None
+
+    def message(self) -> Message:
+        role: Role = "system" if self.role == "developer" else self.role
+        parts = self.content or ""
+        return Message(role, parts if isinstance(parts, str) else "".join(piece.text for piece in parts))
+
+
+class _StreamOptions(pydantic.BaseModel):
+    include_usage: bool = False
+
+
+class _Body(pydantic.BaseModel):
+    """What a request may say; fields we do not know are ignored, those we cannot do are refused."""
+
+    model: str
+    messages: Annotated[list[_Said], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    seed: int | None = None
+    n: Literal[1] | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+
+
+class _Refusal(Exception):
+    def __init__(self, status: int, message: str, code: str) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code = status, message, code
+
+
+def make_chat_app(chat: LocalChat, *, key: str = "") -> Starlette:
+    """The server of one model.
+
+    Args:
+        chat: the model; its name is the one that clients ask for.
+        key: clients must send it as `Authorization: Bearer KEY`; empty lets everyone in.
+
+    Returns:
+        An ASGI app with POST /v1/chat/completions, GET /v1/models and GET /health.
+    """
+    created = int(time.time())
+
+    async def completions(request: Request) -> Response:
+        check_key(request)
+        body = await _read(request)
+        ready = await _ready(body, chat)
+        about: dict[str, Json] = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": chat.endpoint.model,
+        }
+        if body.stream:
+            with_usage = body.stream_options is not None and body.stream_options.include_usage
+            return StreamingResponse(_stream(chat, ready, about, with_usage), media_type="text/event-stream")
+        reply = await _whole(chat, ready, request)
+        return Response(status_code=499) if reply is None else JSONResponse(_completion(about, reply))
+
+    async def models(request: Request) -> Response:
+        check_key(request)
+        row = {"id": chat.endpoint.model, "object": "model", "created": created, "owned_by": "seekling"}
+        return JSONResponse({"object": "list", "data": [row]})
+
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "ok", "model": chat.endpoint.model})
+
+    def check_key(request: Request) -> None:
+        given = request.headers.get("authorization", "")
+        if key and not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
+            raise _Refusal(401, "the Authorization header does not hold this server's key", "invalid_api_key")
+
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", completions, methods=["POST"]),
+            Route("/v1/models", models),
+            Route("/health", health),
+        ],
+        exception_handlers={_Refusal: _refused, HTTPException: _http_error, SeeklingError: _failed},
+    )
+
+
+async def _read(request: Request) -> _Body:
+    raw = b""
+    async for piece in request.stream():
+        raw += piece
+        if len(raw) > MAX_BODY_BYTES:
+            raise _Refusal(413, f"the body is larger than {MAX_BODY_BYTES} bytes", "request_too_large")
+    try:
+        row = json.loads(raw)
+        # JSON can hold halves of characters, which no tokenizer takes: they would fail amid the replies of others.
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise _Refusal(400, f"the body is not JSON ({error})", "invalid_json") from None
+    if not isinstance(row, dict):
+        raise _Refusal(400, f"the body is a JSON {type(row).__name__}; expected an object", "invalid_json")
+    for name in _UNSUPPORTED:
+        if row.get(name):
+            raise _Refusal(400, f"this server does not support {name!r}; leave it out", "unsupported_parameter")
+    try:
+        return _Body.model_validate(row)
+    except pydantic.ValidationError as error:
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
+        raise _Refusal(400, "; ".join(problems), "invalid_value") from None
+
+
+async def _ready(body: _Body, chat: LocalChat) -> ChatRequest:
+    if body.model != chat.endpoint.model:
+        raise _Refusal(404, f"there is no model {body.model!r} here, only {chat.endpoint.model!r}", "model_not_found")
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if len(stop) > 8 or not all(stop):
+        raise _Refusal(400, "stop takes up to 8 texts, none of them empty", "invalid_value")
+    messages = tuple(each.message() for each in body.messages)
+    num_tokens = await asyncio.wrap_future(chat.count_prompt_tokens(messages))
+    if num_tokens >= chat.context_tokens:
+        raise _Refusal(
+            400,
+            f"the messages are {num_tokens} tokens long; prompt and reply together have {chat.context_tokens}",
+            "context_length_exceeded",
+        )
+    limit = body.max_completion_tokens or body.max_tokens or chat.context_tokens
+    seed = random.getrandbits(62) if body.seed is None else body.seed % 2**62
+    temperature = 1.0 if body.temperature is None else body.temperature
+    return ChatRequest(messages, limit, temperature, body.top_p or 1.0, seed, tuple(stop))
+
+
+async def _whole(chat: LocalChat, ready: ChatRequest, request: Request) -> ChatReply | None:
+    """The reply; None, and the sampling given up, when the client is gone."""
+    waiting = asyncio.wrap_future(chat.submit(ready))
+    try:
+        while not (await asyncio.wait([waiting], timeout=_LOOK_EVERY_S))[0]:
+            if await request.is_disconnected():
+                return None
+        return waiting.result()
+    finally:
+        waiting.cancel()
+
+
+async def _stream(chat: LocalChat, ready: ChatRequest, about: dict[str, Json], with_usage: bool) -> AsyncIterator[str]:
+    pieces: asyncio.Queue[str | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def tell(piece: str | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the server has been stopped meanwhile
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+    future = chat.submit(ready, tell)
+    future.add_done_callback(lambda _: tell(None))
+    try:
+        yield _event(about, {"role": "assistant", "content": ""})
+        while (piece := await pieces.get()) is not None:
+            yield _event(about, {"content": piece})
+        try:
+            reply = future.result()
+        except (SeeklingError, concurrent.futures.CancelledError) as error:
+            yield _data({"error": {"message": str(error) or "the server stops", "type": "server_error"}})
+            return
+        yield _event(about, {}, finish="length" if reply.is_cut else "stop")
+        if with_usage:
+            yield _data({**about, "object": "chat.completion.chunk", "choices": [], "usage": _usage(reply)})
+        yield "data: [DONE]\n\n"
+    finally:
+        future.cancel()
+
+
+def _event(about: dict[str, Json], delta: dict[str, Json], *, finish: str | None = None) -> str:
+    choice: dict[str, Json] = {"index": 0, "delta": delta, "finish_reason": finish}
+    return _data({**about, "object": "chat.completion.chunk", "choices": [choice]})
+
+
+def _data(row: dict[str, Json]) -> str:
+    return f"data: {json.dumps(row, ensure_ascii=False)}\n\n"
+
+
+def _completion(about: dict[str, Json], reply: ChatReply) -> dict[str, Json]:
+    choice: dict[str, Json] = {
+        "index": 0,
+        "message": {"role": "assistant", "content": reply.text},
+        "finish_reason": "length" if reply.is_cut else "stop",
+    }
+    return {**about, "object": "chat.completion", "choices": [choice], "usage": _usage(reply)}
+
+
+def _usage(reply: ChatReply) -> dict[str, Json]:
+    return {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+        "total_tokens": reply.prompt_tokens + reply.completion_tokens,
+    }
+
+
+def _error(status: int, message: str, code: str) -> JSONResponse:
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return JSONResponse({"error": {"message": message, "type": kind, "code": code, "param": None}}, status)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, _Refusal)
+    return _error(error.status, error.message, error.code)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}", "not_found")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return _error(503, str(error), "engine_failed")

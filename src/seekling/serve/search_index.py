@@ -1,0 +1,144 @@
+"""Indexes as the search server holds them: opened, batched, their answers kept for a while. No HTTP here."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from seekling.config import SearchServerConfig
+from seekling.errors import ConfigError
+from seekling.retrieval.index import open_index
+from seekling.retrieval.interface import DocumentSource, Retriever
+from seekling.retrieval.record import IndexRecord, read_record
+from seekling.retrieval.store import DocumentStore
+from seekling.retrieval.wire import documents_to_json, hits_to_json
+from seekling.serve.batching import AnswerCache, Batcher, Key
+from seekling.serve.search_metrics import SearchMetrics
+from seekling.serve.search_request import BadRequestError, read_ids, read_retrieve
+from seekling.types import Json
+
+_MAX_DOCUMENTS = 100
+
+
+class ServedIndex:
+    """One index behind the server.
+
+    Args:
+        name: in the path of a request.
+        retriever: searches it.
+        documents: its whole documents.
+        record: what it is made of.
+        config: of the server.
+        metrics: of the server.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        retriever: Retriever,
+        documents: DocumentSource,
+        record: IndexRecord,
+        *,
+        config: SearchServerConfig,
+        metrics: SearchMetrics,
+    ) -> None:
+        self.name = name
+        self._retriever, self._documents, self._record = retriever, documents, record
+        self._config, self._metrics = config, metrics
+        self._cache = AnswerCache(config.cache_bytes)
+        self.batcher = Batcher(
+            self._search,
+            batch_queries=config.batch_queries,
+            waiting_queries=config.waiting_queries,
+            on_batch=metrics.batch_of(name),
+        )
+        metrics.watch(name, waiting=lambda: self.batcher.num_waiting, cache_bytes=lambda: self._cache.num_bytes)
+
+    def describe(self) -> dict[str, Json]:
+        """What it is, for /health and /index."""
+        record = self._record
+        return {
+            "name": self.name,
+            "kind": record.kind,
+            "num_documents": record.num_documents,
+            "num_passages": record.num_passages,
+            "passage_words": record.passage_words,
+            "overlap_words": record.overlap_words,
+            "corpus_hash": record.corpus_hash,
+            "encoder": record.encoder.spec if record.encoder else None,
+        }
+
+    async def retrieve(self, body: bytes) -> bytes:
+        """Answer the body of a request to /retrieve with the body of the reply."""
+        asked = read_retrieve(body, default_top_k=self._config.top_k)
+        top_k = min(asked.top_k, self._record.num_passages)
+        num_hits = top_k * len(asked.queries)
+        if num_hits > self._config.hits_per_request:
+            raise BadRequestError(
+                f"{len(asked.queries)} queries with topk {top_k} ask for {num_hits} passages; this server gives "
+                f"{self._config.hits_per_request} per request: ask for fewer at once"
+            )
+        keys = [Key(query, top_k, asked.with_scores) for query in asked.queries]
+        answers = {key: answer for key in keys if (answer := self._cache.get(key)) is not None}
+        missing = [key for key in dict.fromkeys(keys) if key not in answers]
+        self._metrics.count_queries(self.name, num_cached=len(keys) - len(missing), num_searched=len(missing))
+        if missing:
+            for key, answer in zip(missing, await self.batcher.ask(missing), strict=True):
+                answers[key] = answer
+                self._cache.put(key, answer)
+        return b'{"result": [' + b", ".join(answers[key] for key in keys) + b"]}"
+
+    async def documents(self, body: bytes) -> bytes:
+        """Answer the body of a request to /documents with the body of the reply."""
+        ids = read_ids(body)
+        if len(ids) > _MAX_DOCUMENTS:
+            raise BadRequestError(f"{len(ids)} documents asked for; this server gives {_MAX_DOCUMENTS} per request")
+        found = await asyncio.to_thread(lambda: [self._documents.find(id_) for id_ in ids])
+        return documents_to_json(found)
+
+    def _search(self, keys: Sequence[Key]) -> list[bytes]:
+        answers: dict[Key, bytes] = {}
+        for top_k in dict.fromkeys(key.top_k for key in keys):
+            group = [key for key in keys if key.top_k == top_k]
+            found = self._retriever.search([key.query for key in group], top_k)
+            for key, hits in zip(group, found, strict=True):
+                answers[key] = hits_to_json(hits, with_scores=key.with_scores)
+        return [answers[key] for key in keys]
+
+
+def open_indexes(specs: Sequence[str], config: SearchServerConfig, metrics: SearchMetrics) -> list[ServedIndex]:
+    """Open indexes for serving.
+
+    Args:
+        specs: each a folder, or NAME=FOLDER; a folder alone goes by its own name.
+        config: limits.
+        metrics: of the server.
+
+    Raises:
+        ConfigError: two indexes have one name, or a name cannot be part of an address.
+        IndexMismatchError: an index is missing or damaged.
+    """
+    return [_open(name, folder, config, metrics) for name, folder in _folders_of(specs).items()]
+
+
+def _open(name: str, folder: Path, config: SearchServerConfig, metrics: SearchMetrics) -> ServedIndex:
+    retriever = open_index(folder)
+    # What is loaded at the first search (kernels, pages of the map) is loaded before anybody waits for it.
+    retriever.search(["warm up"], 1)
+    return ServedIndex(name, retriever, DocumentStore(folder), read_record(folder), config=config, metrics=metrics)
+
+
+def _folders_of(specs: Sequence[str]) -> dict[str, Path]:
+    folders: dict[str, Path] = {}
+    for spec in specs:
+        given, equals, path = spec.partition("=")
+        folder = Path(path if equals else spec)
+        name = given if equals else folder.resolve().name
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise ConfigError(f"{name!r} cannot be part of an address; name the index: NAME={folder}")
+        if name in folders:
+            raise ConfigError(f"{folders[name]} and {folder} would both be {name!r}; name one of them: NAME={folder}")
+        folders[name] = folder
+    return folders

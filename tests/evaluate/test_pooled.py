@@ -1,0 +1,64 @@
+"""Several samples and several seeds, found in run folders."""
+
+import json
+
+import pytest
+
+from seekling.evaluate.pooled import read_pooled
+from seekling.evaluate.samples import summarize_samples
+from tests.evaluate.episodes import evaluation
+
+
+def write_run(run, seed, recipe="steps = 4", **stages):
+    for folder in ("episodes", "eval"):
+        (run / folder).mkdir(parents=True)
+    (run / "recipe.toml").write_text(f'name = "{run.name}"\nseed = {seed}\n[rl]\n{recipe}\n', encoding="utf-8")
+    for name, outcomes in stages.items():
+        rows = [json.dumps(each.to_json()) + "\n" for each in evaluation(outcomes, stage=f"eval-{name}")]
+        (run / "episodes" / f"eval-{name}.jsonl").write_text("".join(rows), encoding="utf-8")
+        (run / "eval" / f"{name}.json").write_text("{}", encoding="utf-8")
+    return run
+
+
+def test_runs_that_differ_in_their_seed_alone_are_seeds_of_one_system(tmp_path):
+    runs = [
+        write_run(tmp_path / "a", 0, rl="rrww", base="wwww"),
+        write_run(tmp_path / "other", 1, "steps = 5", rl="rrrr", base="rrrr"),
+        write_run(tmp_path / "b", 7, rl="rwrw"),
+    ]
+    found, problems = read_pooled(runs)
+    assert problems == []
+    (rl,) = found  # only the first has the base's evaluation
+    assert (rl.policy, rl.runs, rl.seeds) == ("rl", (0, 2), (0, 7))
+    assert (rl.summary.names, rl.summary.em_mean.value, rl.summary.pass_at_k[2].value) == (("a", "b"), 0.5, 0.75)
+    assert rl.to_json()["summary"]["pass_at_k"]["2"]["value"] == 0.75
+
+
+def test_the_same_seed_twice_is_no_second_seed(tmp_path):
+    runs = [write_run(tmp_path / name, 0, rl="rr") for name in "ab"]
+    assert read_pooled(runs) == ([], [])
+
+
+def test_seeds_that_were_asked_different_questions_are_named_and_not_pooled(tmp_path):
+    runs = [write_run(tmp_path / "a", 0, rl="rr"), write_run(tmp_path / "b", 1, rl="rrr")]
+    found, problems = read_pooled(runs)
+    assert found == []
+    assert problems[0].startswith("eval-rl of 2 seeds cannot be put together: ")
+
+
+def test_samples_of_a_run_are_read_back_and_a_damaged_file_is_named(tmp_path):
+    summary = summarize_samples([(name, evaluation("rw", stage=f"eval-{name}")) for name in ("x-s1", "x-s2")])
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / "x.json").write_text(json.dumps(summary.to_json()), encoding="utf-8")
+    (tmp_path / "samples" / "y.json").write_text('{"names": ', encoding="utf-8")
+    found, problems = read_pooled([tmp_path])
+    assert [(each.policy, each.runs, each.seeds, each.summary) for each in found] == [("x", (0,), (), summary)]
+    assert len(problems) == 1
+    assert "samples/y.json is damaged" in problems[0]
+
+
+@pytest.mark.parametrize("recipe", ["", "seed = [", 'seed = "one"'])
+def test_a_run_whose_seed_is_unknown_is_nobodys_seed(tmp_path, recipe):
+    runs = [write_run(tmp_path / "a", 0, rl="r"), write_run(tmp_path / "b", 1, rl="r")]
+    (runs[1] / "recipe.toml").write_text(recipe, encoding="utf-8")
+    assert read_pooled(runs) == ([], [])

@@ -1,0 +1,45 @@
+"""Rates of recovery, invented answers and needless abstention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from seekling.evaluate.recovery import summarize_recovery
+from seekling.evaluate.summary import EvalSummary, summarize
+from tests.evaluate.episodes import failed, question, record, search
+
+SINGLE = question(1)
+HIT, MISS = replace(search(), observation="<information>It is Paris.</information>"), search(("page-9",))
+OPEN = [question(number, kind="unanswerable", answers=("unknown",), support=()) for number in range(2, 6)]
+
+
+def k_of_n(summary):
+    return [(rate.k, rate.n) for rate in (summary.recovered, summary.false_answers, summary.false_unknowns)]
+
+
+def test_each_rate_counts_the_episodes_it_is_about():
+    records = [
+        record(question(10), "Paris", HIT),
+        record(question(11), "Paris", MISS, HIT),
+        record(question(12), "Lyon", MISS),
+        record(question(13), "unknown", MISS),
+        record(OPEN[0], "unknown"),
+        record(OPEN[1], "Rex"),
+        record(OPEN[2], "I do not know"),
+        record(OPEN[3], None),
+        failed(question(14)),
+    ]
+    assert k_of_n(summarize_recovery(records)) == [(1, 3), (1, 4), (1, 4)]
+
+
+def test_rates_without_episodes_are_none_of_none():
+    assert k_of_n(summarize_recovery([failed(SINGLE)])) == [(0, 0), (0, 0), (0, 0)]
+
+
+def test_summaries_carry_the_rates_through_files():
+    summary = summarize([record(SINGLE, "Paris", MISS, HIT)])
+    assert k_of_n(summary.recovery) == [(1, 1), (0, 0), (0, 1)]
+    assert EvalSummary.from_json(summary.to_json()) == summary
+    older = summary.to_json()
+    del older["recovery"]
+    assert EvalSummary.from_json(older).recovery is None

@@ -1,0 +1,76 @@
+"""Baselines beyond the group mean: leave-one-out, GAE over action tokens, whitening."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seekling.errors import DataError
+from seekling.learn.advantage import generalized_advantages, group_advantages, leave_one_out_advantages, whiten
+
+UNIT = st.floats(-2, 2)
+
+
+@given(st.lists(UNIT, min_size=2, max_size=7))
+def test_leave_one_out_is_the_reward_minus_the_mean_of_the_others(rewards):
+    expected = [
+        own - np.mean([other for number, other in enumerate(rewards) if number != index])
+        for index, own in enumerate(rewards)
+    ]
+    np.testing.assert_allclose(leave_one_out_advantages(np.asarray(rewards)), expected, atol=1e-12)
+
+
+def test_equal_rewards_leave_nothing_and_one_episode_is_no_group():
+    assert leave_one_out_advantages(np.full(3, 0.1)).tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(DataError, match=r"\(G,\) with G >= 2"):
+        leave_one_out_advantages(np.ones(1))
+
+
+def test_the_samples_deviation_is_larger_than_the_populations():
+    rewards = np.array([1.0, 0.0])
+    np.testing.assert_allclose(group_advantages(rewards, scale="sample_std"), [0.5**0.5, -(0.5**0.5)], atol=1e-12)
+    np.testing.assert_allclose(group_advantages(rewards, scale="std"), [1, -1], atol=1e-12)
+
+
+def naive_advantage(rewards, values, start, gamma, gae_lambda):
+    """GAE as the exponentially weighted sum of k-step surprises, term by term."""
+    later = [*values[1:], 0.0]
+    return sum(
+        (gamma * gae_lambda) ** (step - start) * (rewards[step] + gamma * later[step] - values[step])
+        for step in range(start, len(values))
+    )
+
+
+@given(
+    st.lists(st.tuples(UNIT, UNIT), min_size=1, max_size=9),
+    st.floats(0, 1, allow_subnormal=False),
+    st.floats(0, 1, allow_subnormal=False),
+)
+def test_gae_equals_its_sum_written_out(steps, gamma, gae_lambda):
+    rewards, values = (np.asarray(column) for column in zip(*steps, strict=True))
+    advantages, returns = generalized_advantages(rewards, values, gamma=gamma, gae_lambda=gae_lambda)
+    expected = [naive_advantage(rewards, values, start, gamma, gae_lambda) for start in range(len(steps))]
+    np.testing.assert_allclose(advantages, expected, atol=1e-9)
+    np.testing.assert_allclose(returns, np.asarray(expected) + values, atol=1e-9)
+
+
+def test_at_lambda_0_only_the_next_value_counts_and_at_1_the_whole_reward():
+    rewards, values = np.array([0.0, 0.0, 1.0]), np.array([0.2, 0.5, 0.4])
+    near, _ = generalized_advantages(rewards, values, gamma=1.0, gae_lambda=0.0)
+    np.testing.assert_allclose(near, [0.3, -0.1, 0.6])
+    far, returns = generalized_advantages(rewards, values, gamma=1.0, gae_lambda=1.0)
+    np.testing.assert_allclose(far, [0.8, 0.5, 0.6])
+    np.testing.assert_allclose(returns, [1.0, 1.0, 1.0])
+
+
+def test_whitening_is_over_all_tokens_together():
+    white = whiten([np.array([1.0, 3.0]), np.array([5.0])])
+    np.testing.assert_allclose(np.concatenate(white), np.array([-2.0, 0.0, 2.0]) / (8 / 3) ** 0.5)
+    assert [len(each) for each in white] == [2, 1]
+
+
+def test_whitening_equal_values_leaves_zeros():
+    assert [each.tolist() for each in whiten([np.full(3, 0.1), np.full(2, 0.1)])] == [[0.0] * 3, [0.0] * 2]
+    assert whiten([np.array([0.7])])[0].tolist() == [0.0]

@@ -1,0 +1,258 @@
+"""Steps: streamed ones equal whole ones, minibatches and epochs, critics on packed rows, KL costs, saving."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from seekling.config import CriticConfig, RlConfig
+from seekling.errors import DataError
+from seekling.learn.advantage import generalized_advantages
+from seekling.learn.critic import Critic
+from seekling.learn.learner import Batch, Learner
+from seekling.learn.update import Updater
+from tests.learn.models import group, small_model, trajectory
+
+UNTRAINED = trajectory([3, 4, 5], [0, 0, 0])
+
+
+def batch_of(*seeds, advantages=None):
+    trajectories = [each for seed in seeds for each in group(seed)]
+    given = np.linspace(-1.5, 2.0, len(trajectories)) if advantages is None else np.asarray(advantages)
+    return Batch(trajectories, given)
+
+
+def with_critic(learner, **settings):
+    learner.critic = Critic(learner, **({"row_tokens": 100, "max_grad_norm": 1.0} | settings))
+    return learner
+
+
+def weights_of(learner):
+    return {name: tensor.detach().clone() for name, tensor in learner.export_weights().items()}
+
+
+def steps_of(config, batches, *, seed=0, reference=False, critic=None, rate=0.003):
+    learner = Learner(small_model(seed), row_tokens=90)
+    if reference:
+        learner.keep_reference(small_model(1))
+    if config.baseline == "gae":
+        with_critic(learner)
+    updater = Updater(learner, config, critic or CriticConfig())
+    for batch in batches:
+        updater.add(batch)
+    return learner, updater.finish(rate=rate, critic_rate=0.01)
+
+
+def sgd_gradient(config, batches, monkeypatch, **more):
+    """The gradient that reaches the optimizer, read off before it acts."""
+    found = {}
+
+    def note(self, rate):
+        found.update({name: master.grad.detach().clone() for name, master in self._masters.items()})
+        return 0.0
+
+    monkeypatch.setattr(Learner, "optim_step", note)
+    steps_of(config, batches, **more)
+    return found
+
+
+STREAMS = [
+    {},
+    {"aggregation": "sum", "loss": "importance_sampling"},
+    {"aggregation": "sequence_mean", "kl_coefficient": 0.3},
+    {"aggregation": "constant", "aggregation_tokens": 7, "loss": "gspo"},
+    {"old_logprobs": "recomputed", "correction": "tis", "loss": "cispo"},
+]
+
+
+@pytest.mark.parametrize("settings", STREAMS)
+def test_gradients_of_a_streamed_step_are_those_of_the_whole_one(settings, monkeypatch):
+    whole = RlConfig(questions_per_step=3, **settings)
+    streamed = RlConfig(questions_per_step=3, stream_minibatches=3, **settings)
+    parts = [batch_of(2), batch_of(0, advantages=[1.0, -1.0, 0.5, -0.5]), batch_of(1)]
+    joined = Batch([t for part in parts for t in part.trajectories], np.concatenate([p.advantages_B for p in parts]))
+    expected = sgd_gradient(whole, [joined], monkeypatch, reference=True)
+    # One of four parts has nothing to learn from: it is left out and does not count.
+    found = sgd_gradient(streamed, [*parts[:2], Batch([], np.zeros(0)), parts[2]], monkeypatch, reference=True)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        scale = float(tensor.abs().max())
+        assert scale > 0
+        assert float((found[name] - tensor).abs().max()) <= 1e-4 * scale, name
+
+
+def test_a_streamed_step_has_the_metrics_of_the_whole_one():
+    parts = [batch_of(0), batch_of(1)]
+    joined = Batch([t for part in parts for t in part.trajectories], np.concatenate([p.advantages_B for p in parts]))
+    _, whole = steps_of(RlConfig(questions_per_step=2), [joined])
+    learner, streamed = steps_of(RlConfig(questions_per_step=2, stream_minibatches=2), parts)
+    assert learner.num_steps == 1
+    for name in ("loss", "entropy", "kl_sampler", "trained_tokens", "plain_tokens", "grad_norm"):
+        assert streamed[name] == pytest.approx(whole[name], rel=1e-4), name
+
+
+def test_nothing_added_is_no_step():
+    learner, metrics = steps_of(RlConfig(), [Batch([], np.zeros(0))])
+    assert metrics == {}
+    assert learner.num_steps == 0
+
+
+@pytest.mark.parametrize(("minibatches", "epochs", "steps"), [(1, 1, 1), (4, 1, 4), (2, 3, 6), (9, 1, 8)])
+def test_a_rollout_is_learned_from_in_so_many_steps(minibatches, epochs, steps):
+    config = RlConfig(minibatches=minibatches, rollout_epochs=epochs)
+    learner, metrics = steps_of(config, [batch_of(0, 1)])
+    assert learner.num_steps == steps
+    counted = sum(int(t.train_mask_T.sum()) for t in batch_of(0, 1).trajectories)
+    assert metrics["trained_tokens"] == counted * epochs
+
+
+def test_later_steps_divide_by_the_weights_before_the_first_when_they_are_recomputed():
+    # The sampler's log-probabilities are far from the learner's: with them every ratio would be clipped at once.
+    config = RlConfig(minibatches=2, rollout_epochs=2, old_logprobs="recomputed", aggregation="sum")
+    learner, _ = steps_of(config, [batch_of(0)], rate=0.002)
+    plain = Learner(small_model(), row_tokens=90)
+    old = plain.logprobs(group(0))
+    batch = Batch(group(0), batch_of(0).advantages_B, {"old_logprobs_A": old})
+    from seekling.learn.loss import make_policy_loss
+
+    for start in (0, 2, 0, 2):
+        plain.forward_backward(batch.part(start, start + 2), make_policy_loss(config), aggregation="sum")
+        plain.optim_step(0.002)
+    expected = weights_of(plain)
+    for name, tensor in weights_of(learner).items():
+        np.testing.assert_allclose(tensor, expected[name], atol=1e-6, err_msg=name)
+
+
+# The critic
+
+
+def plain_values(critic, each):
+    """Values from a forward pass over this sequence alone: the head on the state before each action token."""
+    states_TD = small_model().model(input_ids=torch.from_numpy(each.token_ids_T)[None]).last_hidden_state[0]
+    places = torch.from_numpy(np.flatnonzero(each.train_mask_T[1:]))
+    return (states_TD[places] @ critic._model.lm_head.weight[0]).detach().numpy()
+
+
+def test_a_critic_begins_at_0_and_its_packed_values_are_those_of_single_sequences():
+    learner = with_critic(Learner(small_model(), row_tokens=60))
+    critic, batch = learner.critic, [*group(0), UNTRAINED, *group(1)]
+    assert all(not values.any() for values in critic.values(batch))
+    with torch.no_grad():
+        critic._model.lm_head.weight.copy_(torch.linspace(-1, 1, 32)[None])
+    for each, values in zip(batch, critic.values(batch), strict=True):
+        assert not values[~each.train_mask_T].any()
+        np.testing.assert_allclose(values[each.train_mask_T], plain_values(critic, each), atol=1e-4)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_critic_learns_its_returns_and_leaves_the_policy_alone(lora_rank):
+    learner = with_critic(Learner(small_model(), row_tokens=90), lora_rank=lora_rank)
+    before = weights_of(learner)
+    config = RlConfig(baseline="gae", group_size=1, loss="importance_sampling")
+    updater = Updater(learner, config, CriticConfig(value_clip=5.0))
+    losses = []
+    for _ in range(15):
+        updater.add(batch_of(0, 1, advantages=[0, 1, 0, 1, 1, 1, 0, 0]))
+        losses.append(updater.finish(rate=1e-12, critic_rate=0.02)["value_loss"])
+    assert losses[0] == pytest.approx(0.25, abs=0.06)  # half the mean square of zeros and ones
+    assert losses[-1] < losses[0] / 4
+    for name, tensor in weights_of(learner).items():
+        np.testing.assert_allclose(tensor, before[name], atol=1e-8)
+
+
+def test_advantages_of_tokens_are_gae_over_action_tokens_with_the_reward_at_the_last():
+    learner = with_critic(Learner(small_model(), row_tokens=90))
+    with torch.no_grad():
+        learner.critic._model.lm_head.weight.copy_(0.2 * torch.linspace(-1, 1, 32)[None])
+    seen = {}
+
+    def spy(batch, loss, **more):
+        seen.update(batch.per_token)
+        return forward_backward(batch, loss, **more)
+
+    forward_backward, learner.forward_backward = learner.forward_backward, spy
+    settings = CriticConfig(gamma=0.9, gae_lambda=0.8, whiten=False)
+    updater = Updater(learner, RlConfig(baseline="gae"), settings)
+    values = learner.critic.values(group(0))
+    updater.add(batch_of(0, advantages=[1.0, 0.0, 0.5, 0.0]))
+    updater.finish(rate=0.0, critic_rate=0.01)
+    for index, each in enumerate(group(0)):
+        actions = each.train_mask_T
+        rewards = np.zeros(int(actions.sum()))
+        rewards[-1] = [1.0, 0.0, 0.5, 0.0][index]
+        advantages, returns = generalized_advantages(rewards, values[index][actions], gamma=0.9, gae_lambda=0.8)
+        np.testing.assert_allclose(seen["advantages_A"][index][actions], advantages, atol=1e-6)
+        np.testing.assert_allclose(seen["returns_A"][index][actions], returns, atol=1e-6)
+        # Observations and prompt have neither.
+        assert not seen["advantages_A"][index][~actions].any()
+        assert not seen["returns_A"][index][~actions].any()
+
+
+def test_what_observations_say_about_values_never_enters():
+    """Two episodes that differ in how long the observation is have the same advantages if values agree."""
+    short = trajectory([5, 6, 7, 8, 9, 10], [0, 1, 1, 0, 1, 1])
+    long = trajectory([5, 6, 7, *[8] * 20, 9, 10], [0, 1, 1, *[0] * 20, 1, 1])
+    learner = with_critic(Learner(small_model()))  # all values are 0
+    updater = Updater(learner, RlConfig(baseline="gae"), CriticConfig(gamma=0.5, gae_lambda=0.5, whiten=False))
+    batch, _ = updater._with_critic(Batch([short, long], np.ones(2)))
+    one, other = (
+        values[each.train_mask_T]
+        for values, each in zip(batch.per_token["advantages_A"], batch.trajectories, strict=True)
+    )
+    np.testing.assert_allclose(one, other)
+    np.testing.assert_allclose(one, [1 / 64, 1 / 16, 1 / 4, 1.0])
+
+
+@pytest.mark.parametrize("kl", ["k1", "k3"])
+def test_a_kl_in_the_reward_is_charged_to_the_tokens_that_cause_it(kl):
+    learner = with_critic(Learner(small_model()))
+    learner.keep_reference(small_model(1))
+    reference = learner.reference_logprobs(group(0))
+    config = RlConfig(baseline="gae", kl_coefficient=0.1, kl_in="reward", kl=kl)
+    updater = Updater(learner, config, CriticConfig(gae_lambda=0.0, whiten=False))
+    batch, _ = updater._with_critic(batch_of(0, advantages=np.ones(4)))
+    for index, each in enumerate(group(0)):
+        gap = each.logprobs_T - reference[index]
+        cost = gap if kl == "k1" else np.exp(-gap) + gap - 1
+        expected = np.where(each.train_mask_T, -0.1 * cost, 0.0)
+        expected[np.flatnonzero(each.train_mask_T)[-1]] += 1.0
+        # Values are 0 and lambda is 0, so an advantage is the token's own reward.
+        np.testing.assert_allclose(batch.per_token["advantages_A"][index], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_with_a_critic_that_was_saved_and_loaded_goes_on_bit_for_bit(tmp_path):
+    config = RlConfig(baseline="gae", minibatches=2)
+
+    def run(learner, numbers):
+        updater = Updater(learner, config, CriticConfig())
+        for number in numbers:
+            updater.add(batch_of(number, advantages=[0, 1, 1, 0]))
+            updater.finish(rate=0.003, critic_rate=0.01)
+
+    straight = with_critic(Learner(small_model(), row_tokens=90))
+    run(straight, range(2))
+    straight.save(tmp_path / "state.pt")
+    run(straight, range(2, 4))
+    resumed = with_critic(Learner(small_model(3), row_tokens=90))
+    resumed.load(tmp_path / "state.pt")
+    run(resumed, range(2, 4))
+    for one, other in ((straight, resumed), (straight.critic, resumed.critic)):
+        expected = weights_of(one)
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in weights_of(other).items())
+    assert resumed.critic.num_steps == 8
+
+
+def test_a_state_without_a_critic_is_refused_by_a_run_that_has_one(tmp_path):
+    Learner(small_model()).save(tmp_path / "state.pt")
+    with pytest.raises(DataError, match="not a readable training state"):
+        with_critic(Learner(small_model())).load(tmp_path / "state.pt")
+
+
+def test_a_policy_can_be_loaded_without_its_critic(tmp_path):
+    learner = with_critic(Learner(small_model()))
+    learner.save(tmp_path / "state.pt")
+    other = Learner(small_model(1))
+    other.load(tmp_path / "state.pt")
+    expected = weights_of(learner)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights_of(other).items())

@@ -1,0 +1,71 @@
+"""Sampler and learner must have the same weights: a run in which they have not is stopped before it is saved."""
+
+from __future__ import annotations
+
+import pytest
+
+from seekling.config import Recipe, RlConfig, build_recipe
+from seekling.errors import InfrastructureError
+from seekling.learn.learner import Learner
+from seekling.learn.rl import RlRun, train
+from seekling.models import load_policy
+from seekling.pipeline.guard import HealthGuard
+from seekling.pipeline.run_folder import RunFolder
+from seekling.rollout.engine.local import LocalSampler
+from seekling.rollout.loop import Decoding, Roller
+from seekling.rollout.render import Renderer
+from tests.learn.test_rl import QUESTIONS, OneTokenEnv, toy
+from tests.pipeline.runs import QuietReporter
+
+
+class StaleSampler(LocalSampler):
+    """Takes new weights for the first two steps only, and says that it has all of them."""
+
+    def load_weights(self, weights, version):
+        if version < 2:
+            self.taken = {name: tensor.clone() for name, tensor in weights.items()}
+        super().load_weights(self.taken, version)
+
+
+def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, **settings):
+    """The metrics of the steps that passed the guard."""
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    learner = Learner(model)
+    _, _, reward = toy(tiny_model_dir, tokenizer)
+    sampler = sampler_class(load_policy(tiny_model_dir, dtype="float32")[0], tokenizer, episode_tokens=64)
+    roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
+    config = RlConfig(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0, **settings)
+    run = RlRun(QUESTIONS, config, seed=0)
+    guard = HealthGuard(recipe, RunFolder(folder, recipe), learner, run, QuietReporter())
+    passed = []
+    train(
+        learner,
+        sampler,
+        roller,
+        run,
+        decoding=Decoding(1, 64),
+        reward=reward,
+        on_step=lambda step, metrics, records: passed.append(guard.look(metrics, records)),
+    )
+    return passed
+
+
+def test_stale_weights_stop_the_run_as_soon_as_they_show(tiny_model_dir, tmp_path):
+    with pytest.raises(InfrastructureError, match=r"RL step [3-5]: .* stale or damaged.*health\.drift_limit"):
+        rl_steps(tiny_model_dir, tmp_path, StaleSampler, Recipe())
+
+
+@pytest.mark.parametrize("settings", [{"minibatches": 2}, {"stream_minibatches": 2}])
+def test_the_same_weights_differ_by_rounding_in_every_step_also_where_later_updates_do_not(
+    tiny_model_dir, tmp_path, settings
+):
+    passed = rl_steps(tiny_model_dir, tmp_path, LocalSampler, Recipe(), **settings)
+    learned = [metrics for metrics in passed if "logprob_drift" in metrics]
+    assert len(learned) >= 3
+    assert all(metrics["logprob_drift"] <= metrics["logprob_drift_max"] < 1e-4 for metrics in learned)
+
+
+def test_a_limit_of_zero_asks_nothing(tiny_model_dir, tmp_path):
+    passed = rl_steps(tiny_model_dir, tmp_path, StaleSampler, build_recipe({"health": {"drift_limit": 0.0}}))
+    assert len(passed) == 8
+    assert max(metrics.get("logprob_drift", 0.0) for metrics in passed) > 0.2

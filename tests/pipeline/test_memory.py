@@ -1,0 +1,27 @@
+"""What a run does about memory before it trains."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from seekling.config import build_recipe
+from seekling.errors import DataError
+from seekling.pipeline.export import new_learner
+from seekling.pipeline.stages import run_recipe
+from tests.pipeline.runs import QuietReporter
+
+
+def test_a_learner_computes_layers_twice_when_the_recipe_names_too_little_memory(tiny_model_dir):
+    for memory_gb, expected in ((0.5, True), (1000.0, False)):
+        recipe = build_recipe({"model": {"memory_gb": memory_gb, "dtype": "float32"}})
+        assert new_learner(recipe, tiny_model_dir).checkpoints_layers is expected
+
+
+def test_the_limit_on_compiled_kernels_holds_before_anything_of_a_run_multiplies(tmp_path, monkeypatch):
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    recipe = build_recipe({"data": {"corpus": str(tmp_path / "none.jsonl"), "train": str(tmp_path / "none.jsonl")}})
+    with pytest.raises(DataError):  # where an index would be built, by an encoder too
+        run_recipe(recipe, tmp_path / "run", QuietReporter())
+    assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) > 0

@@ -1,0 +1,217 @@
+"""The recipes of slime, tinker and process distillation: constants, what they need, two steps with small models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import seekling
+from seekling.cli.main import build_app
+from seekling.config import build_recipe, load_recipe
+from seekling.errors import ConfigError
+from seekling.pipeline.stages import run_recipe
+from tests.experts.village import write_village
+from tests.pipeline.runs import QuietReporter, rows
+
+RECIPES = Path(seekling.__file__).parents[2] / "recipes"
+FULL = ("search-r1-slime", "search-r1-tinker", "process-distill-ppo")
+
+
+def test_slimes_constants():
+    recipe = load_recipe(RECIPES / "search-r1-slime.toml")
+    rl = recipe.rl
+    assert (rl.steps, rl.questions_per_step, rl.group_size, rl.reward) == (3000, 32, 8, "em")
+    assert (rl.clip_low, rl.clip_high, rl.kl, rl.kl_coefficient, rl.kl_in) == (0.2, 0.28, "k3", 1e-3, "loss")
+    assert (rl.correction, rl.correction_cap, rl.advantage_scale) == ("tis", 2.0, "sample_std")
+    assert (rl.learning_rate, rl.warmup_steps, rl.betas, rl.weight_decay) == (1e-6, 0, (0.9, 0.98), 0.01)
+    assert (recipe.env.max_turns, recipe.env.forced_answer, recipe.retrieval.top_k) == (2, False, 3)
+    assert (recipe.rollout.turn_tokens, recipe.rollout.temperature, recipe.eval.temperature) == (512, 1.0, 0.0)
+    assert recipe.expected.metrics == ("nq/em", "hotpotqa/em")
+    assert recipe.expected.values == (0.4576, 0.3381)
+
+
+def test_tinkers_constants():
+    recipe = load_recipe(RECIPES / "search-r1-tinker.toml")
+    rl = recipe.rl
+    assert (rl.questions_per_step, rl.group_size, rl.steps) == (512, 8, 169_615 // 512)
+    assert (rl.loss, rl.aggregation, rl.advantage_scale) == ("importance_sampling", "sum", "none")
+    assert (rl.reward, recipe.reward.format_coefficient, rl.constant_groups) == ("tinker", 0.1, "drop")
+    assert (rl.learning_rate, rl.betas, rl.kl_coefficient, rl.stream_minibatches) == (4e-5, (0.9, 0.95), 0.0, 4)
+    assert (recipe.model.lora_rank, recipe.seed, recipe.env.max_turns) == (32, 2, 5)
+    assert (recipe.rollout.turn_tokens, recipe.rollout.episode_tokens) == (1024, 32768)
+
+
+def test_process_distillations_constants():
+    recipe = load_recipe(RECIPES / "process-distill-ppo.toml")
+    rl, critic = recipe.rl, recipe.critic
+    assert (rl.steps, rl.questions_per_step, rl.group_size, rl.minibatches) == (600, 32, 1, 1)
+    assert (rl.baseline, rl.learning_rate, critic.learning_rate) == ("gae", 1e-6, 1e-5)
+    assert (rl.clip_low, rl.clip_high, critic.value_clip) == (0.2, 0.2, 0.5)
+    assert (rl.kl_coefficient, rl.kl, rl.kl_in, critic.gamma, critic.gae_lambda) == (1e-3, "k1", "reward", 1.0, 1.0)
+    assert (recipe.eval.temperature, recipe.eval.top_p, recipe.retrieval.top_k) == (0.7, 0.9, 3)
+    assert recipe.expected.values == (0.4127, 0.4890)
+
+
+@pytest.mark.parametrize("name", [*FULL, *(f"{name}-mini" for name in FULL)])
+def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path):
+    result = CliRunner().invoke(build_app(wanted="train"), ["train", str(RECIPES / f"{name}.toml"), "--dry-run"])
+    assert result.exit_code == 0, result.output
+    path = tmp_path / "again.toml"
+    path.write_text(result.stdout, encoding="utf-8")
+    recipe = load_recipe(path)
+    assert recipe == load_recipe(RECIPES / f"{name}.toml")
+    plan = [line for line in result.stdout.splitlines() if line.startswith("#")]
+    assert any(f"{recipe.rl.steps} steps of {recipe.rl.questions_per_step} x" in line for line in plan)
+    for metric, value in zip(recipe.expected.metrics, recipe.expected.values, strict=True):
+        assert any(f"{metric} " in line and f"{value:.4f} ({recipe.expected.source})" in line for line in plan)
+    if name in FULL:
+        assert "# needs data.train = data/nq_hotpotqa_train/train.parquet: missing" in plan
+        assert "# needs a search server at http://127.0.0.1:8000" in plan
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"correction": "tis"}, 'set old_logprobs = "recomputed"'),
+        ({"group_size": 1}, 'use 2 or more, or "gae"'),
+        ({"kl": "k1", "kl_coefficient": 0.1}, "gradient of mean zero"),
+        ({"baseline": "gae", "loss": "gspo"}, "an advantage for each token"),
+        ({"baseline": "gae", "learn_per_group": 2}, "set it to 0"),
+        ({"stream_minibatches": 2, "minibatches": 2}, "stream_minibatches adds gradients up"),
+        ({"stream_minibatches": 3}, "does not divide questions_per_step = 8"),
+        ({"minibatches": 65}, "more than the 64 episodes"),
+        ({"reward": "tinker"}, 'reads the form of env.protocol = "tools"'),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_with_a_way_out(settings, says):
+    with pytest.raises(ConfigError) as error:
+        build_recipe({"rl": settings})
+    assert says in str(error.value)
+    assert "{" not in str(error.value)  # the sentence, not the whole section
+
+
+def test_a_curriculum_without_groups_is_refused():
+    with pytest.raises(ConfigError, match=r"rl\.group_size = 1 makes no groups"):
+        build_recipe({"curriculum": {"skip_after": 1}, "rl": {"baseline": "gae", "group_size": 1}})
+
+
+def test_a_folder_is_no_recipe(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\); expected a recipe"):
+        load_recipe(tmp_path)
+
+
+def test_expected_figures_need_a_value_each_and_a_source():
+    for raw in ({"metrics": ["nq/em"], "source": "x"}, {"metrics": ["nq/em"], "values": [0.5]}):
+        with pytest.raises(ConfigError, match="expected: "):
+            build_recipe({"expected": raw})
+
+
+# Two steps
+
+
+def write_parquet(path, split, sources):
+    """Questions about the village in the columns of Search-R1's files."""
+    asked = [("When was Alder Mill built?", "1612"), ("When was Birch Mill built?", "1655")]
+    made = [
+        {
+            "id": f"{split}_{index}",
+            "question": question,
+            "golden_answers": [answer],
+            "data_source": source,
+            "prompt": [{"role": "user", "content": f"Answer the given question. Question: {question}"}],
+            "ability": "fact-reasoning",
+            "reward_model": {"style": "rule", "ground_truth": {"target": [answer]}},
+            "extra_info": {"split": split, "index": index},
+        }
+        for source in sources
+        for index, (question, answer) in enumerate(asked)
+    ]
+    pq.write_table(pa.Table.from_pylist(made), path)
+
+
+SMALLER = [
+    "retrieval.kind=bm25",
+    "retrieval.passage_words=30",
+    "rollout.turn_tokens=24",
+    "rollout.episode_tokens=1200",
+    "rollout.in_flight=8",
+    "rollout.cache_bytes=1000000000",
+    "rl.steps=2",
+    "rl.questions_per_step=2",
+]
+OF = {
+    "search-r1-slime": ["rl.group_size=3"],
+    # With a random model nobody earns anything: kept, such groups go through all of a step.
+    "search-r1-tinker": ["rl.group_size=3", "rl.stream_minibatches=2", "rl.constant_groups=keep"],
+    "process-distill-ppo": ["experts.file=", "experts.num_questions=2", "sft.epochs=1"],
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_two_steps_of_the_full_recipe_with_a_tiny_model_read_the_parquet_as_it_is(name, tmp_path, tiny_model_dir):
+    corpus = write_village(tmp_path / "village")
+    write_parquet(tmp_path / "train.parquet", "train", ["nq", "hotpotqa"])
+    write_parquet(tmp_path / "test.parquet", "test", ["nq", "popqa", "hotpotqa"])
+    paths = {"corpus": corpus, "train": tmp_path / "train.parquet", "test": tmp_path / "test.parquet"}
+    overrides = [f"data.{key}={path}" for key, path in paths.items()]
+    model = [f"model.spec={tiny_model_dir}", "model.dtype=float32", 'eval.stages=["rl"]']
+    recipe = load_recipe(RECIPES / f"{name}.toml", [*SMALLER, *OF[name], *overrides, *model])
+    (summary,) = run_recipe(recipe, tmp_path / "run", QuietReporter())
+    steps = [row for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "rl"]
+    assert [row["step"] for row in steps] == [1, 2]
+    assert all("grad_norm" in row for row in steps)
+    assert all("value_loss" in row for row in steps) == (name == "process-distill-ppo")
+    episodes = rows(tmp_path / "run" / "episodes" / "rl.jsonl")
+    assert len(episodes) == 2 * 2 * recipe.rl.group_size
+    # Of the test file only the recipe's own data sets are asked; ids restart in each.
+    asked = {row["question"]["source"] for row in rows(tmp_path / "run" / "episodes" / "eval-rl.jsonl")}
+    assert asked == {"nq", "popqa", "hotpotqa"} & set(recipe.data.test_sources)
+    assert summary.num_questions == 2 * len(asked)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", FULL)
+def test_two_real_steps_of_the_full_recipe_with_the_default_model(name, tmp_path, real_model_dir):
+    overrides = [
+        *SMALLER,
+        *OF[name],
+        f"model.spec={real_model_dir}",
+        *("data.train=", "data.test=", "data.test_sources=[]", "data.almanac_pages=100", 'data.kinds=["single"]'),
+        *("experts.num_questions=6", "sft.epochs=1", "sft.learning_rate=5e-4", "sft.episodes_per_step=2"),
+        *("rollout.turn_tokens=40", "env.observation_tokens=100", "eval.stages=[]"),
+        *("sft.row_tokens=512", "rl.row_tokens=512", "retrieval.top_k=1"),
+    ]
+    run_recipe(load_recipe(RECIPES / f"{name}.toml", overrides), tmp_path / "run", QuietReporter())
+    steps = [row for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "rl"]
+    assert [row["step"] for row in steps] == [1, 2]
+    assert all(row["grad_norm"] >= 0 and row["trained_tokens"] > 0 for row in steps)
+    record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
+    assert record["model"]["dtype"] in ("torch.bfloat16", "torch.float32")
+    assert (tmp_path / "run" / "checkpoints" / "rl" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_mini_recipes_take_the_path_of_the_full_one(name):
+    full, mini = (load_recipe(RECIPES / f"{each}.toml") for each in (name, f"{name}-mini"))
+    same = (
+        "baseline",
+        "loss",
+        "advantage_scale",
+        "constant_groups",
+        "aggregation",
+        "correction",
+        "kl",
+        "kl_in",
+        "betas",
+    )
+    for key in same:
+        assert getattr(mini.rl, key) == getattr(full.rl, key), key
+    assert mini.model.spec == "default"
+    assert (mini.env.protocol, mini.env.max_turns) == (full.env.protocol, full.env.max_turns)
+    assert (mini.env.forced_answer, mini.env.invalid_action) == (full.env.forced_answer, full.env.invalid_action)
+    assert mini.model.lora_rank == full.model.lora_rank

@@ -1,0 +1,197 @@
+"""The compressed dense index: near enough to exact search, built in pieces, and refused when it is damaged."""
+
+import contextlib
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from seekling.errors import IndexMismatchError, MissingExtraError
+from seekling.retrieval import compressed
+from seekling.retrieval.compressed import CODES, ROTATION, ROWS, CompressedVectors
+from seekling.retrieval.dense import COMPRESS_FROM, ExactVectors, build_dense
+from seekling.retrieval.encoders import describe_encoder
+from seekling.retrieval.index import build_index, open_index
+from seekling.retrieval.rows import RowWriter
+from tests.retrieval.towns import QUERIES, TOWNS, config_for, write_corpus, write_tiny_encoder
+
+faiss = pytest.importorskip("faiss", reason="the extra `big` is not installed")
+
+
+def clustered(num, *, dimension=128, seed=0):
+    rng = np.random.default_rng(seed)
+    spread = (1 + np.arange(dimension)) ** -0.5
+    centres = rng.normal(size=(60, dimension)) * spread
+    vectors = centres[rng.integers(60, size=num)] + 0.6 * rng.normal(size=(num, dimension)) * spread
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def build(folder, vectors):
+    folder.mkdir(exist_ok=True)
+    pack = compressed.row_packer(folder, vectors.shape[1])
+    with compressed.row_writer(folder, *vectors.shape) as rows:
+        rows.append(pack(vectors[rows.done :]))
+    compressed.build_codes(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return clustered(6000)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, vectors):
+    return build(tmp_path_factory.mktemp("compressed") / "index", vectors)
+
+
+@pytest.fixture
+def copy(built, tmp_path):
+    return shutil.copytree(built, tmp_path / "copy")
+
+
+def test_the_best_three_are_those_of_exact_search_in_98_of_100_places(built, vectors):
+    queries = clustered(200, seed=1)
+    exact = ExactVectors(vectors).nearest(queries, 3, decimals=5)
+    near = CompressedVectors(built).nearest(queries, 3, decimals=5)
+    found = sum(len(np.intersect1d(a.positions_K, b.positions_K)) for a, b in zip(exact, near, strict=True))
+    assert found >= 588
+
+
+def test_scores_are_those_of_the_vectors_up_to_rounding_to_int8(built, vectors):
+    query = clustered(1, seed=2)
+    ranking = CompressedVectors(built).nearest(query, 10, decimals=5)[0]
+    np.testing.assert_allclose(ranking.scores_K, vectors[ranking.positions_K] @ query[0], atol=5e-3)
+
+
+def test_a_ranking_of_a_large_part_of_the_passages_reads_them_all(built, vectors):
+    ranking = CompressedVectors(built).nearest(clustered(1, seed=3), 7000, decimals=5)[0]
+    assert sorted(ranking.positions_K.tolist()) == list(range(len(vectors)))
+    assert (np.diff(ranking.scores_K) <= 0).all()
+
+
+def test_a_longer_ranking_looks_at_more_lists_and_begins_with_the_shorter_one(built):
+    index, query = CompressedVectors(built), clustered(1, seed=4)
+    long, short = index.nearest(query, 90, decimals=5)[0], index.nearest(query, 3, decimals=5)[0]
+    assert len(long.positions_K) == 90
+    assert long.positions_K[:3].tolist() == short.positions_K.tolist()
+
+
+def test_codes_take_a_bit_per_dimension_and_little_else(built, vectors):
+    num, dimension = vectors.shape
+    lists = faiss.read_index(str(built / CODES))
+    assert lists.code_size == dimension // 8 + 8
+    assert (built / ROWS).stat().st_size == 128 + num * (dimension + 4)
+
+
+def test_vectors_can_be_read_back(built, vectors):
+    blocks = list(compressed.read_vectors(built, 2500))
+    assert [start for start, _ in blocks] == [0, 2500, 5000]
+    np.testing.assert_allclose(np.concatenate([block for _, block in blocks]), vectors, atol=5e-3)
+
+
+def test_an_interrupted_build_goes_on_after_the_last_whole_row(tmp_path, built, vectors):
+    pack = compressed.row_packer(tmp_path, vectors.shape[1])
+    with contextlib.suppress(KeyboardInterrupt), compressed.row_writer(tmp_path, *vectors.shape) as rows:
+        rows.append(pack(vectors[:1000]))
+        raise KeyboardInterrupt
+    with (tmp_path / ROWS).open("ab") as file:
+        file.write(b"half a row")
+    with compressed.row_writer(tmp_path, *vectors.shape) as rows:
+        assert rows.done == 1000
+        rows.append(pack(vectors[1000:]))
+    assert (tmp_path / ROWS).read_bytes() == (built / ROWS).read_bytes()
+
+
+def test_rows_begun_for_another_array_are_refused(tmp_path):
+    with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4")) as rows:
+        rows.append(np.zeros((5, 3)))
+    with pytest.raises(IndexMismatchError, match="begun for another array"):
+        RowWriter(tmp_path / "x.npy", (6, 3), np.dtype("<f4"))
+
+
+def test_texts_that_have_their_vectors_are_not_encoded_again(tmp_path):
+    record = describe_encoder(str(write_tiny_encoder(tmp_path / "encoder")))
+    texts = [row[2] for row in TOWNS]
+    (tmp_path / "whole").mkdir()
+    build_dense(texts, len(texts), tmp_path / "whole", record)
+    whole = (tmp_path / "whole" / "vectors.npy").read_bytes()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "vectors.npy").write_bytes(whole[: 128 + 3 * 32 * 4])
+    build_dense(["not read"] * 3 + texts[3:], len(texts), tmp_path / "half", record)
+    half = (tmp_path / "half" / "vectors.npy").read_bytes()
+    assert half[: 128 + 3 * 32 * 4] == whole[: 128 + 3 * 32 * 4]
+    np.testing.assert_allclose(
+        np.load(tmp_path / "half" / "vectors.npy"), np.load(tmp_path / "whole" / "vectors.npy"), atol=1e-6
+    )
+
+
+def test_small_indexes_are_exact_and_large_ones_compressed_unless_one_says(tmp_path):
+    encoder = write_tiny_encoder(tmp_path / "encoder")
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    assert build_index(corpus, tmp_path / "auto", config_for("dense", encoder)).vectors == "exact"
+    config = config_for("dense", encoder).model_copy(update={"vectors": "compressed"})
+    assert build_index(corpus, tmp_path / "small", config).vectors == "compressed"
+    assert not (tmp_path / "small" / "vectors.npy").exists()
+    exact, near = (open_index(tmp_path / name).search(QUERIES, 4) for name in ("auto", "small"))
+    for exact_hits, near_hits in zip(exact, near, strict=True):
+        assert [hit.score for hit in near_hits] == pytest.approx([hit.score for hit in exact_hits], abs=5e-3)
+    assert COMPRESS_FROM == 250_000
+    with pytest.raises(IndexMismatchError, match="vectors: the index has 'exact', asked for 'compressed'"):
+        open_index(tmp_path / "auto", config)
+
+
+@pytest.mark.parametrize("name", [CODES, ROWS, ROTATION])
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_damaged_files_are_refused(copy, name, damage):
+    path = copy / name
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        path.write_bytes(b"something else")
+    with pytest.raises(IndexMismatchError, match="rebuild the index"):
+        CompressedVectors(copy)
+
+
+def test_centroids_in_a_graph_are_refused(copy):
+    codes = faiss.read_index(str(copy / CODES))
+    graph = faiss.IndexHNSWFlat(codes.d, 32)
+    graph.add(faiss.downcast_index(codes.quantizer).reconstruct_n(0, codes.nlist))
+    codes.quantizer, codes.own_fields = graph, False
+    faiss.write_index(codes, str(copy / CODES))
+    with pytest.raises(IndexMismatchError, match="its centroids are no flat index"):
+        CompressedVectors(copy)
+
+
+def test_files_of_two_builds_are_refused(copy, tmp_path):
+    other = build(tmp_path / "other", clustered(500))
+    shutil.copy(other / CODES, copy / CODES)
+    with pytest.raises(IndexMismatchError, match="different builds"):
+        CompressedVectors(copy)
+
+
+def test_a_compressed_index_of_another_encoder_is_refused(tmp_path):
+    encoder = write_tiny_encoder(tmp_path / "encoder")
+    config = config_for("dense", encoder).model_copy(update={"vectors": "compressed"})
+    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
+    write_tiny_encoder(encoder, seed=1)
+    with pytest.raises(IndexMismatchError, match="fingerprint"):
+        open_index(tmp_path / "index")
+
+
+def test_without_faiss_it_says_what_to_install_before_anything_is_encoded(tmp_path, monkeypatch):
+    record = describe_encoder(str(write_tiny_encoder(tmp_path / "encoder")))
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtraError, match=r"seekling\[big\]"):
+        build_dense(iter([]), 10, tmp_path, record, vectors="compressed")
+    assert not (tmp_path / ROWS).exists()
+
+
+def test_the_record_says_how_vectors_are_searched(tmp_path):
+    encoder = write_tiny_encoder(tmp_path / "encoder")
+    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config_for("hybrid", encoder))
+    assert json.loads((tmp_path / "index" / "index.json").read_text())["vectors"] == "exact"

@@ -1,0 +1,173 @@
+"""Embeddings from a server: batches, retries, what is kept, and servers that answer wrongly."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from seekling.errors import ConfigError, DataError, IndexMismatchError, SearchServerError
+from seekling.retrieval import endpoint
+from seekling.retrieval.endpoint import EndpointEncoder, describe_endpoint, parse_endpoint
+from seekling.retrieval.index import build_index, open_index
+from seekling.retrieval.service import Patience
+from tests.chat_server import chat_server
+from tests.retrieval.towns import QUERIES, config_for, write_corpus
+
+DIMENSION = 12
+QUICK = Patience(timeout_s=5, num_tries=3, first_pause_s=0.01)
+
+
+def vector(text, seed=0):
+    digest = hashlib.blake2b(f"{seed}{text}".encode(), digest_size=8).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little")).normal(size=DIMENSION).round(6).tolist()
+
+
+def embeddings(body, seed=0):
+    rows = [{"index": n, "embedding": vector(text, seed)} for n, text in enumerate(body["input"])]
+    return 200, {"data": rows[::-1], "model": body["model"]}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEEKLING_HOME", str(tmp_path / "home"))
+
+
+def encoder_of(server, name="m", patience=QUICK):
+    spec = f"{server.url}#{name}"
+    return EndpointEncoder(describe_endpoint(spec, patience), patience)
+
+
+def unit(text):
+    values = np.array(vector(text))
+    return values / np.linalg.norm(values)
+
+
+def test_vectors_come_in_the_order_of_the_texts_and_have_unit_length():
+    with chat_server(embeddings) as server:
+        vectors = encoder_of(server).passages(["one", "two", "three"])
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, [unit("one"), unit("two"), unit("three")], atol=1e-6)
+    assert server.paths[-1] == "/v1/embeddings"
+    assert server.requests[-1] == {"model": "m", "input": ["one", "two", "three"]}
+
+
+def test_rows_without_usable_numbers_are_taken_in_their_order():
+    def unnumbered(body):
+        return 200, {"data": [{"index": 0, "embedding": vector(text)} for text in body["input"]]}
+
+    with chat_server(unnumbered) as server:
+        np.testing.assert_allclose(encoder_of(server).passages(["a", "b"]), [unit("a"), unit("b")], atol=1e-6)
+
+
+def test_texts_are_sent_in_batches_and_each_only_once():
+    with chat_server(embeddings) as server:
+        encoder = encoder_of(server)
+        server.requests.clear()
+        texts = [f"text {n % 150}" for n in range(300)]
+        vectors = encoder.passages(texts)
+        sent = [len(body["input"]) for body in server.requests]
+        assert (sorted(sent), max(sent)) == ([22, 64, 64], endpoint._BATCH)
+        np.testing.assert_array_equal(vectors[:150], vectors[150:])
+        assert encoder.passages(texts).tolist() == vectors.tolist()
+        encoder_of(server).queries(texts[:5])
+    assert len(server.requests) == 3 + 1  # one more vector for the second encoder's description
+
+
+def test_a_failing_server_is_asked_again():
+    answers = iter([(200, None), (503, {"error": "busy"}), (200, b"not json"), (200, None)])
+
+    def flaky(body):
+        status, reply = next(answers)
+        return (status, reply) if reply is not None else embeddings(body)
+
+    with chat_server(flaky) as server:
+        np.testing.assert_allclose(encoder_of(server).queries(["x"])[0], unit("x"), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"data": []},
+        {"data": [{"embedding": []}]},
+        {"data": [{"embedding": [0.0] * DIMENSION}]},
+        {"data": [{"embedding": ["x"] * DIMENSION}]},
+        {"data": [{"embedding": [float("nan")] * DIMENSION}]},
+        {"data": "nothing"},
+        [],
+    ],
+)
+def test_a_reply_that_is_none_is_a_failure_and_never_a_vector(reply):
+    with chat_server(lambda body: (200, reply)) as server, pytest.raises(SearchServerError, match="3 tries"):
+        describe_endpoint(f"{server.url}#m", QUICK)
+
+
+def test_a_refused_key_or_model_is_a_mistake_of_the_settings():
+    with chat_server(lambda body: (401, {"error": "no such key"})) as server, pytest.raises(ConfigError, match="key"):
+        describe_endpoint(f"{server.url}#m", QUICK)
+    assert len(server.requests) == 1
+
+
+def test_the_key_is_read_from_the_variable_that_the_address_names(monkeypatch):
+    monkeypatch.setenv("MY_KEY", "secret")
+    with chat_server(embeddings) as server:
+        record = describe_endpoint(f"{server.url}?key_env=MY_KEY&dimensions=12#m", QUICK)
+        assert server.keys == ["Bearer secret"]
+        assert server.requests[0]["dimensions"] == 12
+    assert "secret" not in record.model_dump_json()
+    with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
+        describe_endpoint("http://localhost:1/v1?key_env=NO_SUCH_KEY#m", QUICK)
+
+
+@pytest.mark.parametrize(
+    "spec", ["http://localhost/v1", "http://#m", "http://localhost/v1?keyenv=X#m", "http://localhost/v1?dimensions=x#m"]
+)
+def test_an_address_that_says_too_little_or_too_much_is_refused(spec):
+    with pytest.raises(ConfigError, match="https://host/v1#model"):
+        parse_endpoint(spec)
+
+
+def test_geminis_address_is_read():
+    url = "https://generativelanguage.googleapis.com/v1beta/openai"
+    parsed = parse_endpoint(f"{url}/?key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001")
+    assert (parsed.url, parsed.model, parsed.key_env, parsed.dimensions) == (
+        url,
+        "gemini-embedding-001",
+        "GEMINI_API_KEY",
+        768,
+    )
+
+
+def test_a_known_model_behind_a_server_gets_its_prefixes():
+    with chat_server(embeddings) as server:
+        encoder = encoder_of(server, "intfloat/e5-base-v2")
+        encoder.queries(["x"])
+        encoder.passages(["x"])
+    assert [body["input"] for body in server.requests[1:]] == [["query: x"], ["passage: x"]]
+
+
+def test_an_index_made_through_a_server_is_searched_through_it(tmp_path):
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    with chat_server(embeddings) as server:
+        build_index(corpus, tmp_path / "index", config_for("hybrid", f"{server.url}#m"))
+        hits = open_index(tmp_path / "index").search(QUERIES, 3)
+    assert [len(each) for each in hits] == [3] * len(QUERIES)
+
+
+def test_another_model_behind_the_same_name_is_refused(tmp_path):
+    seeds = [0]
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    with chat_server(lambda body: embeddings(body, seeds[-1])) as server:
+        build_index(corpus, tmp_path / "index", config_for("dense", f"{server.url}#m"))
+        open_index(tmp_path / "index")
+        seeds.append(1)
+        with pytest.raises(IndexMismatchError, match="probe"):
+            open_index(tmp_path / "index")
+
+
+def test_a_damaged_file_of_kept_vectors_is_named():
+    with chat_server(embeddings) as server:
+        encoder = encoder_of(server)
+        path = next((endpoint.cache_home() / "embeddings").glob("*.sqlite"))
+        path.write_bytes(b"damaged" * 1000)
+        with pytest.raises(DataError, match="delete that file"):
+            encoder.queries(["x"])

@@ -1,0 +1,293 @@
+"""A search server over a network that fails in every way: right answers or typed failures, never emptiness."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import urllib3
+
+from seekling.config import RetrievalConfig
+from seekling.env.tools import library_tools, run_tool
+from seekling.errors import ConfigError, InfrastructureError, SearchServerError, ToolError
+from seekling.retrieval.index import open_index
+from seekling.retrieval.library import Library, open_library
+from seekling.retrieval.remote import RemoteIndex, open_remote
+from seekling.retrieval.service import BadReplyError, Patience, RefusedError, Service
+from seekling.retrieval.store import DocumentStore
+from seekling.retrieval.wire import hits_from_json
+from seekling.types import Hit, Passage, StopReason
+from tests.env.fakes import QUESTION, make_env
+from tests.retrieval.towns import QUERIES, TOWNS, build_towns
+from tests.search_server import FAULTS, HASTY, ONE_TRY, faulty_proxy, in_threads, open_client, serve
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("remote")
+    return build_towns(folder, "bm25", folder)
+
+
+@pytest.fixture(scope="module")
+def url(index):
+    with serve(f"towns={index}", cache_bytes=0) as url:
+        yield url
+
+
+def many_queries(num):
+    words = " ".join(row[2] for row in TOWNS).split()
+    dice = random.Random(7)
+    return [" ".join(dice.choices(words, k=3)) for _ in range(num)]
+
+
+def outcome_of(client, query):
+    try:
+        return client.search([query], 3)[0]
+    except SearchServerError as error:
+        return error
+
+
+def test_a_remote_library_does_all_that_a_local_one_does(index, url):
+    local, remote = (
+        open_library(index),
+        open_library(index, RetrievalConfig(kind="remote", url=f"{url}/towns/retrieve")),
+    )
+    for query in QUERIES:
+        assert remote.search(query, 3) == local.search(query, 3)
+        assert remote.search_pages(query) == local.search_pages(query)
+    assert remote.view_sections("star:fowey") == local.view_sections("star:fowey")
+    assert remote.read_section("star:fowey:History") == local.read_section("star:fowey:History")
+    assert remote.title_of("nowhere") == ""
+    with pytest.raises(ToolError, match="no page 'alnwik'"):
+        remote.view_sections("alnwik")
+
+
+def test_documents_and_passages_are_those_of_the_index_to_the_last_character(index, url):
+    client = open_client(url)
+    store = DocumentStore(index)
+    for id_, _, _ in TOWNS:
+        assert client.find(id_) == store.find(id_)
+    assert client.find("\ud800 no such") is None
+    assert client.search(QUERIES, 9) == open_index(index).search(QUERIES, 9)
+
+
+def test_the_corpus_hash_is_the_servers(index, url):
+    record = json.loads((index / "index.json").read_text(encoding="utf-8"))
+    assert open_client(url).corpus_hash() == record["corpus_hash"]
+
+
+def test_one_percent_of_random_faults_is_outlasted_and_nothing_is_lost(index, url):
+    num_requests = 1200  # benchmarks/retrieval.py faults: 10,000
+    queries = many_queries(num_requests)
+    expected = open_index(index).search(queries, 3)
+    patience = Patience(timeout_s=0.5, num_tries=6, first_pause_s=0.01, max_pause_s=0.1)
+    with faulty_proxy(url, 0.01) as proxy:
+        client = RemoteIndex(Service(proxy.url, patience))
+        got = in_threads(8, queries, lambda query: outcome_of(client, query))
+        assert got == expected
+        assert sum(proxy.injected.values()) > num_requests // 200
+
+
+def test_without_a_second_try_every_fault_is_a_typed_failure_and_all_else_the_right_answer(index, url):
+    queries = many_queries(600)
+    expected = open_index(index).search(queries, 3)
+    with faulty_proxy(url, 0.1, delay_s=1.5) as proxy:
+        client = RemoteIndex(Service(proxy.url, ONE_TRY))
+        got = in_threads(8, queries, lambda query: outcome_of(client, query))
+        failures = [each for each in got if isinstance(each, SearchServerError)]
+        assert [each for each, right in zip(got, expected, strict=True) if each != right] == failures
+        assert set(proxy.injected) == set(FAULTS)
+        assert len(failures) == sum(proxy.injected.values())
+
+
+class ServerProcess:
+    """`seekling serve-search` in a process of its own."""
+
+    def __init__(self, index, port="0"):
+        code = f"from seekling.cli.main import main; main(['serve-search', {str(index)!r}, '--port', {port!r}])"
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True)
+        self.process.stdout.readline()
+        line = self.process.stdout.readline()
+        assert line.startswith("serving bm25 at http://127.0.0.1:"), line + self.process.stderr.read()
+        self.url = line.split()[3].removesuffix("/retrieve")
+        self.port = self.url.rpartition(":")[2]
+
+    def end(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+def test_a_server_that_is_killed_is_a_typed_failure_and_one_that_comes_back_is_used_again(index):
+    server = ServerProcess(index)
+    client = open_client(server.url, Patience(timeout_s=5, num_tries=2, first_pause_s=0.01, failures_to_open=100))
+    right = client.search(QUERIES, 3)
+    server.end(signal.SIGKILL)
+    with pytest.raises(SearchServerError, match="gave no answer in 2 tries"):
+        client.search(QUERIES, 3)
+    patience = Patience(timeout_s=5, num_tries=1000, first_pause_s=0.1, max_pause_s=0.1)
+    patient, waited_for = RemoteIndex(Service(server.url, patience)), []
+    thread = threading.Thread(target=lambda: waited_for.append(patient.search(QUERIES, 3)))
+    thread.start()
+    server = ServerProcess(index, port=server.port)
+    try:
+        assert client.search(QUERIES, 3) == right
+        thread.join()
+        assert waited_for == [right]
+    finally:
+        server.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_after_what_was_asked_is_answered(index, number):
+    server = ServerProcess(index)
+    client = RemoteIndex(Service(server.url, Patience(timeout_s=30, num_tries=1)))
+    queries = [f"{word} {place}" for place, word in enumerate(many_queries(1_500))]
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(client.search(queries, 3)))
+    asking.start()
+    waiting = 'seekling_search_waiting_queries{index="bm25"} 0.0'
+    while waiting in urllib3.request("GET", f"{server.url}/metrics").data.decode():
+        time.sleep(0.01)
+    assert server.end(number) == (0, "stopped; what was asked is answered\n", "")
+    asking.join()
+    assert answers == [open_index(index).search(queries, 3)]
+
+
+def test_the_breaker_fails_fast_and_closes_when_the_server_is_back(url):
+    with faulty_proxy(url, 1.0, faults=("reset", "error", "too few")) as proxy:
+        client = RemoteIndex(Service(proxy.url, HASTY))
+        for _ in range(HASTY.failures_to_open):
+            with pytest.raises(SearchServerError, match="gave no answer in"):
+                client.search(["harbour"], 1)
+        asked = sum(proxy.injected.values())
+        for _ in range(50):
+            with pytest.raises(SearchServerError, match="is not asked for another"):
+                client.search(["harbour"], 1)
+        assert sum(proxy.injected.values()) == asked
+        proxy.share = 0.0
+        time.sleep(HASTY.open_s)
+        assert client.search(["harbour"], 1)[0][0].passage.title == "Bergen"
+        assert client.search(["harbour"], 1)[0][0].passage.title == "Bergen"
+
+
+def test_a_failing_server_ends_the_episode_and_is_no_observation(url):
+    with faulty_proxy(url, 1.0, faults=("reset", "error", "too few")) as proxy:
+        library = Library(*2 * [RemoteIndex(Service(proxy.url, HASTY))])
+        for name, arguments in (
+            ("search", {"query_list": ["harbour"]}),
+            ("search_pages", {"query": "harbour"}),
+            ("view_sections", {"page_id": "alnwick"}),
+            ("read_section", {"section_id": "alnwick:full"}),
+        ):
+            with pytest.raises(InfrastructureError):
+                run_tool(library_tools(library, 3)[name], arguments)
+        session = make_env(library=library).start(QUESTION)
+        result = session.step("<search> harbour </search>", finish="stop")
+        assert (result.stop_reason, result.turn.observation) == (StopReason.INFRA_FAILURE, "")
+        assert "is not asked for another" in result.failure
+
+
+def test_a_wrong_address_is_said_when_a_library_is_opened(url):
+    for wrong, why in (
+        ("", "needs retrieval.url"),
+        ("localhost:8000", "not the address"),
+        ("http://", "not the address"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            open_client(wrong)
+    with pytest.raises(ConfigError, match=r"HTTP 404.*no index 'village'"):
+        open_client(f"{url}/village")
+    with pytest.raises(SearchServerError, match="gave no answer in 1 tries"):
+        open_remote(RetrievalConfig(kind="remote", url="http://127.0.0.1:9"), ONE_TRY)
+
+
+def test_a_refused_request_is_not_tried_again(url):
+    with faulty_proxy(url, 0.0) as proxy:
+        service = Service(proxy.url, HASTY)
+        with pytest.raises(RefusedError, match="topk must be a whole number"):
+            service.call("/retrieve", lambda reply: reply, {"queries": ["a"], "topk": "three"})
+        assert proxy.num_requests == 1
+
+
+def test_a_busy_server_is_given_the_time_that_it_asks_for():
+    with serve(retriever=Crowded(), waiting_queries=1, batch_queries=1, cache_bytes=0) as url:
+        service = Service(url, Patience(timeout_s=20, num_tries=30, first_pause_s=0.01))
+        assert in_threads(6, [f"q{n}" for n in range(6)], lambda query: RemoteIndex(service).search([query], 1)) == [
+            [[Hit(Passage(f"q{n}", f"q{n}", "", "text"), 1.0, 0)]] for n in range(6)
+        ]
+
+
+class Crowded:
+    """Takes its time."""
+
+    def search(self, queries, top_k):
+        time.sleep(0.05)
+        return [[Hit(Passage(query, query, "", "text"), 1.0, 0)] for query in queries]
+
+
+def test_what_other_servers_answer_is_understood():
+    bare = {"id": 7, "contents": '"Fowey"\nA harbour.'}
+    forms = [
+        ([{"document": bare, "score": 2}], [("7", "Fowey", "A harbour.", 2.0)]),
+        ([bare], [("7", "Fowey", "A harbour.", 0.0)]),
+        ([{"document": '"Fowey"\nA harbour.', "score": 1.5}], [(None, "Fowey", "A harbour.", 1.5)]),
+        ([{"document": {"id": "x", "title": "T", "text": "t", "contents": "else"}}], [("x", "T", "t", 0.0)]),
+        ([{"document": {"contents": "one line"}, "score": -1}], [(None, "", "one line", -1.0)]),
+        # FAISS pads a small corpus with its last passage.
+        ([{"document": bare, "score": 2}, {"document": bare, "score": -3e38}], [("7", "Fowey", "A harbour.", 2.0)]),
+        ([], []),
+    ]
+    for rows, expected in forms:
+        (hits,) = hits_from_json({"result": [rows]}, num_queries=1, top_k=3)
+        assert [hit.rank for hit in hits] == list(range(len(hits)))
+        for hit, (id_, title, text, score) in zip(hits, expected, strict=True):
+            assert (hit.passage.title, hit.passage.text, hit.score) == (title, text, score)
+            assert hit.passage.id == id_ or id_ is None
+    many = [{"document": {"id": n, "contents": "c"}, "score": 9 - n} for n in range(9)]
+    assert len(hits_from_json({"result": [many]}, num_queries=1, top_k=3)[0]) == 3
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(None, [], "text", 3, {}, {"result": None}, {"result": []}, {"result": [[], []]}, {"result": [None]}),
+        *({"result": [[row]]} for row in (None, 3, {}, {"document": None}, {"document": {"id": "a"}}, {"contents": 4})),
+        *({"result": [[{"document": "a", "score": score}]]} for score in ("1", True, float("nan"), float("inf"), [1])),
+    ],
+)
+def test_a_reply_that_is_no_answer_is_a_bad_reply_and_never_an_empty_one(reply):
+    with pytest.raises(BadReplyError):
+        hits_from_json(reply, num_queries=1, top_k=3)
+
+
+def test_a_reply_that_never_ends_is_given_up(url):
+    class Dripping(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.end_headers()
+            while True:
+                self.wfile.write(b" ")
+                time.sleep(0.02)
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
+    server.handle_error = lambda *args: None
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        client = RemoteIndex(Service(f"http://127.0.0.1:{server.server_port}", Patience(timeout_s=0.3, num_tries=1)))
+        with pytest.raises(SearchServerError, match="did not end in time"):
+            client.search(["harbour"], 1)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,165 @@
+"""Chroma, embedded and as a server, and Qdrant: filled from an index, and as others fill them."""
+
+import gc
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seekling.config import RetrievalConfig
+from seekling.errors import ConfigError, IndexMismatchError, MissingExtraError, SearchServerError
+from seekling.retrieval.encoders import describe_encoder, load_encoder
+from seekling.retrieval.index import open_index
+from seekling.retrieval.library import open_library
+from seekling.retrieval.stores import fill_store, open_store, parse_store
+from tests.retrieval.towns import QUERIES, build_towns, write_tiny_encoder
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _connections_are_collected():
+    """The client of chromadb 1.5 never closes its connections: they are collected here, not in somebody's test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return str(write_tiny_encoder(tmp_path_factory.mktemp("encoder") / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def index_dir(tmp_path_factory, encoder):
+    return build_towns(tmp_path_factory.mktemp("index"), "dense", Path(encoder))
+
+
+@pytest.fixture(params=["chroma", "qdrant"])
+def url(request, tmp_path):
+    pytest.importorskip({"chroma": "chromadb", "qdrant": "qdrant_client"}[request.param])
+    return f"{request.param}:{tmp_path / 'store'}#towns"
+
+
+@pytest.fixture(scope="module")
+def chroma_server(tmp_path_factory):
+    """`chroma run`, as the package brings it."""
+    program = shutil.which("chroma", path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip("chromadb is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("server")
+    command = [program, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, "chroma run ended"
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def same_hits(found, expected):
+    for hits, exact in zip(found, expected, strict=True):
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in exact], abs=2e-3)
+        # Near neighbours may swap places; the texts that belong to the ids may not.
+        texts = {hit.passage.id: hit.passage for hit in exact}
+        assert all(texts[hit.passage.id] == hit.passage for hit in hits if hit.passage.id in texts)
+        assert hits[0].passage == exact[0].passage
+
+
+def test_a_store_finds_what_the_index_finds(index_dir, encoder, url):
+    assert fill_store(index_dir, url) == len(open_index(index_dir).search(["x"], 1000)[0])
+    same_hits(open_store(url, encoder).search(QUERIES, 4), open_index(index_dir).search(QUERIES, 4))
+
+
+def test_a_chroma_server_finds_what_the_index_finds(index_dir, encoder, chroma_server):
+    url = f"chroma:{chroma_server}#towns"
+    fill_store(index_dir, url)
+    fill_store(index_dir, url)  # again, as after an interruption
+    config = RetrievalConfig(kind="remote", url=url, encoder=encoder)
+    library = open_library("unused", config)
+    same_hits([library.search(query, 4) for query in QUERIES], open_index(index_dir).search(QUERIES, 4))
+
+
+def test_a_collection_of_another_encoder_is_refused(index_dir, url, tmp_path):
+    fill_store(index_dir, url)
+    other = write_tiny_encoder(tmp_path / "other", seed=1)
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")  # an embedded store lets only one client in
+    with pytest.raises(IndexMismatchError, match="fingerprint"):
+        open_store(url.replace("/store#", "/copy#"), str(other))
+
+
+def test_a_missing_collection_is_named_with_the_command_that_fills_it(encoder, url):
+    with pytest.raises(IndexMismatchError, match="seekling index push"):
+        open_store(url, encoder)
+
+
+def test_a_collection_that_holds_something_else_is_not_written_to(index_dir, encoder, url, tmp_path):
+    fill_store(index_dir, url)
+    other = build_towns(tmp_path, "hybrid", write_tiny_encoder(tmp_path / "other", seed=1))
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with pytest.raises(IndexMismatchError, match="something else"):
+        fill_store(other, url.replace("/store#", "/copy#"))
+
+
+def test_a_collection_that_others_filled_is_searched_and_its_dimension_checked(encoder, chroma_server, tmp_path):
+    chromadb = pytest.importorskip("chromadb")
+    host, _, port = chroma_server.removeprefix("http://").partition(":")
+    settings = chromadb.Settings(anonymized_telemetry=False)
+    client = chromadb.HttpClient(host=host, port=int(port), settings=settings)
+    theirs = client.create_collection("theirs", embedding_function=None)
+    texts = ["the harbour of Bergen", "bones of Evora", "wine"]
+    vectors = load_encoder(describe_encoder(encoder)).passages(texts)
+    theirs.add(ids=["a", "b", "c"], embeddings=vectors, documents=texts)
+    client.close()
+    hits = open_store(f"chroma:{chroma_server}#theirs", encoder).search(["wine"], 2)[0]
+    query = load_encoder(describe_encoder(encoder)).queries(["wine"])[0]
+    assert (hits[0].passage.text, hits[0].passage.document_id, hits[0].passage.title) == ("wine", "c", "")
+    np.testing.assert_allclose([hit.score for hit in hits], np.sort(vectors @ query)[::-1][:2], atol=1e-3)
+    wide = str(write_tiny_encoder(tmp_path / "wide", hidden=64))
+    with pytest.raises(IndexMismatchError, match="dimension"):
+        open_store(f"chroma:{chroma_server}#theirs", wide)
+
+
+def test_pages_cannot_be_read_from_a_store_and_it_says_what_can(index_dir, encoder, url):
+    fill_store(index_dir, url)
+    with pytest.raises(SearchServerError, match="serve-search"):
+        open_store(url, encoder).find("bergen")
+
+
+@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
+def test_a_server_that_is_not_there_is_a_failure_of_the_search_server(encoder, kind):
+    pytest.importorskip({"chroma": "chromadb", "qdrant": "qdrant_client"}[kind])
+    with pytest.raises(SearchServerError, match="failed"):
+        open_store(f"{kind}:http://127.0.0.1:9#towns", encoder)
+
+
+def test_an_index_without_vectors_fills_nothing(tmp_path, url):
+    with pytest.raises(IndexMismatchError, match="without vectors"):
+        fill_store(build_towns(tmp_path, "bm25", Path("unused")), url)
+
+
+@pytest.mark.parametrize("bad", ["chroma:", "chroma:folder", "milvus:folder#x", "chroma:#x", "qdrant:http://h?k=v#x"])
+def test_addresses_that_are_none_are_refused(bad):
+    with pytest.raises(ConfigError, match="COLLECTION"):
+        parse_store(bad)
+
+
+def test_without_the_client_it_says_what_to_install(encoder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "chromadb", None)
+    with pytest.raises(MissingExtraError, match=r"seekling\[chroma\]"):
+        open_store("chroma:folder#x", encoder)

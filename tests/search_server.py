@@ -1,0 +1,188 @@
+"""A real search server on localhost, in a thread; and a real proxy before it that breaks some of its answers."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import urllib3
+import uvicorn
+
+from seekling.config import RetrievalConfig, SearchServerConfig
+from seekling.retrieval.interface import Retriever
+from seekling.retrieval.record import IndexRecord
+from seekling.retrieval.remote import RemoteIndex, open_remote
+from seekling.retrieval.service import Patience
+from seekling.serve.search_app import search_app
+from seekling.serve.search_index import ServedIndex, open_indexes
+from seekling.serve.search_metrics import SearchMetrics
+from seekling.types import Document
+
+HASTY = Patience(timeout_s=2.0, num_tries=4, first_pause_s=0.01, max_pause_s=0.05, failures_to_open=3, open_s=0.2)
+ONE_TRY = Patience(timeout_s=0.5, num_tries=1, failures_to_open=10**9)
+
+
+def open_client(url: str, patience: Patience = HASTY) -> RemoteIndex:
+    """A client of the server at an address."""
+    return open_remote(RetrievalConfig(kind="remote", url=url), patience)
+
+
+class NoDocuments:
+    """Has none."""
+
+    def find(self, document_id: str) -> Document | None:
+        return None
+
+
+@contextlib.contextmanager
+def serve(*specs: str, retriever: Retriever | None = None, **settings: float) -> Iterator[str]:
+    """Serve index folders, or one retriever of the test's own under the name `own`, until the test is over."""
+    config = SearchServerConfig.model_validate({"port": 0, **settings})
+    metrics = SearchMetrics()
+    if retriever is None:
+        indexes = open_indexes(specs, config, metrics)
+    else:
+        record = IndexRecord(
+            kind="bm25", passage_words=60, overlap_words=0, corpus_hash="none", num_documents=9, num_passages=9
+        )
+        indexes = [ServedIndex("own", retriever, NoDocuments(), record, config=config, metrics=metrics)]
+    listening = socket.create_server(("127.0.0.1", 0), backlog=256)
+    app = search_app(indexes, config, metrics)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+FAULTS = ("reset", "silence", "error", "busy", "garbage", "cut", "too few", "no list", "delay")
+
+
+class FaultyProxy(ThreadingHTTPServer):
+    """Passes requests on to a server, and breaks a share of the answers in every way that networks and servers know.
+
+    Args:
+        target: address of the server.
+        share: of the requests that meet a fault.
+        faults: kinds of faults, each as often as the others.
+        delay_s: of the kind of fault that is only late.
+    """
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(
+        self, target: str, share: float, *, faults: Sequence[str] = FAULTS, delay_s: float = 1.0, seed: int = 0
+    ) -> None:
+        super().__init__(("127.0.0.1", 0), _Passing)
+        self.target, self.share, self.delay_s, self.faults = target, share, delay_s, faults
+        self.injected: Counter[str] = Counter()
+        self.num_requests = 0
+        self.pool = urllib3.PoolManager(maxsize=64, retries=False)
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """Address of the proxy."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def draw(self) -> str:
+        """The fault of the next request, or nothing."""
+        with self._lock:
+            self.num_requests += 1
+            if self._random.random() >= self.share:
+                return ""
+            fault = self._random.choice(self.faults)
+            self.injected[fault] += 1
+            return fault
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that gave up waiting is part of the game."""
+
+
+class _Passing(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: FaultyProxy
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        fault = self.server.draw()
+        if fault in ("reset", "silence"):
+            self._hang_up(hard=fault == "reset")
+            return
+        if fault == "delay":
+            time.sleep(self.server.delay_s)
+        reply = self.server.pool.request("POST", self.server.target + self.path, body=body)
+        status, raw = reply.status, reply.data
+        replaced = {
+            "error": (500, b"Internal Server Error"),
+            "busy": (503, b'{"error": "too busy"}'),
+            "garbage": (200, b"\x00\xff<html>"),
+            "too few": (200, b'{"result": []}'),
+            "no list": (200, b'{"result": null}'),
+        }
+        status, raw = replaced.get(fault, (status, raw))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw) + 100 * (fault == "cut")))
+        self.end_headers()
+        self.wfile.write(raw)
+        if fault == "cut":
+            self._hang_up(hard=False)
+
+    def _hang_up(self, *, hard: bool) -> None:
+        if hard:  # closing sends a reset instead of a farewell
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.connection.close() if hard else self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def faulty_proxy(target: str, share: float, **settings: object) -> Iterator[FaultyProxy]:
+    """A proxy until the test is over."""
+    with FaultyProxy(target, share, **settings) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy.shutdown()
+            thread.join()
+            proxy.pool.clear()
+
+
+def in_threads(num_threads: int, queries: Sequence[str], ask: object) -> list[object]:
+    """What `ask` returned for each query, asked by several threads, in the order of the queries."""
+    answers: list[object] = [None] * len(queries)
+    places = iter(range(len(queries)))
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                place = next(places, None)
+            if place is None:
+                return
+            answers[place] = ask(queries[place])
+
+    threads = [threading.Thread(target=work) for _ in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers

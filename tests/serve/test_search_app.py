@@ -1,0 +1,309 @@
+"""The search server as its clients see it: Search-R1's wire format to the letter, and every failure with its status."""
+
+import json
+import re
+import threading
+import time
+
+import pytest
+import urllib3
+from typer.testing import CliRunner
+
+from seekling.cli.main import build_app
+from seekling.retrieval.index import open_index
+from seekling.types import Hit, Passage
+from tests.retrieval.towns import QUERIES, build_towns
+from tests.search_server import serve
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    return build_towns(folder, "bm25", folder)
+
+
+@pytest.fixture(scope="module")
+def url(index):
+    with serve(str(index), f"other={index}", body_bytes=100_000, hits_per_request=100) as url:
+        yield url
+
+
+def post(url, body, path="/retrieve"):
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = urllib3.request("POST", url + path, body=raw, retries=False, timeout=30)
+    return response.status, response.json(), response.headers
+
+
+def ask(url, body, path="/retrieve"):
+    status, reply, _ = post(url, body, path)
+    assert status == 200, reply
+    return reply
+
+
+def test_queries_with_scores_are_answered_as_search_r1_does(index, url):
+    reply = ask(url, {"queries": QUERIES, "topk": 2, "return_scores": True})
+    assert list(reply) == ["result"]
+    for row, hits in zip(reply["result"], open_index(index).search(QUERIES, 2), strict=True):
+        assert [list(each) for each in row] == [["document", "score"]] * len(hits)
+        for each, hit in zip(row, hits, strict=True):
+            assert each["score"] == hit.score
+            assert each["document"]["contents"] == f'"{hit.passage.title}"\n{hit.passage.text}'
+            assert each["document"]["id"] == hit.passage.id
+
+
+def test_pitfall_15_without_scores_the_documents_come_bare(url):
+    with_scores = ask(url, {"queries": QUERIES[:2], "topk": 3, "return_scores": True})["result"]
+    bare = [[each["document"] for each in row] for row in with_scores]
+    assert ask(url, {"queries": QUERIES[:2], "topk": 3, "return_scores": False})["result"] == bare
+    assert ask(url, {"queries": QUERIES[:2], "topk": 3})["result"] == bare
+    # Exactly two queries is where another server mixes up results and scores; one and three must look the same.
+    assert ask(url, {"queries": QUERIES[:1], "topk": 3})["result"] == bare[:1]
+
+
+def test_one_query_may_come_alone(url):
+    expected = ask(url, {"queries": QUERIES[:1], "topk": 2, "return_scores": True})
+    assert ask(url, {"query": QUERIES[0], "topk": 2, "return_scores": True}) == expected
+
+
+@pytest.mark.parametrize("top_k", [None, 0, "missing"])
+def test_topk_null_zero_or_missing_is_the_servers_own(url, top_k):
+    body = {"queries": ["a town with a harbour, a bridge and a castle"]}
+    assert len(ask(url, body if top_k == "missing" else {**body, "topk": top_k})["result"][0]) == 3
+
+
+def test_pitfall_16_k_beyond_the_corpus_gives_what_there_is_and_no_padding(index, url):
+    (row,) = ask(url, {"queries": ["town"], "topk": 10**12, "return_scores": True})["result"]
+    (hits,) = open_index(index).search(["town"], 100)
+    assert [each["document"]["id"] for each in row] == [hit.passage.id for hit in hits]
+
+
+def test_no_queries_give_no_results_and_an_empty_query_an_empty_result(url):
+    assert ask(url, {"queries": []}) == {"result": []}
+    assert [len(row) for row in ask(url, {"queries": ["", QUERIES[0], " "], "topk": 1})["result"]] == [0, 1, 0]
+
+
+def test_fields_of_other_clients_do_no_harm(url):
+    assert ask(url, {"queries": [QUERIES[0]], "topk": 1, "eid": "x", "topk_rerank": 3})["result"][0]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        (b"{", 400, "the body is not JSON"),
+        (b"\xff\xfe", 400, "the body is not JSON"),
+        (b"[" * 50_000, 400, "the body is not JSON"),
+        (b"", 400, "the body is not JSON"),
+        ([], 422, "must be a JSON object, not []"),
+        ({}, 422, "queries must be a list of texts"),
+        ({"queries": "harbour"}, 422, 'queries must be a list of texts, such as {"queries": ["a"]}, not "harbour"'),
+        ({"queries": ["a", 1]}, 422, 'not ["a", 1]'),
+        ({"queries": [None]}, 422, "not [null]"),
+        ({"queries": {"a": 1}}, 422, "queries must be a list"),
+        ({"query": ["a"]}, 422, "query must be one text"),
+        ({"query": "a", "queries": ["a"]}, 422, "both queries and query"),
+        ({"queries": ["a"], "topk": -1}, 422, "topk must be a whole number of at least 1, or null, not -1"),
+        ({"queries": ["a"], "topk": "3"}, 422, 'not "3"'),
+        ({"queries": ["a"], "topk": 2.5}, 422, "not 2.5"),
+        ({"queries": ["a"], "topk": True}, 422, "not true"),
+        ({"queries": ["a"], "return_scores": "yes"}, 422, "return_scores must be true or false"),
+        ({"queries": ["a"], "top_k": 3}, 422, "'top_k' is no field of a request; did you mean 'topk'?"),
+        ({"queries": ["a"] * 60, "topk": 5}, 422, "ask for 300 passages; this server gives 100"),
+        ({"queries": ["a" * 200_000]}, 413, "this server takes 100000"),
+    ],
+)
+def test_a_wrong_request_is_told_why(url, body, status, why):
+    got, reply, _ = post(url, body)
+    assert (got, list(reply)) == (status, ["error"])
+    assert why in reply["error"]
+
+
+def test_a_huge_request_is_refused_without_being_kept(url):
+    status, reply, _ = post(url, b" " * 30_000_000)
+    assert (status, reply["error"]) == (413, "the request has 30000000 bytes; this server takes 100000: send fewer")
+
+
+def test_indexes_go_by_name_and_the_first_by_none(url):
+    body = {"queries": QUERIES, "return_scores": True}
+    assert ask(url, body, "/bm25/retrieve") == ask(url, body, "/other/retrieve") == ask(url, body)
+    status, reply, _ = post(url, body, "/wiki/retrieve")
+    assert (status, reply["error"]) == (404, "there is no index 'wiki' here; there are: bm25, other")
+    status, reply, _ = post(url, body, "/search")
+    assert (status, reply["error"]) == (404, "there is nothing at '/search'; searches go to POST /retrieve")
+    response = urllib3.request("GET", f"{url}/retrieve")
+    assert (response.status, response.json()) == (405, {"error": "'/retrieve' is asked by POST, not by GET"})
+
+
+def test_documents_come_whole_and_unknown_ids_as_null(url):
+    reply = ask(url, {"ids": ["delft", "nowhere"]}, "/documents")
+    assert reply["documents"][0]["title"] == "Delft"
+    assert reply["documents"][0]["content"].startswith("Delft painters made blue tiles.")
+    assert reply["documents"][1] is None
+    assert post(url, {"ids": "delft"}, "/documents")[0] == 422
+    assert "gives 100 per request" in post(url, {"ids": ["delft"] * 101}, "/documents")[1]["error"]
+
+
+def test_health_tells_what_is_served(index, url):
+    reply = urllib3.request("GET", f"{url}/health").json()
+    assert reply["status"] == "ok"
+    assert [each["name"] for each in reply["indexes"]] == ["bm25", "other"]
+    record = json.loads((index / "index.json").read_text(encoding="utf-8"))
+    assert urllib3.request("GET", f"{url}/other/index").json()["corpus_hash"] == record["corpus_hash"]
+
+
+def metrics_of(url):
+    text = urllib3.request("GET", f"{url}/metrics").data.decode()
+    return {name: float(value) for name, value in re.findall(r"^(seekling_\S+) (\S+)$", text, re.MULTILINE)}
+
+
+class Scripted:
+    """Finds the query itself. Notes what it was asked together, and waits for the test to say so."""
+
+    def __init__(self):
+        self.batches, self.go = [], threading.Event()
+        self.go.set()
+
+    def search(self, queries, top_k):
+        self.batches.append((list(queries), top_k))
+        assert self.go.wait(20)
+        if "bad" in queries:
+            raise ValueError("a passage is damaged")
+        return [[Hit(Passage(query, query, "Title", query), 1.0, 0)] * (query != "none") for query in queries]
+
+
+@pytest.fixture
+def scripted():
+    return Scripted()
+
+
+def ask_in_background(url, bodies):
+    replies = [None] * len(bodies)
+
+    def work(place):
+        replies[place] = post(url, bodies[place])
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    return threads, replies
+
+
+def wait_until(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def waiting(url):
+    return metrics_of(url)['seekling_search_waiting_queries{index="own"}']
+
+
+def test_what_comes_during_a_search_is_searched_together_and_equal_queries_once(scripted):
+    scripted.go.clear()
+    with serve(retriever=scripted, cache_bytes=0) as url:
+        first, _ = ask_in_background(url, [{"queries": ["first"]}])
+        wait_until(lambda: scripted.batches)
+        bodies = [{"queries": ["a", "b"]}, {"queries": ["b", "c", "b"]}, {"query": "first"}]
+        others, replies = ask_in_background(url, bodies)
+        wait_until(lambda: waiting(url) == 3)  # "first" is being searched already
+        scripted.go.set()
+        for thread in (*first, *others):
+            thread.join()
+        texts = [[row[0]["text"] for row in reply["result"]] for _, reply, _ in replies]
+        assert texts == [["a", "b"], ["b", "c", "b"], ["first"]]
+        assert [(sorted(queries), top_k) for queries, top_k in scripted.batches] == [
+            (["first"], 3),
+            (["a", "b", "c"], 3),
+        ]
+
+
+def test_recent_answers_are_kept_and_the_oldest_let_go(scripted):
+    with serve(retriever=scripted, cache_bytes=2500) as url:
+        for query in ("a", "b", "a", "none", "none"):
+            ask(url, {"query": query})
+        assert [queries for queries, _ in scripted.batches] == [["a"], ["b"], ["none"]]
+        for number in range(9):
+            ask(url, {"query": f"other {number}"})
+        ask(url, {"query": "a"})
+        assert scripted.batches[-1][0] == ["a"]
+        seen = metrics_of(url)
+        assert 0 < seen['seekling_search_cache_bytes{index="own"}'] <= 2500
+        assert seen['seekling_search_queries_total{index="own",source="cache"}'] == 2
+        assert seen['seekling_search_queries_total{index="own",source="search"}'] == 13
+        assert seen['seekling_search_requests_total{index="own",status="200"}'] == 15
+
+
+def test_an_overload_is_503_with_retry_after_and_never_an_empty_result(scripted):
+    scripted.go.clear()
+    with serve(retriever=scripted, waiting_queries=3, timeout_s=20) as url:
+        first, replies = ask_in_background(url, [{"query": "first"}])
+        wait_until(lambda: scripted.batches)
+        second, _ = ask_in_background(url, [{"queries": ["a", "b", "c"]}])
+        wait_until(lambda: waiting(url) == 3)
+        status, reply, headers = post(url, {"query": "too much"})
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert reply == {"error": "3 queries are waiting already; try again"}
+        scripted.go.set()
+        for thread in (*first, *second):
+            thread.join()
+        assert replies[0][0] == 200
+        assert ask(url, {"query": "too much"})["result"][0][0]["text"] == "too much"
+
+
+def test_what_takes_too_long_is_504_and_is_not_searched_any_more(scripted):
+    scripted.go.clear()
+    with serve(retriever=scripted, timeout_s=0.3) as url:
+        first, _ = ask_in_background(url, [{"query": "first"}])
+        wait_until(lambda: scripted.batches)
+        status, reply, _ = post(url, {"query": "second"})
+        assert (status, reply) == (504, {"error": "the search did not end within 0.3 s"})
+        first[0].join()
+        scripted.go.set()
+        assert ask(url, {"query": "third"})["result"][0][0]["text"] == "third"
+        assert [queries for queries, _ in scripted.batches] == [["first"], ["third"]]
+
+
+def test_a_query_that_fails_is_500_and_does_not_fail_those_beside_it(scripted):
+    scripted.go.clear()
+    with serve(retriever=scripted) as url:
+        first, _ = ask_in_background(url, [{"query": "first"}])
+        wait_until(lambda: scripted.batches)
+        others, replies = ask_in_background(url, [{"query": "good"}, {"query": "bad"}, {"queries": ["fine", "bad"]}])
+        wait_until(lambda: waiting(url) == 3)
+        scripted.go.set()
+        for thread in (*first, *others):
+            thread.join()
+        assert [status for status, _, _ in replies] == [200, 500, 500]
+        assert replies[0][1]["result"][0][0]["text"] == "good"
+        assert replies[1][1] == {"error": "the search failed: ValueError: a passage is damaged"}
+        assert ask(url, {"query": "fine"})["result"][0]
+
+
+def cli(*words):
+    return CliRunner().invoke(build_app(wanted="serve-search"), ["serve-search", *map(str, words)])
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "no record"])
+def test_a_damaged_index_is_not_served_and_the_error_says_what_is_wrong(tmp_path, damage):
+    index = build_towns(tmp_path, "bm25", tmp_path)
+    victim = index / ("index.json" if damage == "no record" else "passages.jsonl")
+    raw = victim.read_bytes()
+    if damage in ("gone", "no record"):
+        victim.unlink()
+    else:
+        victim.write_bytes(raw[:-20] if damage == "cut" else raw[:50] + bytes([raw[50] ^ 1]) + raw[51:])
+    result = cli(index, "--port", "0")
+    assert result.exit_code == 1
+    words = {
+        "cut": "bytes instead of",
+        "flipped": "has other content",
+        "gone": "is missing",
+        "no record": "no index at",
+    }
+    assert words[damage] in " ".join(result.output.split())
+
+
+def test_a_wrong_command_line_is_told_why(index):
+    assert "would both be 'bm25'" in cli(index, index).output
+    assert "cannot be part of an address" in cli(f"a/b={index}").output
+    assert "--top-k: Input should be greater than or equal to 1" in cli(index, "--top-k", "0").output
