@@ -14,6 +14,8 @@ import statistics
 import time
 from pathlib import Path
 
+from safetensors.torch import load_file
+
 from seekling.corpus.questions import read_questions
 from seekling.rollout.engine.draft import Drafter
 from seekling.serve.agent import Agent, load_agent, training_decoding
@@ -24,10 +26,13 @@ def measure(agent: Agent, arguments: argparse.Namespace, draft_tokens: int) -> f
     sampler, recipe = agent.sampler, agent.recipe
     path = recipe.data.train or Path(arguments.run) / "corpus" / "train.jsonl"
     questions = read_questions(path)[-arguments.questions :]
+    checkpoints = Path(arguments.run) / "checkpoints"
+    policy = next(path for path in (checkpoints / "rl", checkpoints / "sft") if path.is_dir())
+    weights = load_file(policy / "model.safetensors")
     walls, cpus = [], []
     for repeat in range(arguments.repeats + 1):
         sampler._drafter = Drafter(draft_tokens)
-        sampler.load_weights(dict(sampler._model.named_parameters()), version=repeat)
+        sampler.load_weights(weights, version=repeat)
         before = (sampler.stats.steps, sampler.stats.decoded_tokens, sampler.stats.prefilled_tokens)
         drafted, accepted = sampler.stats.drafted_tokens, sampler.stats.accepted_tokens
         wall, cpu = time.perf_counter(), time.process_time()

@@ -1,0 +1,165 @@
+"""Our side of `grpo_step.py`: the product's own training loop over a fixed workload, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from grpo_workload import Stopwatch, Texts, Workload
+from transformers.utils import get_json_schema
+
+from seekling.config import EnvConfig, RlConfig
+from seekling.env.environment import SearchEnv
+from seekling.env.protocol.base import Action
+from seekling.env.protocol.tools import ToolsProtocol
+from seekling.env.tools import Tool
+from seekling.learn.learner import Batch, Learner
+from seekling.learn.loss import clipped_policy_loss
+from seekling.learn.rl import RlRun, train
+from seekling.models import load_policy
+from seekling.rollout.engine.local import LocalSampler
+from seekling.rollout.loop import Decoding, Roller
+from seekling.rollout.render import Renderer
+from seekling.rollout.sampler import Sample, Sampler, SampleRequest
+from seekling.types import Episode, EpisodeRecord, Message, Question, Reward
+
+
+class SearchesAlways(ToolsProtocol):
+    """Reads every turn as a search; the workload decides which turn is the last."""
+
+    def prompt(self, question: Question) -> list[Message]:
+        """The question alone, as the peer's data set has it."""
+        return [Message("user", question.question)]
+
+    def parse(self, text: str) -> Action:
+        """A search, whatever was written."""
+        return self.search_action("query")
+
+
+class FixedLengths:
+    """Gives every turn the workload's number of tokens. An episode's last turn ends it as cut short."""
+
+    def __init__(self, inner: LocalSampler, turns: Sequence[Sequence[int]]) -> None:
+        inner._eos_ids = frozenset()  # every length is forced, as on the peer's side
+        self._inner, self._turns = inner, turns
+        self._turn_of: dict[int, int] = {}
+
+    @property
+    def policy_version(self) -> int:
+        """See `Sampler`, as for the rest."""
+        return self._inner.policy_version
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """So many tokens as the workload says."""
+        number = self._turn_of.get(request.session, 0)
+        self._turn_of[request.session] = number + 1
+        turns = self._turns[(request.session - 1) % len(self._turns)]
+        sample = await self._inner.sample(replace(request, max_new_tokens=turns[number], stop_strings=()))
+        return replace(sample, finish="length" if number + 1 == len(turns) else "stop")
+
+    def close_session(self, session: int) -> None:
+        """Nothing of its own."""
+        self._inner.close_session(session)
+
+    def release_caches(self) -> None:
+        """Nothing of its own."""
+        self._inner.release_caches()
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Nothing of its own."""
+        self._inner.load_weights(weights, version)
+
+
+def make_environment(work: Workload, texts: Texts, renderer: Renderer, schema: dict) -> SearchEnv:
+    """One tool, which sleeps and returns a text of fixed length."""
+
+    def search(query_list: list[str]) -> str:
+        time.sleep(work.search_s)
+        return texts.text(7, work.observation_tokens)
+
+    function = schema["function"]
+    tool = Tool("search", function["description"], function["parameters"], search)
+    config = EnvConfig(protocol="tools", max_turns=9, observation_tokens=work.observation_tokens + 40)
+    protocol = SearchesAlways(config, {"search": tool}, native_tools=True)
+    return SearchEnv(protocol, {"search": tool}, config, count_tokens=renderer.count_tokens)
+
+
+def write_check(
+    work: Workload, out: Path, learner: Learner, roller: Roller, questions: Sequence[Question], slot_tokens: int
+) -> None:
+    """Two episodes, their log-probabilities and the norm of their gradient, for the peer to compare with."""
+    decoding = Decoding(turn_tokens=96, episode_tokens=slot_tokens)
+    (group,) = roller.rollout(questions[:1], decoding, group_size=2, seed=1)
+    advantages = np.asarray([1.0, -0.5])
+    learner.forward_backward(Batch(group.trajectories, advantages), clipped_policy_loss)
+    gradients = [master.grad for master in learner._masters.values() if master.grad is not None]
+    norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients])))
+    learner._optimizer.zero_grad(set_to_none=True)
+    episodes = [
+        {"ids": t.token_ids_T.tolist(), "mask": t.train_mask_T.tolist(), "logprobs": logprobs_T.tolist()}
+        for t, logprobs_T in zip(group.trajectories, learner.logprobs(group.trajectories), strict=True)
+    ]
+    check = {"episodes": episodes, "advantages": advantages.tolist(), "grad_norm": norm}
+    (out / f"check-{work.dtype}.json").write_text(json.dumps(check), encoding="utf-8")
+
+
+def search(query_list: list[str]) -> str:
+    """Search the corpus.
+
+    Args:
+        query_list: the queries
+
+    Returns:
+        passages
+    """
+    raise NotImplementedError("described only; the environment has its own")
+
+
+def main() -> None:
+    """Run the steps; write what was measured, and the first step's data for the peer to check."""
+    work, out, row_tokens = Workload.read(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(work.threads)
+    model, tokenizer = load_policy(work.model, dtype=work.dtype)  # type: ignore[arg-type]
+    schema = get_json_schema(search)
+    renderer = Renderer(tokenizer, tools=[schema])
+    texts = Texts(tokenizer, work.corpus)
+    env = make_environment(work, texts, renderer, schema)
+    episodes = work.questions * work.group
+    questions = [Question(str(n), texts.text(n, work.prompt_tokens), ("",)) for n in range(work.questions)]
+    prompt_tokens = max(len(renderer.prompt(env.protocol.prompt(each))) for each in questions)
+    slot_tokens = prompt_tokens + work.most_tokens
+    inner = LocalSampler(model, tokenizer, in_flight=min(episodes, 64), episode_tokens=slot_tokens)
+    sampler: Sampler = FixedLengths(inner, work.turns)
+    roller = Roller(env, sampler, renderer, in_flight=inner.num_slots, blocking_tools=work.search_s > 0)
+    learner = Learner(load_policy(work.model, dtype=work.dtype)[0], row_tokens=row_tokens)  # type: ignore[arg-type]
+    config = RlConfig(
+        steps=work.steps, questions_per_step=work.questions, group_size=work.group,
+        learning_rate=work.learning_rate, warmup_steps=0, clip_high=0.2,
+    )  # fmt: skip
+    watch, rewarded = Stopwatch(), iter(range(10**9))
+
+    def reward(episode: Episode, question: Question) -> Reward:
+        return Reward(float((next(rewarded) % 4) ** 2), {})
+
+    def on_step(step: int, metrics: Mapping[str, float], records: list[EpisodeRecord]) -> None:
+        watch.stop()
+        print(f"  ours, step {step}: " + ", ".join(f"{key} {value:.4g}" for key, value in metrics.items()), flush=True)
+        watch.start()
+
+    write_check(work, out, learner, roller, questions, slot_tokens)
+    if work.steps == 0:
+        return
+    watch.start()
+    decoding = Decoding(turn_tokens=96, episode_tokens=slot_tokens)
+    train(learner, sampler, roller, RlRun(questions, config, seed=0), decoding=decoding, reward=reward, on_step=on_step)
+    (out / "ours.json").write_text(json.dumps(asdict(watch.measured())), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
