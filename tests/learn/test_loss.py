@@ -230,7 +230,8 @@ OLD_AND_CORRECTION = [("rollout", "none"), ("recomputed", "none"), ("recomputed"
 @given(tokens=TOKENS, choice=st.sampled_from(OLD_AND_CORRECTION))
 def test_each_loss_with_each_correction_equals_a_naive_one(loss, tokens, choice):
     old_logprobs, correction = choice
-    config = RlConfig(loss=loss, old_logprobs=old_logprobs, correction=correction, clip_low=0.3, clip_high=0.5)
+    bounds = {} if loss == "importance_sampling" else {"clip_low": 0.3, "clip_high": 0.5}
+    config = RlConfig(loss=loss, old_logprobs=old_logprobs, correction=correction, **bounds)
     logprobs, old, behaviour, advantages = (
         torch.tensor([each[column] for each in tokens], dtype=torch.float64) for column in range(4)
     )

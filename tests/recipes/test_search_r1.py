@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 import seekling
 from seekling.cli.main import build_app
-from seekling.config import build_recipe, load_recipe
+from seekling.config import build_recipe, load_recipe, recipe_to_toml
 from seekling.errors import ConfigError
 from seekling.pipeline.stages import run_recipe
 from tests.experts.village import write_village
@@ -85,6 +86,12 @@ def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path)
         ({"stream_minibatches": 2, "minibatches": 2}, "stream_minibatches adds gradients up"),
         ({"stream_minibatches": 3}, "does not divide questions_per_step = 8"),
         ({"minibatches": 65}, "more than the 64 episodes"),
+        ({"baseline": "leave_one_out", "advantage_scale": "none"}, 'has no effect with baseline = "leave_one_out"'),
+        ({"baseline": "gae", "advantage_scale": "sample_std"}, 'set that, or leave advantage_scale at "std"'),
+        ({"loss": "importance_sampling", "clip_high": 0.5}, 'clip_high = 0.5 has no effect with loss = "importance_'),
+        ({"loss": "importance_sampling", "clip_low": 0.1}, 'it needs loss = "ppo", "cispo" or "gspo"'),
+        ({"aggregation": "sum", "aggregation_tokens": 7}, "leave aggregation_tokens at 1024"),
+        ({"correction_cap": 3.0}, 'it needs correction = "tis" or "mask"'),
         ({"reward": "tinker"}, 'reads the form of env.protocol = "tools"'),
     ],
 )
@@ -93,6 +100,12 @@ def test_settings_that_contradict_each_other_are_refused_with_a_way_out(settings
         build_recipe({"rl": settings})
     assert says in str(error.value)
     assert "{" not in str(error.value)  # the sentence, not the whole section
+
+
+def test_written_recipes_list_settings_without_effect_at_their_defaults_and_are_read_again():
+    recipe = build_recipe({"rl": {"baseline": "leave_one_out", "loss": "importance_sampling"}})
+    assert build_recipe(tomllib.loads(recipe_to_toml(recipe))) == recipe
+    assert 'advantage_scale = "std"' in recipe_to_toml(recipe)
 
 
 def test_a_curriculum_without_groups_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
@@ -166,6 +167,25 @@ class RlConfig(Section):
             f"minibatches = {self.minibatches} is more than the {self.questions_per_step * self.group_size} episodes "
             "of a step",
         )
+        yield from self._without_effect()
+
+    def _without_effect(self) -> Iterable[tuple[bool, str]]:
+        """Settings that nothing reads; one at its default says nothing, since written recipes list every setting."""
+        clips = ("loss", self.loss != "importance_sampling", 'loss = "ppo", "cispo" or "gspo"')
+        settings = dict(self)
+        for name, reader, is_read, needed in (
+            ("advantage_scale", "baseline", self.baseline == "group_mean", 'baseline = "group_mean"'),
+            ("clip_low", *clips),
+            ("clip_high", *clips),
+            ("aggregation_tokens", "aggregation", self.aggregation == "constant", 'aggregation = "constant"'),
+            ("correction_cap", "correction", self.correction != "none", 'correction = "tis" or "mask"'),
+        ):
+            value, default = settings[name], type(self).model_fields[name].default
+            yield (
+                not is_read and value != default,
+                f'{name} = {json.dumps(value)} has no effect with {reader} = "{settings[reader]}"; it needs {needed}: '
+                f"set that, or leave {name} at {json.dumps(default)}",
+            )
 
 
 class RewardConfig(Section):
