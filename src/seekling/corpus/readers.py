@@ -14,7 +14,7 @@ import importlib.metadata
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 
 from seekling.corpus import rows
+from seekling.corpus.encodings import page_text
 from seekling.corpus.hashing import text_digest
 from seekling.corpus.html import article_to_markdown, html_to_markdown
 from seekling.corpus.pdf import pdf_to_markdown
@@ -44,7 +45,7 @@ KINDS = {
 }
 """What a page is called to filters, by its suffix."""
 
-_READERS_VERSION = 1
+_READERS_VERSION = 2
 """Goes up when the same bytes become another document: what was read before is then read again."""
 _PACKAGES = ("trafilatura", "pypdf", "mwparserfromhell")
 _COLUMNS = frozenset({"id", "title", "content", "contents"})
@@ -182,8 +183,10 @@ def _text_of_name(name: Path) -> str:
 
 
 def _has_documents(path: Path) -> bool:
-    """Whether a data file among pages is meant as pages: its first row decides."""
+    """Whether a data file among pages is meant as pages: its first row decides, of CSV the names of its columns."""
     try:
+        if rows.sniff(path) == "csv":
+            return _are_of_documents(rows.csv_columns(path))
         return next(_read_data_file(path, {}), None) is not None
     except DataError:
         return False
@@ -210,7 +213,7 @@ def _read_data_file(path: Path, metadata: Mapping[str, str]) -> Iterator[Source]
             yield _row_source(row, metadata)
     elif kind == "parquet":
         found = rows.parquet_columns(path)
-        if "id" not in found or not {"content", "contents"} & set(found):
+        if not _are_of_documents(found):
             raise DataError(f"{path} has the columns {', '.join(found)}; {_ACCEPTED}; rename the columns")
         for row in rows.read_parquet(path, rows.plain_parquet_columns(path)):
             yield _row_source(row, metadata)
@@ -218,6 +221,10 @@ def _read_data_file(path: Path, metadata: Mapping[str, str]) -> Iterator[Source]
         raise DataError(f"{path} is one JSON array; {_ACCEPTED}; write one object per line, as `jq -c '.[]'` does")
     elif kind == "text":
         raise DataError(f"{path} is neither JSONL nor CSV nor Parquet; {_ACCEPTED}")
+
+
+def _are_of_documents(columns: Sequence[str]) -> bool:
+    return {"id", "title", "content"} <= set(columns) or {"id", "contents"} <= set(columns)
 
 
 def _row_source(row: Row, metadata: Mapping[str, str]) -> Source:
@@ -301,7 +308,7 @@ def _parse_page(path: Path, data: bytes, page_id: str, html: HtmlMode, metadata:
         if not text:
             _LOG.warning("%s: no text in it; if it is a scan, recognise its text first", path)
     else:
-        text = rows.decode(data, str(path))
+        text = page_text(data, str(path), is_html=kind == "html")
         rows.check_characters(text, "the page", str(path))
     if kind == "html":
         page = article_to_markdown(text) if html == "article" else html_to_markdown(text)

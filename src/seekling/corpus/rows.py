@@ -8,6 +8,7 @@ CSV, whose bytes say nothing, goes by its name.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import csv
 import gzip
 import io
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, TypeVar, cast
 
+from seekling.corpus.encodings import decode_utf8, mark_of
 from seekling.errors import DataError
 from seekling.types import Json
 
@@ -52,12 +54,14 @@ def sniff(path: Path) -> FileKind:
         also with .gz or .bz2), otherwise "text".
 
     Raises:
-        DataError: there is no such file, it cannot be read, or it is UTF-16.
+        DataError: there is no such file, it cannot be read, or it is UTF-16 and no CSV.
     """
     with open_bytes(path) as file:
         head = _reading(path, lambda: file.read(4096))
         if head.startswith(b"PAR1"):
             return "parquet"
+        if _CSV_NAME.search(path.name) and mark_of(head).startswith(("utf-16", "utf-32")):
+            return "csv"
         _refuse_utf16(head, str(path))
         head = head.removeprefix(_UTF8_BOM).lstrip()
         while not head:
@@ -140,19 +144,41 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 def read_csv(path: Path) -> Iterator[Row]:
     """Stream the rows of a CSV file with a line of column names; comma, semicolon or tab, whichever that line has most.
 
+    It is UTF-8, or what a byte order mark says: spreadsheets also write UTF-16.
+
     Raises:
-        DataError: the file is not UTF-8 or not CSV, a column has no name or one that another has, or a row has more
+        DataError: the file is neither, or not CSV, a column has no name or one that another has, or a row has more
             cells than there are columns.
     """
     csv.field_size_limit(_CSV_CELL_CHARS)  # the module's own limit is shorter than many a page
-    with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
-        header = _reading(path, file.readline)
-        names = next(csv.reader([header], delimiter=max(",;\t", key=header.count)), [])
+    try:
+        yield from _csv_rows(path)
+    except UnicodeDecodeError as error:
+        with open_bytes(path) as file:
+            for number, line in enumerate(file, start=1):
+                decode_utf8(line, f"{path}:{number}")
+        name = error.encoding.upper()
+        raise DataError(f"{path} is damaged {name}: {error.reason}; write or fetch it again") from None
+
+
+def csv_columns(path: Path) -> list[str]:
+    """Names of the columns of a CSV file, whatever its encoding.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    with _open_csv(path, errors="replace") as file:
+        return _csv_header(path, file)[0]
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    with _open_csv(path) as file:
+        names, delimiter = _csv_header(path, file)
         if "" in names or len(set(names)) < len(names):
             raise DataError(
                 f"{path}:1: the columns are {', '.join(names)!r}; expected distinct names; correct the line"
             )
-        reader = csv.DictReader(file, names, delimiter=max(",;\t", key=header.count), strict=True)
+        reader = csv.DictReader(file, names, delimiter=delimiter, strict=True)
         number = 1
         while True:
             where = f"{path}:{1 + reader.line_num + 1}"
@@ -166,6 +192,21 @@ def read_csv(path: Path) -> Iterator[Row]:
                 raise DataError(f"{where}: a row of more than {len(names)} cells; quote those that hold a separator")
             number += 1
             yield Row(where, number, dict(cells))
+
+
+@contextlib.contextmanager
+def _open_csv(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
+    with open_bytes(path) as raw:
+        encoding = mark_of(_reading(path, lambda: raw.read(4))) or "utf-8"
+    with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="") as file:
+        yield file
+
+
+def _csv_header(path: Path, file: IO[str]) -> tuple[list[str], str]:
+    """Names of the columns, and what separates them."""
+    line = _reading(path, lambda: file.readline(_CSV_CELL_CHARS))
+    delimiter = max(",;\t", key=line.count)
+    return next(csv.reader([line], delimiter=delimiter), []), delimiter
 
 
 def read_json(path: Path) -> Json:
@@ -256,7 +297,8 @@ def parse_json(data: bytes, where: str) -> Json:
     Raises:
         DataError: not UTF-8, or not JSON; says at which byte or character.
     """
-    text = decode(data, where).rstrip()
+    _refuse_utf16(data, where)
+    text = decode_utf8(data, where).rstrip()
     try:
         return cast(Json, json.loads(text))
     except json.JSONDecodeError as error:
@@ -267,22 +309,6 @@ def parse_json(data: bytes, where: str) -> Json:
         ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: JSON that cannot be read: {error}; correct the line or remove it") from None
-
-
-def decode(data: bytes, where: str) -> str:
-    """Decode UTF-8.
-
-    Raises:
-        DataError: not UTF-8; names the first wrong byte.
-    """
-    _refuse_utf16(data, where)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{where}: not UTF-8: byte 0x{data[error.start]:02x} at byte {error.start + 1}; "
-            "convert the file, for instance with: iconv -f WINDOWS-1252 -t UTF-8"
-        ) from None
 
 
 def text_of(value: Json, name: str, where: str, *, may_be_empty: bool = False) -> str:
@@ -357,9 +383,5 @@ def _reading(path: Path, read: Callable[[], _T]) -> _T:
         return read()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is a damaged compressed file: {error}; fetch or compress it again") from None
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: not UTF-8: {error.reason}; convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8"
-        ) from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; expected a readable file") from None
