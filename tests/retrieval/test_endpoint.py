@@ -137,6 +137,47 @@ def test_geminis_address_is_read():
     )
 
 
+def shortened(text, dimensions):
+    """A vector as Gemini gives it when fewer dimensions are asked for: cut, and no longer of unit length."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    values = np.random.default_rng(int.from_bytes(digest, "little")).normal(size=3072)
+    return (values / np.linalg.norm(values))[:dimensions]
+
+
+def gemini(body):
+    """Gemini's OpenAI-compatible endpoint: 100 texts at most; an index of 0 is left out, as protobuf's JSON does."""
+    if len(body["input"]) > 100:
+        return 400, [{"error": {"code": 400, "message": "at most 100 requests can be in one batch"}}]
+    rows = [
+        {
+            "object": "embedding",
+            "embedding": shortened(text, body["dimensions"]).tolist(),
+            **({"index": n} if n else {}),
+        }
+        for n, text in enumerate(body["input"])
+    ]
+    return 200, {"object": "list", "data": rows, "model": body["model"]}
+
+
+def test_geminis_vectors_come_in_order_of_the_texts_and_normalised(monkeypatch):
+    monkeypatch.setenv("GEMINI_API_KEY", "secret")
+    with chat_server(gemini) as server:
+        base = server.url.removesuffix("/v1")
+        spec = f"{base}/v1beta/openai/?key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001"
+        encoder = EndpointEncoder(describe_endpoint(spec, QUICK), QUICK)
+        texts = [f"page {number}" for number in range(150)]
+        vectors_BD = encoder.passages(texts)
+        query_1D = encoder.queries(["page 7"])
+    naive_BD = np.array([shortened(text, 768) for text in texts])
+    assert np.linalg.norm(naive_BD, axis=1).max() < 0.6
+    naive_BD /= np.linalg.norm(naive_BD, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors_BD, naive_BD, atol=1e-6)
+    np.testing.assert_array_equal(query_1D[0], vectors_BD[7])
+    assert set(server.paths) == {"/v1beta/openai/embeddings"}
+    assert set(server.keys) == {"Bearer secret"}
+    assert {(body["model"], body["dimensions"]) for body in server.requests} == {("gemini-embedding-001", 768)}
+
+
 def test_a_known_model_behind_a_server_gets_its_prefixes():
     with chat_server(embeddings) as server:
         encoder = encoder_of(server, "intfloat/e5-base-v2")
