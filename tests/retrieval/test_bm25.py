@@ -11,11 +11,21 @@ import numpy as np
 import pytest
 
 from seekling.errors import DataError
-from seekling.retrieval import bm25
+from seekling.retrieval import bm25, postings
 from seekling.retrieval.bm25 import Bm25Ranker, build_bm25
 from seekling.retrieval.terms import TermMaker
+from tests.search_server import in_threads
 
 WORDS = ["harbour", "tower", "castle", "duke", "river", "tile", "wine", "temple", "pirate", "ship", "7", "c"]
+
+
+@pytest.fixture(autouse=True, params=["compiled", "numpy"])
+def way(request, monkeypatch):
+    """Everything here holds with numba and without."""
+    if request.param == "numpy":
+        monkeypatch.setattr(postings, "compiled", lambda: None)
+    elif postings.compiled() is None:
+        pytest.skip("numba is not installed")
 
 
 def random_texts(count, *, seed=0, longest=30):
@@ -56,13 +66,48 @@ def test_scores_are_those_of_the_formula(tmp_path, query):
 def test_a_word_that_a_query_repeats_is_looked_up_once_and_counts_as_often_as_it_comes(tmp_path, monkeypatch):
     texts = random_texts(60)
     ranker = ranker_of(texts, tmp_path)
-    looked_up, scores_of = [], ranker._scores_of
-    monkeypatch.setattr(ranker, "_scores_of", lambda numbers: looked_up.extend(numbers) or scores_of(numbers))
+    looked_up, best = [], ranker._postings.best
+    monkeypatch.setattr(ranker._postings, "best", lambda *asked: looked_up.append(asked) or best(*asked))
     query = "castle " * 5000 + "tower " * 5000 + "duke duke river"
     ranking = ranker.rank([query], 60)[0]
-    assert len(looked_up) == len(set(looked_up)) == 4
+    ((terms, times, _),) = looked_up
+    assert len(set(terms.tolist())) == 4
+    assert times.tolist() == [1, 5000, 5000, 2]
     expected = naive_scores(texts, "castle tower")
     assert ranking.positions_K[0] == max(range(60), key=lambda n: 5000 * expected[n])
+
+
+def scored_by_bm25s(model, numbers):
+    """As this index was always scored: words that come once together, then those that come twice, and so on."""
+    terms_of = {}
+    for number, times in Counter(numbers).items():
+        terms_of.setdefault(times, []).append(number)
+    scores_N = model.get_scores_from_ids(terms_of.pop(1, []))
+    for times, terms in terms_of.items():
+        scores_N = scores_N + model.get_scores_from_ids(terms) * np.float32(times)
+    return scores_N
+
+
+def test_scores_and_order_are_bm25s_to_the_last_bit_also_from_many_threads_at_once(tmp_path):
+    texts = random_texts(400, seed=3)
+    texts += texts[:50]  # ties
+    ranker = ranker_of(texts, tmp_path)
+    model = bm25s.BM25.load(tmp_path, show_progress=False)
+    queries = [text for text in random_texts(80, seed=4, longest=9) if text]
+
+    def check(query):
+        numbers = ranker._query_terms.numbers(query)
+        scores_N = scored_by_bm25s(model, numbers)
+        order_N = np.lexsort((np.arange(len(scores_N)), -scores_N))[: np.count_nonzero(scores_N)]
+        for top_k in (1, 2, 3, 10, 100, 449, 10_000):
+            ranking = ranker.rank([query], top_k)[0]
+            np.testing.assert_array_equal(ranking.positions_K, order_N[:top_k])
+            np.testing.assert_array_equal(ranking.scores_K, scores_N[order_N[:top_k]].astype(np.float64))
+        return True
+
+    assert in_threads(8, queries, check) == [True] * len(queries)
+    assert len(ranker._postings._rooms) <= postings._KEPT_ROOMS
+    assert not any(room_2N.any() for room_2N in ranker._postings._rooms)
 
 
 def test_the_matrix_is_the_one_that_bm25s_builds(tmp_path):

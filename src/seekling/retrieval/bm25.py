@@ -1,4 +1,4 @@
-"""BM25 over passages: bm25s scores the queries, from arrays that it maps into memory.
+"""BM25 over passages, in bm25s's own files, mapped into memory; `postings` scores the queries from them.
 
 Building does not go through `bm25s.BM25.index`, which wants every token of the corpus as Python objects at once. The
 same arrays are computed here chunk by chunk and written in bm25s's own layout (a test compares the two), so that the
@@ -22,7 +22,8 @@ import bm25s  # type: ignore[import-untyped]
 import numpy as np
 
 from seekling.errors import DataError, IndexMismatchError
-from seekling.retrieval.interface import EMPTY_RANKING, Ranking, best_of
+from seekling.retrieval.interface import EMPTY_RANKING, Ranking
+from seekling.retrieval.postings import Postings
 from seekling.retrieval.store import load_array, new_array
 from seekling.retrieval.terms import ENGLISH, QueryTerms, TermMaker, TermRules
 
@@ -39,16 +40,13 @@ class Bm25Ranker:
     """Ranks passages by BM25. Passages that share no term with the query are never returned."""
 
     def __init__(self, folder: Path, rules: TermRules = ENGLISH) -> None:
-        self._data = load_array(folder / _DATA)
-        self._indices = load_array(folder / _INDICES)
-        self._indptr = load_array(folder / _INDPTR)
+        # Plain views of the maps: bm25s's own are np.memmap, which is slow to slice.
+        data_M, indices_M, indptr_V = (load_array(folder / name) for name in (_DATA, _INDICES, _INDPTR))
         try:
             model = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise IndexMismatchError(f"{folder}: the BM25 files are damaged ({error}); rebuild the index") from None
-        # Plain views of the maps: bm25s slices them once per term, and slicing np.memmap is slow.
-        model.scores.update(data=self._data, indices=self._indices, indptr=self._indptr)
-        self._scores_of: Callable[[list[int]], np.ndarray] = model.get_scores_from_ids
+        self._postings = Postings(data_M, indices_M, indptr_V, int(model.scores["num_docs"]))
         self._query_terms = QueryTerms(model.vocab_dict, rules)
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
@@ -60,16 +58,10 @@ class Bm25Ranker:
         if not numbers:
             return EMPTY_RANKING
         # A word that is repeated is looked up once: a query of a million "castle" would hold up all others for minutes.
-        terms_of: dict[int, list[int]] = {}
-        for number, times in Counter(numbers).items():
-            terms_of.setdefault(times, []).append(number)
-        scores_N: np.ndarray = sum(
-            (self._scores_of(terms) * np.float32(times) for times, terms in terms_of.items() if times > 1),
-            start=self._scores_of(terms_of.get(1, [])),
-        )
-        # Lucene's idf is above zero for every term, so a score of zero means that no term matched.
-        positions_N = np.flatnonzero(scores_N)
-        return best_of(positions_N, scores_N[positions_N], top_k)
+        times_of = Counter(numbers)
+        group_of = {times: place for place, times in enumerate(dict.fromkeys([1, *times_of.values()]))}
+        terms = sorted(times_of, key=lambda term: group_of[times_of[term]])
+        return self._postings.best(np.array(terms), np.array([times_of[term] for term in terms]), top_k)
 
 
 def build_bm25(
