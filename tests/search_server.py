@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import urllib3
-import uvicorn
 
 from seekling.config import RetrievalConfig, SearchServerConfig
 from seekling.retrieval.interface import Retriever
@@ -24,6 +23,7 @@ from seekling.serve.search_app import search_app
 from seekling.serve.search_index import ServedIndex, open_indexes
 from seekling.serve.search_metrics import SearchMetrics
 from seekling.types import Document
+from tests.app_server import served
 
 HASTY = Patience(timeout_s=2.0, num_tries=4, first_pause_s=0.01, max_pause_s=0.05, failures_to_open=3, open_s=0.2)
 ONE_TRY = Patience(timeout_s=0.5, num_tries=1, failures_to_open=10**9)
@@ -53,17 +53,8 @@ def serve(*specs: str, retriever: Retriever | None = None, **settings: float) ->
             kind="bm25", passage_words=60, overlap_words=0, corpus_hash="none", num_documents=9, num_passages=9
         )
         indexes = [ServedIndex("own", retriever, NoDocuments(), record, config=config, metrics=metrics)]
-    listening = socket.create_server(("127.0.0.1", 0), backlog=256)
-    app = search_app(indexes, config, metrics)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=5))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
+    with served(search_app(indexes, config, metrics)) as url:
+        yield url
 
 
 FAULTS = ("reset", "silence", "error", "busy", "garbage", "cut", "too few", "no list", "delay")

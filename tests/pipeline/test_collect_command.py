@@ -19,10 +19,10 @@ from seekling.evaluate import read_records
 from seekling.pipeline.stages import run_recipe
 from seekling.serve.chat_app import make_chat_app
 from seekling.serve.local_model import open_local_chat
+from tests.app_server import served
 from tests.chat_server import chat_server, completion
 from tests.pipeline.killing import start_command
 from tests.pipeline.runs import QuietReporter, rows, village_recipe
-from tests.serve.app_server import served
 
 YEARS = {"Alder": "1612", "Birch": "1655"}
 

@@ -1,11 +1,13 @@
 """Our own OpenAI-compatible server with the tiny model: what clients send, what they get, and what is refused."""
 
+import http.client
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -13,10 +15,10 @@ import pytest
 
 from seekling.errors import ConfigError
 from seekling.rollout.chat import ChatClient, ChatEndpoint
-from seekling.serve.chat_app import make_chat_app
+from seekling.serve.chat_app import MAX_BODY_BYTES, make_chat_app
 from seekling.serve.local_model import open_local_chat
 from seekling.types import Message
-from tests.serve.app_server import served
+from tests.app_server import served
 
 HELLO = [{"role": "user", "content": "Where is Fowey?"}]
 
@@ -114,6 +116,7 @@ def test_text_pieces_stops_and_the_newer_limit_are_understood(url):
         ({"messages": []}, 400, "invalid_value", "messages"),
         ({"messages": [{"role": "wizard", "content": "?"}]}, 400, "invalid_value", "messages.0.role"),
         ({"messages": [{"role": "user", "content": "harbour " * 300}]}, 400, "context_length_exceeded", "have 256"),
+        ({"messages": [{"role": "user", "content": " " * 20_000}]}, 400, "context_length_exceeded", "20000 characters"),
         ({"max_tokens": 0}, 400, "invalid_value", "max_tokens"),
         ({"temperature": -1}, 400, "invalid_value", "temperature"),
         ({"top_p": 0}, 400, "invalid_value", "top_p"),
@@ -176,6 +179,41 @@ def test_a_client_that_goes_away_in_the_middle_leaves_the_server_working(url):
         ) as response:
             response.readline()
     assert complete(url, max_tokens=2)["usage"]["completion_tokens"] <= 2
+
+
+def test_a_body_that_is_too_large_is_refused(url):
+    status, raw = post(url, b" " * (MAX_BODY_BYTES + 1))
+    assert (status, json.loads(raw)["error"]["code"]) == (413, "request_too_large")
+    assert f"{MAX_BODY_BYTES + 1} bytes; this server takes {MAX_BODY_BYTES}" in json.loads(raw)["error"]["message"]
+
+
+def test_more_than_there_is_room_for_is_told_to_come_back_and_the_room_is_given_back(chat):
+    body = {"model": "tiny", "messages": HELLO, "max_tokens": 1}
+    with served(make_chat_app(chat, waiting_bytes=1)) as address:
+        half_sent = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+        raw = json.dumps(body).encode()
+        half_sent.putrequest("POST", "/v1/chat/completions")
+        half_sent.putheader("Content-Length", str(len(raw)))
+        half_sent.endheaders(raw[:10])
+        wait_until(lambda: post(address, body)[0] == 503)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{address}/v1/chat/completions", data=raw, timeout=60)
+        with refused.value as error:
+            assert (error.code, error.headers["Retry-After"]) == (503, "1")
+            assert json.loads(error.read())["error"]["code"] == "overloaded"
+        half_sent.send(raw[10:])
+        assert half_sent.getresponse().status == 200
+        half_sent.close()
+        for given_up in ({"stream": True}, {"stream": True, "max_tokens": 200}, {"model": "other"}, {"n": 2}):
+            post(address, {**body, **given_up})
+            wait_until(lambda: post(address, body)[0] == 200)
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_the_command_serves_until_it_is_told_to_stop(tiny_model_dir):

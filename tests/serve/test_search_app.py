@@ -24,7 +24,7 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(index):
-    with serve(str(index), f"other={index}", body_bytes=100_000, hits_per_request=100) as url:
+    with serve(str(index), f"other={index}", body_bytes=100_000, query_chars=50_000, hits_per_request=100) as url:
         yield url
 
 
@@ -109,6 +109,7 @@ def test_fields_of_other_clients_do_no_harm(url):
         ({"queries": ["a"], "top_k": 3}, 422, "'top_k' is no field of a request; did you mean 'topk'?"),
         ({"queries": ["a"] * 60, "topk": 5}, 422, "ask for 300 passages; this server gives 100"),
         ({"queries": ["a" * 200_000]}, 413, "this server takes 100000"),
+        ({"queries": ["b", "a" * 60_000]}, 413, "a query has 60000 characters; this server takes 50000: shorten it"),
     ],
 )
 def test_a_wrong_request_is_told_why(url, body, status, why):
@@ -248,6 +249,25 @@ def test_an_overload_is_503_with_retry_after_and_never_an_empty_result(scripted)
             thread.join()
         assert replies[0][0] == 200
         assert ask(url, {"query": "too much"})["result"][0][0]["text"] == "too much"
+
+
+def test_what_waits_is_bounded_in_bytes_too_and_the_room_is_given_back(scripted):
+    scripted.go.clear()
+    with serve(retriever=scripted, waiting_bytes=60_000, body_bytes=100_000, timeout_s=20, cache_bytes=0) as url:
+        first, replies = ask_in_background(url, [{"query": "a" * 90_000}])  # alone: always taken
+        wait_until(lambda: scripted.batches)
+        status, reply, headers = post(url, {"query": "too much"})
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert reply["error"].endswith(" bytes are waiting already; try again")
+        scripted.go.set()
+        first[0].join()
+        assert replies[0][0] == 200
+        for body, expected in [(b"{", 400), (b" " * 100_001, 413), ({"query": "bad"}, 500), ({"query": "a"}, 200)] * 4:
+            assert post(url, body)[0] == expected
+        others, replies = ask_in_background(url, [{"query": f"q{number}"} for number in range(3)])
+        for thread in others:
+            thread.join()
+        assert [status for status, _, _ in replies] == [200] * 3
 
 
 def test_what_takes_too_long_is_504_and_is_not_searched_any_more(scripted):

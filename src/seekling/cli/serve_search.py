@@ -27,8 +27,12 @@ def command(
     waiting_queries: Annotated[
         int, typer.Option(help="Queries that may wait; more are sent away with 503.")
     ] = _DEFAULTS.waiting_queries,
+    waiting_bytes: Annotated[
+        int, typer.Option(help="Of requests that are not yet answered; more are sent away with 503.")
+    ] = _DEFAULTS.waiting_bytes,
     cache_bytes: Annotated[int, typer.Option(help="Memory for recent answers, per index.")] = _DEFAULTS.cache_bytes,
     body_bytes: Annotated[int, typer.Option(help="Largest request.")] = _DEFAULTS.body_bytes,
+    query_chars: Annotated[int, typer.Option(help="Longest query.")] = _DEFAULTS.query_chars,
     hits_per_request: Annotated[
         int, typer.Option(help="Most passages that one request may ask for.")
     ] = _DEFAULTS.hits_per_request,
@@ -47,8 +51,10 @@ def command(
         timeout_s=timeout_s,
         batch_queries=batch_queries,
         waiting_queries=waiting_queries,
+        waiting_bytes=waiting_bytes,
         cache_bytes=cache_bytes,
         body_bytes=body_bytes,
+        query_chars=query_chars,
         hits_per_request=hits_per_request,
     )
     try:

@@ -33,6 +33,8 @@ class DataConfig(Section):
     """Training questions; empty with an almanac."""
     test: str = ""
     """Held-out questions. Empty with `train` set: the last `test_fraction` of `train`, in file order."""
+    source: str = ""
+    """Name of the data set (rare-wiki, nq, ...), for question rows that carry none; figures are told apart by it."""
     test_fraction: Fraction = 0.2
     almanac_pages: Positive = 600
     almanac_seed: int = 0
@@ -91,12 +93,16 @@ class SearchServerConfig(Section):
     """Queries that are searched together, at most."""
     waiting_queries: Positive = 4096
     """Queries that may wait for their turn; more are told to come back (503)."""
+    waiting_bytes: Positive = 64 * 1024**2
+    """Of all requests that are not yet answered; more are told to come back (503)."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """Of one request, from its first byte to the answer."""
     cache_bytes: Annotated[int, Field(ge=0)] = 64 * 1024**2
     """Memory for the answers to recent queries, per index; 0 keeps none."""
     body_bytes: Positive = 8 * 1024**2
     """Largest request."""
+    query_chars: Positive = 100_000
+    """Longest query."""
     hits_per_request: Positive = 100_000
     """Most passages that one request may ask for, over all its queries."""
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 _BATCH = 32
+_CHARS_PER_TOKEN = 64
+"""No text has more, but for runs of white space and of what is no word. Tokenizers read all of a text before they cut
+it: what a client sends must not hold up all others."""
 _ONNX_FILES = ("onnx/model.onnx", "model.onnx")
 
 
@@ -61,10 +64,12 @@ class LocalEncoder:
     def _encode_batch(self, texts: list[str]) -> np.ndarray:
         import torch
 
-        # A model can write half a surrogate pair, which the tokenizer does not take for text.
-        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         inputs = self._tokenizer(
-            texts, padding=True, truncation=True, max_length=self._record.max_tokens, return_tensors="pt"
+            [tokenizable(text, self._record.max_tokens) for text in texts],
+            padding=True,
+            truncation=True,
+            max_length=self._record.max_tokens,
+            return_tensors="pt",
         )
         with torch.inference_mode():
             hidden_BTD = self._hidden(inputs)
@@ -101,6 +106,11 @@ def _pool(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, pooling: str) -> torc
     last_B = mask_BT.shape[1] - 1 - mask_BT.flip(1).argmax(dim=1)
     rows_B = torch.arange(len(hidden_BTD), device=hidden_BTD.device)
     return hidden_BTD[rows_B, first_B if pooling == "cls" else last_B]
+
+
+def tokenizable(text: str, max_tokens: int) -> str:
+    """As much of a text as so many tokens can hold, as whole characters: a model can write half a surrogate pair."""
+    return text[: max_tokens * _CHARS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8")
 
 
 def load_checked(path: Path, load: Callable[[], tuple[PreTrainedModel, dict[str, set[str]]]]) -> PreTrainedModel:

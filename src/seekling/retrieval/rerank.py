@@ -104,10 +104,11 @@ class CrossEncoder:
     def _score_batch(self, query: str, texts: list[str]) -> np.ndarray:
         import torch
 
-        # Half a surrogate pair, which a model can write, is no text for the tokenizer; and a query that fills the
-        # input would leave no room for the passage.
-        query = self._cut(query.encode("utf-8", "replace").decode("utf-8"))
-        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        from seekling.retrieval.local_encoder import tokenizable
+
+        # A query that fills the input would leave no room for the passage.
+        query = self._cut(tokenizable(query, self._max_tokens))
+        texts = [tokenizable(text, self._max_tokens) for text in texts]
         inputs = self._tokenizer(
             [query] * len(texts),
             texts,

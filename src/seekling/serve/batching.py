@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from seekling.serve.admission import BusyError
+
 _LINGER = 0.05
 """After a batch, so much of its time passes before the next: whoever was just answered can ask again and share it.
 Without, many clients fall into two halves that wait for each other, and every batch is half as large."""
@@ -31,10 +33,6 @@ class Key(NamedTuple):
 
 Search = Callable[[Sequence[Key]], list[bytes]]
 """Answers to queries, in their order; runs in a thread of its own."""
-
-
-class BusyError(Exception):
-    """Too many queries are waiting already."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +80,7 @@ class Batcher:
         """
         new = [key for key in dict.fromkeys(keys) if key not in self._jobs]
         if self._waiting and len(self._waiting) + len(new) > self._waiting_queries:
-            raise BusyError
+            raise BusyError(f"{len(self._waiting)} queries are waiting already; try again")
         loop = asyncio.get_running_loop()
         for key in new:
             self._jobs[key] = job = _Job(key, loop.create_future())

@@ -14,7 +14,7 @@ import json
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Literal
 
 import pydantic
@@ -24,13 +24,19 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from seekling.errors import SeeklingError
 from seekling.rollout.chat import ChatReply
 from seekling.rollout.local_chat import ChatRequest, LocalChat
+from seekling.serve.admission import RETRY_AFTER, Admission, BusyError, TooLargeError
 from seekling.types import Json, Message, Role
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_WAITING_BYTES = 4 * MAX_BODY_BYTES
+"""Of all requests whose replies are not finished."""
+_CHARS_PER_TOKEN = 64
+"""What is longer, does not fit: tokenizers read all of a text, and nobody else is answered meanwhile."""
 _LOOK_EVERY_S = 0.5
 _UNSUPPORTED = ("tools", "functions", "response_format", "logprobs", "audio", "prediction")
 
@@ -76,32 +82,37 @@ class _Refusal(Exception):
         self.status, self.message, self.code = status, message, code
 
 
-def make_chat_app(chat: LocalChat, *, key: str = "") -> Starlette:
+def make_chat_app(chat: LocalChat, *, key: str = "", waiting_bytes: int = MAX_WAITING_BYTES) -> Starlette:
     """The server of one model.
 
     Args:
         chat: the model; its name is the one that clients ask for.
         key: clients must send it as `Authorization: Bearer KEY`; empty lets everyone in.
+        waiting_bytes: of all requests whose replies are not finished; more are told to come back (503).
 
     Returns:
         An ASGI app with POST /v1/chat/completions, GET /v1/models and GET /health.
     """
     created = int(time.time())
+    admission = Admission(body_bytes=MAX_BODY_BYTES, waiting_bytes=waiting_bytes)
 
     async def completions(request: Request) -> Response:
         check_key(request)
-        body = await _read(request)
-        ready = await _ready(body, chat)
-        about: dict[str, Json] = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "created": int(time.time()),
-            "model": chat.endpoint.model,
-        }
-        if body.stream:
-            with_usage = body.stream_options is not None and body.stream_options.include_usage
-            return StreamingResponse(_stream(chat, ready, about, with_usage), media_type="text/event-stream")
-        reply = await _whole(chat, ready, request)
-        return Response(status_code=499) if reply is None else JSONResponse(_completion(about, reply))
+        with contextlib.ExitStack() as held:
+            admitted = await admission.read(request)
+            held.callback(admitted.release)
+            body = _read(admitted.body)
+            ready = await _ready(body, chat)
+            about: dict[str, Json] = {
+                "id": f"chatcmpl-{uuid.uuid4().hex}",
+                "created": int(time.time()),
+                "model": chat.endpoint.model,
+            }
+            if body.stream:
+                with_usage = body.stream_options is not None and body.stream_options.include_usage
+                return _EventStream(_stream(chat, ready, about, with_usage), held.pop_all())
+            reply = await _whole(chat, ready, request)
+            return Response(status_code=499) if reply is None else JSONResponse(_completion(about, reply))
 
     async def models(request: Request) -> Response:
         check_key(request)
@@ -122,16 +133,29 @@ def make_chat_app(chat: LocalChat, *, key: str = "") -> Starlette:
             Route("/v1/models", models),
             Route("/health", health),
         ],
-        exception_handlers={_Refusal: _refused, HTTPException: _http_error, SeeklingError: _failed},
+        exception_handlers={
+            _Refusal: _refused,
+            TooLargeError: _too_large,
+            BusyError: _busy,
+            HTTPException: _http_error,
+            SeeklingError: _failed,
+        },
     )
 
 
-async def _read(request: Request) -> _Body:
-    raw = b""
-    async for piece in request.stream():
-        raw += piece
-        if len(raw) > MAX_BODY_BYTES:
-            raise _Refusal(413, f"the body is larger than {MAX_BODY_BYTES} bytes", "request_too_large")
+class _EventStream(StreamingResponse):
+    """A stream that lets go of what its request holds when it ends, begun or not."""
+
+    def __init__(self, events: AsyncIterator[str], held: contextlib.ExitStack) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
+
+
+def _read(raw: bytes) -> _Body:
     try:
         row = json.loads(raw)
         # JSON can hold halves of characters, which no tokenizer takes: they would fail amid the replies of others.
@@ -157,6 +181,13 @@ async def _ready(body: _Body, chat: LocalChat) -> ChatRequest:
     if len(stop) > 8 or not all(stop):
         raise _Refusal(400, "stop takes up to 8 texts, none of them empty", "invalid_value")
     messages = tuple(each.message() for each in body.messages)
+    num_chars = sum(len(each.content) for each in messages)
+    if num_chars > chat.context_tokens * _CHARS_PER_TOKEN:
+        raise _Refusal(
+            400,
+            f"the messages have {num_chars} characters; prompt and reply together have {chat.context_tokens} tokens",
+            "context_length_exceeded",
+        )
     num_tokens = await asyncio.wrap_future(chat.count_prompt_tokens(messages))
     if num_tokens >= chat.context_tokens:
         raise _Refusal(
@@ -235,14 +266,23 @@ def _usage(reply: ChatReply) -> dict[str, Json]:
     }
 
 
-def _error(status: int, message: str, code: str) -> JSONResponse:
+def _error(status: int, message: str, code: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    return JSONResponse({"error": {"message": message, "type": kind, "code": code, "param": None}}, status)
+    row: Json = {"error": {"message": message, "type": kind, "code": code, "param": None}}
+    return JSONResponse(row, status, headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, _Refusal)
     return _error(error.status, error.message, error.code)
+
+
+async def _too_large(request: Request, error: Exception) -> Response:
+    return _error(413, str(error), "request_too_large")
+
+
+async def _busy(request: Request, error: Exception) -> Response:
+    return _error(503, str(error), "overloaded", RETRY_AFTER)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

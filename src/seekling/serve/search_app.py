@@ -19,13 +19,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from seekling.config import SearchServerConfig
-from seekling.serve.batching import BusyError
+from seekling.serve.admission import RETRY_AFTER, Admission, BusyError, TooLargeError
 from seekling.serve.search_index import ServedIndex
 from seekling.serve.search_metrics import SearchMetrics
 from seekling.serve.search_request import BadRequestError
 from seekling.types import Json
 
-_RETRY_AFTER_S = 1
 _CLIENT_CLOSED = 499
 
 
@@ -56,6 +55,7 @@ class _App:
         self._indexes = {index.name: index for index in indexes}
         self._first = indexes[0]
         self._config, self._metrics = config, metrics
+        self._admission = Admission(body_bytes=config.body_bytes, waiting_bytes=config.waiting_bytes)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -97,37 +97,27 @@ class _App:
         """Read the body, answer it within the time limit, and count what came of it."""
         started = time.perf_counter()
         response = _error(500, "the search failed")
-        body = None
+        admitted = None
         try:
             async with asyncio.timeout(self._config.timeout_s):
-                body = await self._body_of(request)
-                response = Response(await answer(body), media_type="application/json")
+                admitted = await self._admission.read(request)
+                response = Response(await answer(admitted.body), media_type="application/json")
         except BadRequestError as error:
             response = _error(error.status, str(error))
-        except BusyError:
-            why = f"{index.batcher.num_waiting} queries are waiting already; try again"
-            response = _error(503, why, {"Retry-After": str(_RETRY_AFTER_S)})
+        except TooLargeError as error:
+            response = _error(413, str(error))
+        except BusyError as error:
+            response = _error(503, str(error), RETRY_AFTER)
         except TimeoutError:
-            what = "the request did not arrive" if body is None else "the search did not end"
-            response = _error(408 if body is None else 504, f"{what} within {self._config.timeout_s:g} s")
+            what = "the request did not arrive" if admitted is None else "the search did not end"
+            response = _error(408 if admitted is None else 504, f"{what} within {self._config.timeout_s:g} s")
         except ClientDisconnect:
             response = Response(status_code=_CLIENT_CLOSED)
         finally:
+            if admitted is not None:
+                admitted.release()
             self._metrics.count_request(index.name, response.status_code, time.perf_counter() - started)
         return response
-
-    async def _body_of(self, request: Request) -> bytes:
-        """The request's body. One that is too large is read to its end, and not kept: an answer before that is lost."""
-        parts: list[bytes] = []
-        num_bytes = 0
-        async for part in request.stream():
-            num_bytes += len(part)
-            if num_bytes <= self._config.body_bytes:
-                parts.append(part)
-        if num_bytes > self._config.body_bytes:
-            limit = self._config.body_bytes
-            raise BadRequestError(f"the request has {num_bytes} bytes; this server takes {limit}: send fewer", 413)
-        return b"".join(parts)
 
 
 def _error(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:

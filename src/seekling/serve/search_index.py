@@ -73,6 +73,11 @@ class ServedIndex:
     async def retrieve(self, body: bytes) -> bytes:
         """Answer the body of a request to /retrieve with the body of the reply."""
         asked = read_retrieve(body, default_top_k=self._config.top_k)
+        longest = max(map(len, asked.queries), default=0)
+        if longest > self._config.query_chars:
+            raise BadRequestError(
+                f"a query has {longest} characters; this server takes {self._config.query_chars}: shorten it", 413
+            )
         top_k = min(asked.top_k, self._record.num_passages)
         num_hits = top_k * len(asked.queries)
         if num_hits > self._config.hits_per_request:

@@ -14,9 +14,8 @@ from starlette.applications import Starlette
 @contextlib.contextmanager
 def served(app: Starlette) -> Iterator[str]:
     """Serve until the block ends; hands out the address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-    server.install_signal_handlers = lambda: None
+    listening = socket.create_server(("127.0.0.1", 0), backlog=256)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
