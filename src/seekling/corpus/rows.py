@@ -154,9 +154,10 @@ def read_csv(path: Path) -> Iterator[Row]:
     try:
         yield from _csv_rows(path)
     except UnicodeDecodeError as error:
-        with open_bytes(path) as file:
-            for number, line in enumerate(file, start=1):
-                decode_utf8(line, f"{path}:{number}")
+        if error.encoding == "utf-8":
+            with open_bytes(path) as file:
+                for number, line in enumerate(file, start=1):
+                    decode_utf8(line, f"{path}:{number}")
         name = error.encoding.upper()
         raise DataError(f"{path} is damaged {name}: {error.reason}; write or fetch it again") from None
 
