@@ -1,5 +1,6 @@
 """Files and folders are replaced as a whole."""
 
+import errno
 import os
 
 import pytest
@@ -48,6 +49,40 @@ def test_a_folder_that_could_not_be_filled_leaves_the_old_one(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         fill()
+    assert [file.name for file in path.iterdir()] == ["before"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_old_folder_that_cannot_be_removed_is_no_failure(tmp_path, monkeypatch):
+    path = tmp_path / "folder"
+    for name in ("before", "after", "last"):
+        with replacing(path) as temporary:
+            temporary.mkdir()
+            (temporary / name).touch()
+            (temporary / "used").mkdir()
+            monkeypatch.setattr(os, "rmdir", fail)
+        monkeypatch.undo()
+    assert sorted(file.name for file in path.iterdir()) == ["last", "used"]
+    assert len(list(tmp_path.iterdir())) == 3
+    remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def fail(*_, **__):
+    raise OSError(errno.EBUSY, "busy")
+
+
+def test_a_folder_that_cannot_be_replaced_is_put_back(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "before").touch()
+
+    def replace():
+        with replacing(path):  # nothing was written that could take its place
+            pass
+
+    with pytest.raises(FileNotFoundError):
+        replace()
     assert [file.name for file in path.iterdir()] == ["before"]
     assert list(tmp_path.iterdir()) == [path]
 

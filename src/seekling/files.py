@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,8 @@ _ENDING = ".tmp"
 def replacing(path: Path) -> Iterator[Path]:
     """Hand out a hidden name beside a path; what is written there, a file or a folder, then takes the path's place.
 
-    When the block fails the old content stays and the hidden one goes.
+    When the block fails the old content stays and the hidden one goes. An old folder that cannot be removed is no
+    failure: what is left of it stays under a hidden name, for `remove_leftovers`.
 
     Args:
         path: of the file or folder; the folder around it is made when it is missing.
@@ -30,9 +32,10 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_ENDING}")
     try:
         yield temporary
-        if path.is_dir():  # a folder that holds something cannot be replaced in one move
-            shutil.rmtree(path)
-        os.replace(temporary, path)
+        if path.is_dir():
+            _replace_folder(path, temporary)
+        else:
+            os.replace(temporary, path)
     finally:
         _remove(temporary)
 
@@ -78,6 +81,20 @@ def remove_leftovers(folder: Path) -> None:
         writer = path.name.split(".")[-2]
         if writer.isdecimal() and not _is_running(int(writer)):
             _remove(path)
+
+
+def _replace_folder(path: Path, new: Path) -> None:
+    """A folder that holds something cannot be replaced in one move: the old one steps aside."""
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=f".{os.getpid()}{_ENDING}", dir=path.parent))
+    try:
+        os.replace(path, old)
+        try:
+            os.replace(new, path)
+        except OSError:
+            os.replace(old, path)
+            raise
+    finally:
+        _remove(old)
 
 
 def _remove(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Building an index again, after an interruption, on a full disk, in tokens, in other languages."""
 
+import errno
 import json
 import os
 import signal
@@ -247,6 +248,26 @@ def test_an_index_whose_replacing_was_cut_between_the_renames_comes_back(notes, 
     out = tmp_path / "index"
     build_index(notes, out, SETTINGS)
     out.rename(tmp_path / ".index.old")
+    assert build_index(notes, out, SETTINGS).is_reused
+    assert left_beside(out) == []
+
+
+def test_an_old_index_that_cannot_be_removed_does_not_make_a_finished_build_fail(notes, tmp_path, monkeypatch, caplog):
+    """As on a network disk, where the files that a search server holds open keep their folder."""
+    out = tmp_path / "index"
+    build_index(notes, out, SETTINGS)
+
+    def busy(*_, **__):
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    for number in range(2):
+        (notes / f"new{number}.md").write_text(f"# New\nzeppelin{number}", encoding="utf-8")
+        monkeypatch.setattr(os, "rmdir", busy)
+        build_index(notes, out, SETTINGS, update=True)
+        monkeypatch.undo()
+        assert open_index(out).search([f"zeppelin{number}"], 1)[0]
+    assert {".index.old", ".index.old1"} <= set(left_beside(out))
+    assert caplog.text.count("could not be removed whole; remove that folder") == 2
     assert build_index(notes, out, SETTINGS).is_reused
     assert left_beside(out) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from seekling.errors import DataError, IndexMismatchError, InfrastructureError
 from seekling.retrieval.record import RECORD_NAME
+
+_LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -63,30 +66,50 @@ def building_folder(out: Path) -> Iterator[tuple[Path, Path | None]]:
 
 
 def move_into_place(building: Path, out: Path) -> None:
-    """Rename a finished index to its place; the old one, if any, goes away only after that."""
+    """Rename a finished index to its place; the old one, if any, goes away only after that.
+
+    An old one that cannot be removed, such as one whose files are open on a network disk, is warned of: the new index
+    stands.
+    """
     if not out.exists() or not (out / RECORD_NAME).exists():
         os.rename(building, out)
         return
-    old = out.parent / f".{out.name}.old"
-    shutil.rmtree(old, ignore_errors=True)
+    _remove_moved(out)
+    old = out.parent / f"{_moved_name(out)}{max(_moved(out), default=-1) + 1 or ''}"
     os.rename(out, old)
     try:
         os.rename(building, out)
     except OSError:
         os.rename(old, out)
         raise
-    shutil.rmtree(old)
+    _remove_moved(out)
+    if old.exists():
+        _LOG.warning("%s: the index that was replaced could not be removed whole; remove that folder", old)
 
 
 def restore_moved(out: Path) -> None:
     """Put the old index back that a process was replacing when it died between the two renames."""
-    old = out.parent / f".{out.name}.old"
-    if not old.exists():
-        return
-    if not out.exists():
-        os.rename(old, out)
-    else:
-        shutil.rmtree(old, ignore_errors=True)
+    moved = _moved(out)
+    if moved and not out.exists():
+        os.rename(moved[max(moved)], out)
+    _remove_moved(out)
+
+
+def _moved_name(out: Path) -> str:
+    return f".{out.name}.old"
+
+
+def _moved(out: Path) -> dict[int, Path]:
+    """What was moved out of an index's place and is still there, by number: the highest is the newest."""
+    start = _moved_name(out)
+    found = [path for path in out.parent.iterdir() if path.name.startswith(start)] if out.parent.exists() else []
+    numbers = {path: path.name.removeprefix(start) for path in found}
+    return {int(number or 0): path for path, number in numbers.items() if not number or number.isdecimal()}
+
+
+def _remove_moved(out: Path) -> None:
+    for path in _moved(out).values():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class _HeldElsewhereError(Exception):
