@@ -107,7 +107,7 @@ def test_scores_and_order_are_bm25s_to_the_last_bit_also_from_many_threads_at_on
 
     assert in_threads(8, queries, check) == [True] * len(queries)
     assert len(ranker._postings._rooms) <= postings._KEPT_ROOMS
-    assert not any(room_2N.any() for room_2N in ranker._postings._rooms)
+    assert not any(room_N.any() for room_N in ranker._postings._rooms)
 
 
 def test_the_matrix_is_the_one_that_bm25s_builds(tmp_path):

@@ -16,7 +16,7 @@ import numpy as np
 
 from seekling.retrieval.interface import Ranking, best_of
 
-_KEPT_ROOMS = 4
+_KEPT_ROOMS = 2
 
 
 class Postings:
@@ -34,6 +34,8 @@ class Postings:
         self._num_passages = num_passages
         self._rooms: list[np.ndarray] = []
         self._lock = threading.Lock()
+        nothing_Q = np.empty(0, dtype=np.int64)
+        self.best(nothing_Q, nothing_Q, 1)  # compiles it, or loads what was compiled, before anybody waits for it
 
     def best(self, terms_Q: np.ndarray, times_Q: np.ndarray, top_k: int) -> Ranking:
         """Rank the passages that hold at least one of some terms.
@@ -46,22 +48,26 @@ class Postings:
         kernel = compiled()
         if kernel is None:
             return self._best_by_numpy(terms_Q, times_Q, top_k)
-        room_2N = self._take_room()
+        room_N = self._take_room()
+        # Only for words that a query repeats, which few do.
+        group_N = np.zeros(self._num_passages if (times_Q > 1).any() else 0, dtype=np.float32)
         size = min(top_k, self._num_passages)
         positions_K, scores_K = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.float64)
-        found = kernel(self._data_M, self._indices_M, self._indptr_V, terms_Q, times_Q, room_2N, positions_K, scores_K)
+        found = kernel(
+            self._data_M, self._indices_M, self._indptr_V, terms_Q, times_Q, room_N, group_N, positions_K, scores_K
+        )
         with self._lock:
             if len(self._rooms) < _KEPT_ROOMS:
-                self._rooms.append(room_2N)
+                self._rooms.append(room_N)
         order_K = np.lexsort((positions_K[:found], -scores_K[:found]))
         return Ranking(positions_K[order_K], scores_K[order_K])
 
     def _take_room(self) -> np.ndarray:
-        """(2, N) float32 zeros; whoever took them leaves zeros behind."""
+        """(N,) float32 zeros; whoever took them leaves zeros behind."""
         with self._lock:
             if self._rooms:
                 return self._rooms.pop()
-        return np.zeros((2, self._num_passages), dtype=np.float32)
+        return np.zeros(self._num_passages, dtype=np.float32)
 
     def _best_by_numpy(self, terms_Q: np.ndarray, times_Q: np.ndarray, top_k: int) -> Ranking:
         scores_N = np.zeros(self._num_passages, dtype=np.float32)
@@ -86,9 +92,8 @@ def compiled() -> Callable[..., int] | None:
         return None
 
     def search(  # type: ignore[no-untyped-def]
-        data_M, indices_M, indptr_V, terms_Q, times_Q, room_2N, positions_K, scores_K
+        data_M, indices_M, indptr_V, terms_Q, times_Q, sums_N, group_N, positions_K, scores_K
     ):  # pragma: no cover - compiled
-        sums_N, group_N = room_2N[0], room_2N[1]
         num_terms = len(terms_Q)
         first = 0
         while first < num_terms:
