@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from seekling.learn import attention
 from seekling.learn.attention import strand_attention
 from seekling.learn.pack import Strand
-from seekling.rollout.engine.causal import BLOCK
 
 # A prompt, two continuations of all of it, one of its beginning and of part of the first; then padding.
 STRANDS = (
@@ -17,10 +17,10 @@ STRANDS = (
     Strand(200, 150, ((0, 200),)),
     Strand(350, 5, ((0, 200),)),
     Strand(355, 130, ((0, 200), (200, 260))),
-    Strand(485, BLOCK, ((0, BLOCK),)),
-    Strand(485 + BLOCK, 1, ((0, 3),)),
+    Strand(485, 128, ((0, 128),)),
+    Strand(613, 1, ((0, 3),)),
 )
-NUM_TOKENS = 485 + BLOCK + 1 + 10
+NUM_TOKENS = 624
 
 
 def places(strand: Strand) -> list[int]:
@@ -48,7 +48,10 @@ def tensors(dtype, heads=4, kv_heads=2, depth=8):
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2e-5), (torch.bfloat16, 0.06)])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (4, 1)])
-def test_outputs_and_gradients_are_those_of_each_path_alone(dtype, bound, heads, kv_heads):
+@pytest.mark.parametrize("tile", [(256, 512), (64, 128)])
+def test_outputs_and_gradients_are_those_of_each_path_alone(dtype, bound, heads, kv_heads, tile, monkeypatch):
+    monkeypatch.setattr(attention, "QUERIES", tile[0])
+    monkeypatch.setattr(attention, "KEYS", tile[1])
     inputs, weights = tensors(dtype, heads, kv_heads)
     found, _ = strand_attention(nn.Identity(), *inputs, None, strands=STRANDS, scaling=0.35)
     found_gradients = torch.autograd.grad((found * weights).sum(), inputs)

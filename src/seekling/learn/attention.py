@@ -1,8 +1,10 @@
 """Attention of packed rows: each strand attends to its path through the row and, causally, to itself.
 
-Nothing of the size of the scores is kept for the backward pass, which computes them once more.
+Nothing of the size of the scores is kept for the backward pass, which computes them once more in tiles that stay in the
+processor's cache.
 
-Shape letters: H query heads, C key/value heads, N packed tokens, T tokens of a path, D head dimension.
+Shape letters: H query heads, C key/value heads, N packed tokens, T tokens of a path, B tokens of a tile's queries,
+R = B * H / C queries of a tile that share a key/value head, K tokens of a tile's keys, D head dimension.
 """
 
 from __future__ import annotations
@@ -11,13 +13,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from seekling.learn.pack import Strand
-from seekling.rollout.engine.causal import BLOCK, Path
+from seekling.rollout.engine.causal import attend, fill_to_step, up_to_step
+from seekling.rollout.engine.kernel import differentiate_softmax
+from seekling.rollout.engine.memory import in_steps
 
 STRAND_ATTENTION = "seekling_strands"
+
+QUERIES, KEYS = 256, 512
+"""Tokens of a tile in the backward pass: larger ones leave the processor cache, smaller ones are too many calls."""
 
 
 def strand_attention(
@@ -55,52 +63,68 @@ class _StrandAttention(torch.autograd.Function):
         ctx: Any, query_HND: Tensor, key_CND: Tensor, value_CND: Tensor, strands: Sequence[Strand], scaling: float
     ) -> Tensor:
         output_HND = torch.zeros_like(query_HND)
+        logsum_HN = torch.zeros(query_HND.shape[:2], device=query_HND.device)
         for strand in strands:
-            _path(strand, query_HND, key_CND, value_CND, scaling).attend(output_HND)
-        ctx.save_for_backward(query_HND, key_CND, value_CND, output_HND)
+            own = slice(strand.start, strand.start + strand.length)
+            keys, values = _gather(strand, key_CND), _gather(strand, value_CND)
+            output_HND[:, own], logsum_HN[:, own] = attend(
+                query_HND[:, own], keys, values, num_before=strand.num_before, scaling=scaling
+            )
+        ctx.save_for_backward(query_HND, key_CND, value_CND, output_HND, logsum_HN)
         ctx.strands, ctx.scaling = strands, scaling
         return output_HND
 
     @staticmethod
     def backward(ctx: Any, d_output_HND: Tensor) -> tuple[Tensor | None, ...]:
-        query_HND, key_CND, value_CND, output_HND = ctx.saved_tensors
+        query_HND, key_CND, value_CND, output_HND, logsum_HN = ctx.saved_tensors
+        delta_HN = (d_output_HND * output_HND).float().sum(-1)
         d_query_HND = torch.zeros_like(query_HND)
         # Every strand that follows on a token adds to its gradient, so sums are float32.
         d_key_CND, d_value_CND = (torch.zeros(key_CND.shape, device=key_CND.device) for _ in range(2))
-        delta_HN1 = (d_output_HND * output_HND).float().sum(-1, keepdim=True).to(query_HND.dtype)
         for strand in ctx.strands:
-            path = _path(strand, query_HND, key_CND, value_CND, ctx.scaling)
-            d_key_CTD, d_value_CTD = (torch.zeros(path.key_CTD.shape, device=key_CND.device) for _ in range(2))
-            for block in path.blocks():
-                d_output_CRD, delta_CR1 = block.read(d_output_HND), block.read(delta_HN1)
-                d_value_CTD[:, : block.end] += torch.bmm(block.weights_CRK.transpose(1, 2), d_output_CRD)
-                d_scores_CRK = torch.bmm(d_output_CRD, block.value_CKD.transpose(1, 2))
-                d_scores_CRK.sub_(delta_CR1).mul_(block.weights_CRK)
-                block.write(d_query_HND, torch.bmm(d_scores_CRK, block.key_CKD).mul_(ctx.scaling))
-                d_key_CTD[:, : block.end] += torch.bmm(d_scores_CRK.transpose(1, 2), block.query_CRD)
+            key_CTD, value_CTD = _gather(strand, key_CND), _gather(strand, value_CND)
+            d_key_CTD, d_value_CTD = (torch.zeros(key_CTD.shape, device=key_CND.device) for _ in range(2))
+            for first in range(0, strand.length, QUERIES):
+                among_N = slice(strand.start + first, strand.start + min(first + QUERIES, strand.length))
+                query_CRD, d_output_CRD, logsum_CR, delta_CR = (
+                    _rows(each[:, among_N], len(key_CND)) for each in (query_HND, d_output_HND, logsum_HN, delta_HN)
+                )
+                d_query_CRD = torch.zeros(query_CRD.shape, device=query_CRD.device)
+                num_before = strand.num_before + first
+                for begin in range(0, num_before + among_N.stop - among_N.start, KEYS):
+                    keys = slice(begin, min(begin + KEYS, up_to_step(num_before + among_N.stop - among_N.start)))
+                    weights_CRK = torch.bmm(query_CRD, key_CTD[:, keys].transpose(1, 2))
+                    d_scores_CRK = torch.bmm(d_output_CRD, value_CTD[:, keys].transpose(1, 2))
+                    differentiate_softmax(
+                        weights_CRK,
+                        d_scores_CRK,
+                        logsum_CR,
+                        delta_CR,
+                        num_queries=query_CRD.shape[1] * len(key_CND) // len(query_HND),
+                        num_before=num_before - begin,
+                        scaling=ctx.scaling,
+                    )
+                    d_value_CTD[:, keys] += torch.bmm(weights_CRK.transpose(1, 2), d_output_CRD)
+                    d_key_CTD[:, keys] += torch.bmm(d_scores_CRK.transpose(1, 2), query_CRD)
+                    d_query_CRD += torch.bmm(d_scores_CRK, key_CTD[:, keys])
+                d_query_HBD = d_query_CRD.view(len(query_HND), -1, query_HND.shape[-1])
+                d_query_HND[:, among_N] = d_query_HBD[:, : among_N.stop - among_N.start].to(query_HND.dtype)
             _scatter(strand, d_key_CND, d_key_CTD)
             _scatter(strand, d_value_CND, d_value_CTD)
         return d_query_HND, d_key_CND.to(key_CND.dtype), d_value_CND.to(value_CND.dtype), None, None
 
 
-def _path(strand: Strand, query_HND: Tensor, key_CND: Tensor, value_CND: Tensor, scaling: float) -> Path:
-    return Path(
-        query_HND,
-        _gather(strand, key_CND),
-        _gather(strand, value_CND),
-        start=strand.start,
-        length=strand.length,
-        num_before=strand.num_before,
-        scaling=scaling,
-    )
+def _rows(tensor_HB: Tensor, num_kv_heads: int) -> Tensor:
+    """(C, R, ...) of (H, B, ...), with zeros up to a whole step: the queries that share a key/value head."""
+    missing = in_steps(tensor_HB.shape[1]) - tensor_HB.shape[1]
+    padded = F.pad(tensor_HB, (0, 0) * (tensor_HB.ndim - 2) + (0, missing))
+    return padded.reshape(num_kv_heads, -1, *tensor_HB.shape[2:])
 
 
 def _gather(strand: Strand, tensor_CND: Tensor) -> Tensor:
-    """The tokens of a strand's path side by side, with zeros up to a whole block."""
-    num_heads, _, depth = tensor_CND.shape
-    padding = -(strand.num_before + strand.length) % BLOCK
-    parts = [tensor_CND[:, start:stop] for start, stop in strand.path]
-    return torch.cat([*parts, tensor_CND.new_zeros((num_heads, padding, depth))], 1)
+    """(C, T, D): the tokens of a strand's path side by side, with zeros up to a whole step."""
+    whole = torch.cat([tensor_CND[:, start:stop] for start, stop in strand.path], 1)
+    return fill_to_step(whole, whole.shape[1])
 
 
 def _scatter(strand: Strand, tensor_CND: Tensor, path_CTD: Tensor) -> None:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from seekling.rollout.engine.causal import BLOCK, Path
+from seekling.rollout.engine.causal import attend, fill_to_step
 from seekling.rollout.engine.kernel import WORD_SHIFTS, decode_attention
 
 SLOT_ATTENTION = "seekling_slots"
@@ -210,11 +210,8 @@ def _prefill(query_HND: Tensor, keys_CLD: Tensor, values_CLD: Tensor, past: int,
     """(N, H, D) of a segment whose own keys are in its slot already."""
     num_new = query_HND.shape[1]
     if query_HND.device.type == "cpu":
-        output_HND = torch.empty_like(query_HND)
-        keys, values = (_whole_blocks(each, past + num_new) for each in (keys_CLD, values_CLD))
-        path = Path(query_HND, keys, values, start=0, length=num_new, num_before=past, scaling=scaling)
-        path.attend(output_HND)
-        return output_HND.transpose(0, 1)
+        keys, values = (fill_to_step(each, past + num_new) for each in (keys_CLD, values_CLD))
+        return attend(query_HND, keys, values, num_before=past, scaling=scaling)[0].transpose(0, 1)
     keys_1CKD, values_1CKD = keys_CLD[None, :, : past + num_new], values_CLD[None, :, : past + num_new]
     mask = torch.ones(num_new, past + num_new, dtype=torch.bool, device=query_HND.device).tril(past) if past else None
     output = F.scaled_dot_product_attention(
@@ -227,12 +224,6 @@ def _prefill(query_HND: Tensor, keys_CLD: Tensor, values_CLD: Tensor, past: int,
         enable_gqa=True,
     )
     return output[0].transpose(0, 1)
-
-
-def _whole_blocks(tensor_CLD: Tensor, num_tokens: int) -> Tensor:
-    """The first tokens of a slot, up to a whole block; a slot that ends before is filled up with zeros."""
-    end = -(-num_tokens // BLOCK) * BLOCK
-    return F.pad(tensor_CLD, (0, 0, 0, end - tensor_CLD.shape[1])) if end > tensor_CLD.shape[1] else tensor_CLD
 
 
 AttentionInterface.register(SLOT_ATTENTION, slot_attention)

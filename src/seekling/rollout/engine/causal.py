@@ -1,95 +1,85 @@
-"""Causal attention of many new tokens at once, block by block of the path that they end.
+"""Causal attention of many new tokens at once: of the last tokens of a path to all of it.
 
-No pair of tokens that may not attend is computed outside the blocks on the diagonal, scores never exist for more than
-one block, and all matrix shapes are multiples of a block, so a processor needs few kernels. The sampler's prefill and
-the learner's packed rows share it.
+What comes before the new tokens is attended to whole and they themselves causally, in two calls whose results are
+merged by their log-sums. So hardly any pair of tokens that may not attend is computed, and no mask is made. The sampler's
+prefill and the learner's packed rows share it.
 
-Shape letters: H query heads, C key/value heads, N tokens that a tensor holds, T tokens of a path, B tokens of a block,
-R = B * H / C queries of a block that share a key/value head, K tokens up to the end of a block, D head dimension.
+Shape letters: H query heads, C key/value heads, N new tokens, T tokens of the path, D head dimension.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
-
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-BLOCK = 128
+STEP = 64
+"""Shapes are multiples of this, since a kernel is compiled and kept for every shape."""
+
+ROWS = 256
+"""Queries whose scores exist at the same time, on devices without a kernel that returns log-sums."""
 
 
-class Path:
-    """The last tokens of a sequence, whose queries are at hand, and the keys and values of all of it.
+def attend(
+    query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, *, num_before: int, scaling: float
+) -> tuple[Tensor, Tensor]:
+    """Attend from the last tokens of a path.
 
     Args:
-        query_HND: queries, those of the path side by side.
-        key_CTD: of the path from its beginning, up to a whole block or more; what is behind its end is never seen.
+        query_HND: of the last N tokens.
+        key_CTD: of the path from its beginning, up to a whole `STEP` or more; what is behind its end is never seen.
         value_CTD: likewise; finite throughout.
-        start: first of the path's queries among the N.
-        length: number of queries.
-        num_before: tokens of the path before them.
+        num_before: tokens of the path before the N.
         scaling: factor on the scores.
+
+    Returns:
+        (H, N, D) outputs, and (H, N) float32 logarithms of the sums of the exponentiated scores.
     """
-
-    def __init__(
-        self,
-        query_HND: Tensor,
-        key_CTD: Tensor,
-        value_CTD: Tensor,
-        *,
-        start: int,
-        length: int,
-        num_before: int,
-        scaling: float,
-    ) -> None:
-        self.query_HND, self.key_CTD, self.value_CTD = query_HND, key_CTD, value_CTD
-        self.start, self.length, self.num_before, self.scaling = start, length, num_before, scaling
-
-    def blocks(self) -> Iterator[Block]:
-        """Those that hold queries."""
-        for number in range(self.num_before // BLOCK, -(-(self.num_before + self.length) // BLOCK)):
-            yield Block(self, number)
-
-    def attend(self, output_HND: Tensor) -> None:
-        """Write the attention's output to the places of the queries."""
-        for block in self.blocks():
-            block.write(output_HND, torch.bmm(block.weights_CRK, block.value_CKD))
+    num_new = query_HND.shape[1]
+    first = num_before // STEP * STEP
+    lead = num_before - first
+    stop = up_to_step(num_before + num_new)
+    query_HND = F.pad(query_HND, (0, 0, lead, stop - num_before - num_new))
+    output_HND, logsum_HN = _attend(query_HND, key_CTD[:, first:stop], value_CTD[:, first:stop], scaling, causal=True)
+    if first > 0:
+        before = _attend(query_HND, key_CTD[:, :first], value_CTD[:, :first], scaling, causal=False)
+        total_HN = torch.logaddexp(logsum_HN, before[1])
+        output_HND = output_HND * (logsum_HN - total_HN).exp_().unsqueeze(-1)
+        output_HND.addcmul_((before[1] - total_HN).exp_().unsqueeze(-1), before[0].float())
+        output_HND, logsum_HN = output_HND.to(query_HND.dtype), total_HN
+    return output_HND[:, lead : lead + num_new], logsum_HN[:, lead : lead + num_new]
 
 
-class Block:
-    """Queries of one block of a path, and how much they attend to what."""
-
-    def __init__(self, path: Path, number: int) -> None:
-        first = number * BLOCK
-        self.end = first + BLOCK
-        begin, stop = max(first, path.num_before), min(self.end, path.num_before + path.length)
-        self._inside = slice(begin - first, stop - first)
-        shift = path.start - path.num_before
-        self._among_N = slice(begin + shift, stop + shift)
-        self._num_kv_heads = path.key_CTD.shape[0]
-        self.key_CKD, self.value_CKD = path.key_CTD[:, : self.end], path.value_CTD[:, : self.end]
-        self.query_CRD = self.read(path.query_HND).mul_(path.scaling)
-        scores_CRK = torch.bmm(self.query_CRD, self.key_CKD.transpose(1, 2))
-        future_BB = _future(scores_CRK.dtype, scores_CRK.device)
-        scores_CRK.view(self._num_kv_heads, -1, BLOCK, self.end)[..., first:] += future_BB
-        self.weights_CRK = scores_CRK.softmax(-1)
-
-    def read(self, tensor_HND: Tensor) -> Tensor:
-        """(C, R, D) of the block's tokens; 0 where it reaches beyond the queries."""
-        num_heads, _, depth = tensor_HND.shape
-        block_HBD = tensor_HND.new_zeros((num_heads, BLOCK, depth))
-        block_HBD[:, self._inside] = tensor_HND[:, self._among_N]
-        return block_HBD.view(self._num_kv_heads, -1, depth)
-
-    def write(self, tensor_HND: Tensor, block_CRD: Tensor) -> None:
-        """Put what belongs to the queries into their places."""
-        block_HBD = block_CRD.view(tensor_HND.shape[0], BLOCK, -1)
-        tensor_HND[:, self._among_N] = block_HBD[:, self._inside]
+def up_to_step(num_tokens: int) -> int:
+    """The next multiple of `STEP`."""
+    return -(-num_tokens // STEP) * STEP
 
 
-@cache
-def _future(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(B, B) -inf where a key comes after the query."""
-    with torch.inference_mode(False):  # serves training too
-        return torch.full((BLOCK, BLOCK), float("-inf"), dtype=dtype, device=device).triu_(1)
+def fill_to_step(tensor_CTD: Tensor, num_tokens: int) -> Tensor:
+    """The first tokens up to a whole step, with zeros where the tensor ends before that."""
+    stop = up_to_step(num_tokens)
+    missing = stop - tensor_CTD.shape[1]
+    return F.pad(tensor_CTD, (0, 0, 0, missing)) if missing > 0 else tensor_CTD[:, :stop]
+
+
+def _attend(
+    query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, scaling: float, *, causal: bool
+) -> tuple[Tensor, Tensor]:
+    if query_HND.device.type == "cpu":
+        output_1HND, logsum_1HN = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query_HND[None], key_CTD[None], value_CTD[None], 0.0, causal, scale=scaling
+        )
+        return output_1HND[0], logsum_1HN[0]
+    group = query_HND.shape[0] // key_CTD.shape[0]
+    key_HTD, value_HTD = (each.repeat_interleave(group, 0) for each in (key_CTD, value_CTD))
+    outputs, logsums = [], []
+    for start in range(0, query_HND.shape[1], ROWS):
+        scores_HRT = torch.bmm(query_HND[:, start : start + ROWS], key_HTD.transpose(1, 2)).float().mul_(scaling)
+        if causal:
+            scores_HRT.masked_fill_(
+                torch.ones(scores_HRT.shape[1:], dtype=torch.bool, device=scores_HRT.device).triu_(start + 1),
+                float("-inf"),
+            )
+        logsums.append(scores_HRT.logsumexp(-1))
+        outputs.append(torch.bmm(scores_HRT.softmax(-1).to(query_HND.dtype), value_HTD))
+    return torch.cat(outputs, 1), torch.cat(logsums, 1)

@@ -22,6 +22,9 @@ from torch import Tensor
 WORD_SHIFTS = {torch.bfloat16: 16, torch.float32: 0}
 """Cache types that the kernel reads: their bits, shifted left by so many, are those of an fp32."""
 _WORDS = {torch.bfloat16: torch.uint16, torch.float32: torch.uint32}
+# Without "nnan": a NaN of damaged weights must reach the logits, where it is noticed.
+FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
+LOG2_E = 1.4426950408889634
 
 
 def decode_attention(
@@ -53,9 +56,7 @@ def decode_attention(
     num_heads, head_dim = query_PHD.shape[1:]
     words = _WORDS[keys_SCLD.dtype]
     output_PHD = torch.empty(query_PHD.shape, dtype=torch.float32)
-    _start_threads()
-    num_threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    numba.set_num_threads(num_threads)
+    num_threads = _use_threads()
     # Every thread takes an equal stretch of the rows: dealt out by length, the stretches take equally long.
     by_length_R = np.argsort(pasts_R, kind="stable")
     order_R = np.concatenate([by_length_R[thread::num_threads] for thread in range(num_threads)])
@@ -75,6 +76,14 @@ def decode_attention(
     return output_PHD.to(query_PHD.dtype)
 
 
+def _use_threads() -> int:
+    """Make numba use as many threads as torch, and say how many that are."""
+    _start_threads()
+    num_threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    numba.set_num_threads(num_threads)
+    return num_threads
+
+
 @cache
 def _start_threads() -> None:
     """Starting its threads, numba sets OpenMP's number of threads to all cores, for torch as well: put that back."""
@@ -86,12 +95,7 @@ def _start_threads() -> None:
 @cache
 def _kernel(head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
-    one = np.float32(1)
-    # 2^f for f in [-0.5, 0.5] to 2e-7: libm's exp is not vectorised and would take longer than all the rest.
-    poly1, poly2, poly3 = np.float32(0.693147182), np.float32(0.240226462), np.float32(0.0555033415)
-    poly4, poly5 = np.float32(0.00961817028), np.float32(0.00133999444)
-    log2_e, half, bias, lowest = np.float32(1.4426950408889634), np.float32(0.5), np.float32(127), np.float32(-125)
-    mantissa_bits = np.int32(23)
+    split, log2_e = _split_power(), np.float32(LOG2_E)
 
     def attend(  # type: ignore[no-untyped-def]
         query_PHD, keys_SCLD, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R, scaling, shift, output_PHD
@@ -136,11 +140,7 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
                 for place in range(seen):
                     highest = max(highest, scores[each, place])
                 for place in range(seen):
-                    exponent = max(scores[each, place] - highest, lowest)
-                    whole = np.floor(exponent + half)
-                    f = exponent - whole
-                    bits[place] = np.int32(whole + bias) << mantissa_bits
-                    scores[each, place] = one + f * (poly1 + f * (poly2 + f * (poly3 + f * (poly4 + f * poly5))))
+                    bits[place], scores[each, place] = split(scores[each, place] - highest)
                 total = np.float32(0)
                 for place in range(seen):
                     scores[each, place] *= powers[place]
@@ -174,10 +174,110 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
     return _compiled(attend)
 
 
+def differentiate_softmax(
+    scores_CRK: Tensor,
+    d_weights_CRK: Tensor,
+    logsum_CR: Tensor,
+    delta_CR: Tensor,
+    *,
+    num_queries: int,
+    num_before: int,
+    scaling: float,
+) -> None:
+    """Replace products of queries and keys by attention weights, and the weights' gradients by those of the products.
+
+    Args:
+        scores_CRK: (C, R, K) products; become weights, 0 where the key comes after the query.
+        d_weights_CRK: (C, R, K) of the same type; become the gradients of the products.
+        logsum_CR: (C, R) float32 logarithms of the sums of the exponentiated scores over each query's whole path.
+        delta_CR: (C, R) float32 inner products of each query's output with its gradient.
+        num_queries: rows of each head among the R; query b sees the first `num_before + b + 1` of the K keys.
+        num_before: of the path before the first query, counted from the first of the K keys; may be negative.
+        scaling: factor on the products.
+    """
+    if scores_CRK.device.type != "cpu" or scores_CRK.dtype not in WORD_SHIFTS:
+        query_R = torch.arange(scores_CRK.shape[1], device=scores_CRK.device) % num_queries
+        is_future_RK = torch.arange(scores_CRK.shape[2], device=query_R.device) > (num_before + query_R)[:, None]
+        weights_CRK = torch.exp(scores_CRK.float() * scaling - logsum_CR.unsqueeze(-1)).masked_fill_(is_future_RK, 0)
+        scores_CRK.copy_(weights_CRK)
+        d_weights_CRK.copy_(weights_CRK * (d_weights_CRK.float() - delta_CR.unsqueeze(-1)) * scaling)
+        return
+    num_threads, words = _use_threads(), _WORDS[scores_CRK.dtype]
+    _softmax_kernel(WORD_SHIFTS[scores_CRK.dtype])(
+        scores_CRK.view(words).flatten(0, -2).numpy(),
+        d_weights_CRK.view(words).flatten(0, -2).numpy(),
+        logsum_CR.flatten().numpy(),
+        delta_CR.flatten().numpy(),
+        num_queries,
+        num_before,
+        np.float32(scaling),
+        num_threads,
+    )
+
+
+@cache
+def _softmax_kernel(shift: int) -> Callable[..., None]:
+    """The compiled loop for words that are the upper bits of an fp32, without the lowest `shift`."""
+    split, log2_e = _split_power(), np.float32(LOG2_E)
+    cut, below_half, last = np.uint32(shift), np.uint32((1 << shift >> 1) - 1 if shift else 0), np.uint32(shift > 0)
+
+    def differentiate(  # type: ignore[no-untyped-def]
+        scores_NK, d_weights_NK, logsum_N, delta_N, num_queries, num_before, scaling, num_threads
+    ):  # pragma: no cover - compiled
+        num_rows, num_keys = scores_NK.shape
+        for thread in prange(num_threads):
+            weight_words, d_words = np.empty(num_keys, np.uint32), np.empty(num_keys, np.uint32)
+            weights, d_weights = weight_words.view(np.float32), d_words.view(np.float32)
+            bits = np.empty(num_keys, np.int32)
+            powers = bits.view(np.float32)
+            for n in range(num_rows * thread // num_threads, num_rows * (thread + 1) // num_threads):
+                scores_K, d_weights_K, delta = scores_NK[n], d_weights_NK[n], delta_N[n]
+                factor, logsum = scaling * log2_e, logsum_N[n] * log2_e
+                seen = min(max(num_before + n % num_queries + 1, 0), num_keys)
+                for k in range(seen):
+                    weight_words[k] = np.uint32(scores_K[k]) << cut
+                    d_words[k] = np.uint32(d_weights_K[k]) << cut
+                for k in range(seen):
+                    bits[k], weights[k] = split(weights[k] * factor - logsum)
+                for k in range(seen):
+                    weights[k] *= powers[k]
+                    d_weights[k] = weights[k] * (d_weights[k] - delta) * scaling
+                # To the nearest, ties to the even: what bfloat16 keeps.
+                for k in range(seen):
+                    scores_K[k] = (weight_words[k] + below_half + ((weight_words[k] >> cut) & last)) >> cut
+                    d_weights_K[k] = (d_words[k] + below_half + ((d_words[k] >> cut) & last)) >> cut
+                for k in range(seen, num_keys):
+                    scores_K[k] = 0
+                    d_weights_K[k] = 0
+
+    return _compiled(differentiate)
+
+
+@cache
+def _split_power() -> Callable[[float], tuple[int, float]]:
+    """A compiled function that splits 2^x, x clamped from below: bits of an fp32 power of two, and a factor.
+
+    libm's exp is not vectorised and would take longer than all the rest. To 2e-7.
+    """
+    one = np.float32(1)
+    poly1, poly2, poly3 = np.float32(0.693147182), np.float32(0.240226462), np.float32(0.0555033415)
+    poly4, poly5 = np.float32(0.00961817028), np.float32(0.00133999444)
+    half, bias, lowest, mantissa_bits = np.float32(0.5), np.float32(127), np.float32(-125), np.int32(23)
+
+    def split(exponent):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        exponent = max(exponent, lowest)
+        whole = np.floor(exponent + half)
+        f = exponent - whole
+        factor = one + f * (poly1 + f * (poly2 + f * (poly3 + f * (poly4 + f * poly5))))
+        return np.int32(whole + bias) << mantissa_bits, factor
+
+    compiled: Callable[[float], tuple[int, float]] = njit(inline="always", fastmath=FASTMATH)(split)
+    return compiled
+
+
 def _compiled(function: Callable[..., None]) -> Callable[..., None]:
-    # Without "nnan": a NaN of damaged weights must reach the logits, where it is noticed.
     jit: Callable[..., Callable[[Callable[..., None]], Callable[..., None]]] = partial(
-        njit, parallel=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy"
+        njit, parallel=True, fastmath=FASTMATH, error_model="numpy"
     )
     try:
         return jit(cache=True)(function)
