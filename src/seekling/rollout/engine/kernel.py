@@ -96,6 +96,7 @@ def _start_threads() -> None:
 def _kernel(head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
     split, log2_e = _split_power(), np.float32(LOG2_E)
+    sign, magnitude = np.int32(31), np.int32(0x7FFFFFFF)
 
     def attend(  # type: ignore[no-untyped-def]
         query_PHD, keys_SCLD, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R, scaling, shift, output_PHD
@@ -115,6 +116,7 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
                 for d in range(head_dim):
                     query[each, d] = query_PHD[start + each // group, head * group + each % group, d] * scaling * log2_e
             scores = np.zeros((num_queries, padded), np.float32)
+            score_words, top = scores.view(np.int32), np.empty(1, np.int32)
             for first in range(0, end, 8):
                 for j in range(min(8, end - first)):
                     for d in range(head_dim):
@@ -136,9 +138,13 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
             powers = bits.view(np.float32)
             for each in range(num_queries):
                 seen = past + 1 + each // group
-                highest = scores[each, 0]
+                # As integers that are ordered as the numbers are, since a maximum of floats is not vectorised.
+                largest = ~magnitude
                 for place in range(seen):
-                    highest = max(highest, scores[each, place])
+                    word = score_words[each, place]
+                    largest = max(largest, word ^ ((word >> sign) & magnitude))
+                top[0] = largest ^ ((largest >> sign) & magnitude)
+                highest = top.view(np.float32)[0]
                 for place in range(seen):
                     bits[place], scores[each, place] = split(scores[each, place] - highest)
                 total = np.float32(0)
