@@ -1,8 +1,8 @@
 """Causal attention of many new tokens at once: of the last tokens of a path to all of it.
 
 What comes before the new tokens is attended to whole and they themselves causally, in two calls whose results are
-merged by their log-sums. So hardly any pair of tokens that may not attend is computed, and no mask is made. The sampler's
-prefill and the learner's packed rows share it.
+merged by their log-sums. So hardly any pair of tokens that may not attend is computed, and no mask is made. The
+sampler's prefill and the learner's packed rows share it.
 
 Shape letters: H query heads, C key/value heads, N new tokens, T tokens of the path, D head dimension.
 """
