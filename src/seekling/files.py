@@ -40,6 +40,25 @@ def replacing(path: Path) -> Iterator[Path]:
         _remove(temporary)
 
 
+def move_over(path: Path, new: Path, *, aside: Path) -> None:
+    """Give a folder's place to a new one; a folder that holds something cannot be replaced in one move.
+
+    Args:
+        path: the folder.
+        new: what takes its place; when it cannot, the old one comes back.
+        aside: where the old one goes; nothing, or an empty folder, is there.
+
+    Raises:
+        OSError: one of them cannot be moved.
+    """
+    os.replace(path, aside)
+    try:
+        os.replace(new, path)
+    except OSError:
+        os.replace(aside, path)
+        raise
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file's content as a whole.
 
@@ -84,15 +103,9 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _replace_folder(path: Path, new: Path) -> None:
-    """A folder that holds something cannot be replaced in one move: the old one steps aside."""
     old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=f".{os.getpid()}{_ENDING}", dir=path.parent))
     try:
-        os.replace(path, old)
-        try:
-            os.replace(new, path)
-        except OSError:
-            os.replace(old, path)
-            raise
+        move_over(path, new, aside=old)
     finally:
         _remove(old)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seekling.errors import DataError, IndexMismatchError, InfrastructureError
+from seekling.files import move_over
 from seekling.retrieval.record import RECORD_NAME
 
 _LOG = logging.getLogger(__name__)
@@ -76,12 +77,7 @@ def move_into_place(building: Path, out: Path) -> None:
         return
     _remove_moved(out)
     old = out.parent / f"{_moved_name(out)}{max(_moved(out), default=-1) + 1 or ''}"
-    os.rename(out, old)
-    try:
-        os.rename(building, out)
-    except OSError:
-        os.rename(old, out)
-        raise
+    move_over(out, building, aside=old)
     _remove_moved(out)
     if old.exists():
         _LOG.warning("%s: the index that was replaced could not be removed whole; remove that folder", old)
