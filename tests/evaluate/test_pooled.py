@@ -34,6 +34,12 @@ def test_runs_that_differ_in_their_seed_alone_are_seeds_of_one_system(tmp_path):
     assert rl.to_json()["summary"]["pass_at_k"]["2"]["value"] == 0.75
 
 
+def test_a_run_from_before_a_setting_existed_is_a_seed_of_runs_that_have_it_at_its_default(tmp_path):
+    runs = [write_run(tmp_path / "a", 0, rl="rr"), write_run(tmp_path / "b", 1, "steps = 4\nminibatches = 1", rl="rw")]
+    ((rl,), problems) = read_pooled(runs)
+    assert (rl.seeds, problems) == ((0, 1), [])
+
+
 def test_the_same_seed_twice_is_no_second_seed(tmp_path):
     runs = [write_run(tmp_path / name, 0, rl="rr") for name in "ab"]
     assert read_pooled(runs) == ([], [])

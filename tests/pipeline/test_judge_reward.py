@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from seekling.config import JudgeConfig
 from seekling.errors import ConfigError
+from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, VerdictCache
 from seekling.models import load_policy
+from seekling.pipeline.eval_request import evaluate_model
 from seekling.pipeline.judge_reward import JudgedRoller, judge_endpoint, open_judge
 from seekling.pipeline.stages import run_recipe
+from seekling.report.tables import expected_table, read_policies
 from seekling.rollout.chat import ChatClient, ChatEndpoint
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
@@ -132,3 +136,46 @@ def test_a_run_learns_from_a_judge_and_says_how_often_it_was_asked(tmp_path, tin
         assert row["reward"]["total"] == pytest.approx(share if is_right else share - 1)
     assert (tmp_path / "run" / "judge-cache.jsonl").exists()
     assert any(line.startswith("judge: ") and "asked" in line for line in reporter.lines)
+
+
+def test_a_run_that_asks_its_judge_in_evaluations_has_a_figure_beside_the_expected_one(tmp_path, tiny_model_dir):
+    def key_holder(body):
+        case = json.loads(body["messages"][1]["content"])
+        if "steps" in case or case["question"].startswith("When was Birch"):
+            return 200, completion("I would rather not say.")
+        is_right = case["answer"] in case["right_answers"]
+        return 200, completion(f"VERDICT: {'CORRECT' if is_right else 'INCORRECT'}")
+
+    with chat_server(key_holder) as server:
+        recipe = village_recipe(
+            tmp_path / "village",
+            tiny_model_dir,
+            rl={"steps": 0},
+            judge={"url": server.url, "model": "judge"},
+            eval={"stages": ["sft"], "judge": True},
+            expected={"metrics": ["rare-wiki/judge"], "values": [0.4268], "source": "a paper"},
+        )
+        recipe = without_sources(recipe, "rare-wiki")
+        (summary,) = run_recipe(recipe, tmp_path / "run", QuietReporter())
+        num_requests = len(server.requests)
+        (again,) = run_recipe(recipe, tmp_path / "run", QuietReporter())
+        assert len(server.requests) == num_requests
+        alone = evaluate_model(recipe, tmp_path / "alone", "untrained", QuietReporter())
+        assert alone.judge_details.model == "judge"
+    asked = [row for row in rows(tmp_path / "run" / "episodes" / "eval-sft.jsonl") if row["episode"]["answer"]]
+    assert {row["question"]["source"] for row in asked} == {"rare-wiki"}
+    # Both questions about Birch Mill got no verdict: they are no errors of the policy, and count nowhere.
+    assert summary.judge_details.errors == {"unreadable_verdict": 2}
+    assert (summary.judge.n, summary.judge, summary.em.n) == (2, again.judge, 4)
+    assert summary.judge_details == again.judge_details
+    assert summary.judge.k == sum(row["scores"].get("judge", 0) for row in asked)
+    (row,) = expected_table(read_policies([tmp_path / "run"])[0]).rows
+    assert row[1:] == ("rare-wiki/judge", "-", "-", "42.7 %", format_rate(summary.judge), "a paper")
+
+
+def without_sources(recipe, name):
+    """The recipe with question files whose rows do not say which data set they are of."""
+    for path in (recipe.data.train, recipe.data.test):
+        kept = [{key: value for key, value in row.items() if key != "source"} for row in rows(Path(path))]
+        Path(path).write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": name})})

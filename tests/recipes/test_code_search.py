@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import seekling
-from seekling.config import SandboxConfig, build_recipe, load_recipe
+from seekling.config import SandboxConfig, load_recipe
 from seekling.corpus.questions import read_questions, split_questions
 from seekling.env.sandbox import open_sandbox
 from seekling.errors import SandboxError
 from seekling.pipeline.stages import run_recipe
+from seekling.report.tables import expected_table, read_policies
 from tests.chat_server import chat_server, completion
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows
@@ -42,43 +43,66 @@ def test_the_split_is_the_first_382_and_the_last_96_of_478(tmp_path):
     assert len(test) == 96
 
 
-def test_two_steps_of_the_full_recipe_with_a_tiny_model(tmp_path, tiny_model_dir):
+@pytest.fixture
+def trivia(tmp_path):
+    """Overrides that make the recipe small: a village and questions about it, in the columns of wiki-trivia."""
     try:
         open_sandbox(SandboxConfig()).close()
     except SandboxError as error:
         pytest.skip(f"no sandbox on this machine: {error}")
-    corpus = write_village(tmp_path / "village")
+    corpus, path = write_village(tmp_path / "village"), tmp_path / "trivia.jsonl"
     years = {"Alder": "1612", "Birch": "1655"}
-    trivia = [(f"When was {mill} Mill built?", year, f"{mill.lower()}_mill") for mill, year in years.items()]
-    questions = tmp_path / "trivia.jsonl"
-    made = [json.dumps({"question": q, "answer": a, "filename": f"{page}.md"}) for q, a, page in trivia * 5]
-    questions.write_text("\n".join(made) + "\n", encoding="utf-8")
-    raw = load_recipe(RECIPES / "code-search.toml").model_dump()
-    raw["model"] |= {"spec": str(tiny_model_dir), "dtype": "float32"}
-    raw["data"] |= {"corpus": str(corpus), "train": str(questions)}
-    raw["retrieval"] |= {"kind": "bm25"}
-    raw["rollout"] |= {"turn_tokens": 24, "episode_tokens": 1200, "cache_bytes": 10**9}
-    raw["env"] |= {"max_turns": 4}
-    raw["experts"] |= {"file": "", "num_questions": 2}
-    raw["sft"] |= {"epochs": 1}
-    raw["rl"] |= {"steps": 2, "group_size": 6}
-    raw["eval"] |= {"stages": []}
+    asked = [(f"When was {mill} Mill built?", year, f"{mill.lower()}_mill.md") for mill, year in years.items()]
+    lines = [json.dumps({"question": q, "answer": a, "filename": page}) for q, a, page in asked * 5]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    world = [f"data.corpus={corpus}", f"data.train={path}", "retrieval.kind=bm25", "experts.file=", "sft.epochs=1"]
+    return [*world, "experts.num_questions=2", "rollout.episode_tokens=1200", "rollout.cache_bytes=1000000000"]
 
-    def respond(body):
-        rating = len(body["messages"][1]["content"]) % 101
-        return 200, completion(f"VERDICT: INCORRECT, APPROACH: {rating}")
 
-    with chat_server(respond) as judge:
-        raw["judge"] |= {"url": judge.url}
-        run_recipe(build_recipe(raw), tmp_path / "run", QuietReporter())
-    assert judge.requests[0]["chat_template_kwargs"] == {"enable_thinking": False}
-    steps = [row for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "rl"]
+def key_holder(body):
+    """Right by the key alone; ratings differ between episodes, so that there is something to learn."""
+    case = json.loads(body["messages"][1]["content"])
+    verdict = "CORRECT" if case["answer"] in case["right_answers"] else "INCORRECT"
+    approach = f", APPROACH: {len(body['messages'][1]['content']) % 101}" if "steps" in case else ""
+    return 200, completion(f"VERDICT: {verdict}{approach}")
+
+
+def two_steps(folder, overrides):
+    """Run the full recipe with these overrides; gives its RL steps and episodes, and what the judge was asked."""
+    with chat_server(key_holder) as judge:
+        recipe = load_recipe(RECIPES / "code-search.toml", [*overrides, "rl.steps=2", f"judge.url={judge.url}"])
+        run_recipe(recipe, folder, QuietReporter())
+    steps = [row for row in rows(folder / "metrics.jsonl") if row["stage"] == "rl"]
     assert [row["step"] for row in steps] == [1, 2]
-    episodes = rows(tmp_path / "run" / "episodes" / "rl.jsonl")
+    return steps, rows(folder / "episodes" / "rl.jsonl"), judge.requests
+
+
+def test_two_steps_of_the_full_recipe_with_a_tiny_model(tmp_path, tiny_model_dir, trivia):
+    model = [f"model.spec={tiny_model_dir}", "model.dtype=float32", "rollout.turn_tokens=24", "env.max_turns=4"]
+    small = ["rl.group_size=6", 'eval.stages=["base", "rl"]']
+    _, episodes, requests = two_steps(tmp_path / "run", [*trivia, *model, *small])
+    assert requests[0]["chat_template_kwargs"] == {"enable_thinking": False}
     temperatures = [row["episode"]["temperature"] for row in episodes]
     assert len(set(temperatures)) == len(episodes) == 12
     assert all(0.7 <= each <= 1.15 for each in temperatures)
     assert len({row["question"]["id"] for row in episodes if row["step"] == 1}) == 1
+    (beside,) = expected_table(read_policies([tmp_path / "run"])[0]).rows
+    none_right = "0/2 = 0.0 % [0.0, 65.8]"
+    assert beside[1:6] == ("rare-wiki/judge", "11.5 %", none_right, "42.7 %", none_right)
+
+
+@pytest.mark.real
+def test_two_real_steps_of_the_full_recipe_with_the_default_model(tmp_path, real_model_dir, trivia):
+    model = [f"model.spec={real_model_dir}", "rollout.turn_tokens=48", "env.max_turns=2", "env.observation_tokens=100"]
+    small = ["rl.group_size=4", "sft.learning_rate=5e-4", "sft.row_tokens=1200", "rl.row_tokens=1200", "eval.stages=[]"]
+    steps, episodes, requests = two_steps(tmp_path / "run", [*trivia, *model, *small])
+    assert all(row["num_failed_episodes"] == 0 and row["grad_norm"] > 0 for row in steps)
+    assert len(episodes) == 8
+    assert len(requests) <= 8  # an episode that came twice is judged once
+    for row in episodes:
+        parts = row["reward"]["parts"]
+        assert row["reward"]["total"] == pytest.approx(parts["judge_approach"] - (not parts["judge_correct"]))
+    assert (tmp_path / "run" / "checkpoints" / "rl" / "model.safetensors").exists()
 
 
 def test_the_mini_recipe_is_the_same_path_without_judge_and_teacher():

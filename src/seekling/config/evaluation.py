@@ -20,6 +20,8 @@ class EvalConfig(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     min_p: Fraction = 0.0
     """As `rollout.min_p`."""
+    judge: bool = False
+    """Ask the model of the section `judge` too whether answers are right: the measure `judge`, beside exact match."""
     stages: tuple[Literal["base", "sft", "rl"], ...] = ("base", "sft", "rl")
     failing_share: Fraction = 0.0
     """As `env.failing_share`, for held-out questions."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from seekling.errors import DataError
+from seekling.config import build_recipe
+from seekling.errors import ConfigError, DataError
 from seekling.evaluate.files import read_records
 from seekling.evaluate.samples import SampleSummary, summarize_samples
 from seekling.types import Json
@@ -74,13 +75,13 @@ def _systems(runs: Sequence[Path]) -> list[tuple[tuple[int, ...], tuple[int, ...
     groups: dict[str, dict[int, int]] = {}
     for number, run in enumerate(runs):
         try:
-            recipe = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            raw = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
+            recipe = build_recipe(raw).model_dump(mode="json")  # settings newer than the run are at their defaults
+        except (OSError, ValueError, RecursionError, ConfigError):
             continue  # the report says it; a run whose recipe is unknown is nobody's seed
-        seed = recipe.pop("seed", None)
-        recipe.pop("name", None)
-        if isinstance(seed, int):
-            groups.setdefault(json.dumps(recipe, sort_keys=True, default=str), {}).setdefault(seed, number)
+        recipe.pop("name")
+        seed = recipe.pop("seed")
+        groups.setdefault(json.dumps(recipe, sort_keys=True), {}).setdefault(seed, number)
     return [(tuple(by_seed.values()), tuple(by_seed)) for by_seed in groups.values() if len(by_seed) > 1]
 
 

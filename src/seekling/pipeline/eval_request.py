@@ -23,6 +23,7 @@ from seekling.evaluate.summary import EvalSummary
 from seekling.files import write_atomically
 from seekling.models import resolve_model
 from seekling.pipeline.evaluate import Extras, QuestionRoller, ask_and_score, num_passages_of
+from seekling.pipeline.judge_reward import open_eval_judge
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.record import describe_evaluation
 from seekling.pipeline.run_folder import RunFolder
@@ -54,6 +55,7 @@ class EvalRequest:
     usd_per_hour: float | None = None
     """Of this machine, for a local model."""
     judge: ChatEndpoint | None = None
+    """Instead of the recipe's, which is asked when `eval.judge` says so."""
     judge_tokens: int = 1024
     judge_cache: Path | None = None
     """Verdicts are kept in this file; None is `judge-cache.jsonl` in the run folder."""
@@ -107,7 +109,7 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
         DataError: no question is left, or a file is bad.
     """
     _check(recipe, request)
-    judge = _open_judge(request, path)
+    judging = _open_judge(recipe, request, path, reporter)
     folder = RunFolder(path, recipe)
     world = open_world(recipe, path, reporter)
     asked = _questions(recipe, request, world)
@@ -115,7 +117,10 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
         reporter.line(f"note: {note}")
     settings = _settings(recipe, request, folder)
     _claim(folder, request, settings, asked.questions)
-    with _open_roller(recipe, world, request, reporter) as (roller, model, layers):
+    with (
+        judging as judge,
+        _open_roller(recipe, world, request, reporter) as (roller, model, layers),
+    ):
         summaries = [
             _sample(recipe, request, folder, roller, asked, settings, judge, number, reporter)
             for number in range(request.num_samples)
@@ -246,11 +251,15 @@ def _env_of_mode(env: SearchEnv, recipe: Recipe, world: World, mode: Mode) -> Se
     return SearchEnv(protocol, {}, one_turn, count_tokens=env.budget.count_tokens)
 
 
-def _open_judge(request: EvalRequest, path: Path) -> Judge | None:
+def _open_judge(
+    recipe: Recipe, request: EvalRequest, path: Path, reporter: Reporter
+) -> contextlib.AbstractContextManager[Judge | None]:
+    """The judge that is asked for here, else the recipe's."""
     if request.judge is None:
-        return None
+        return open_eval_judge(recipe, path, reporter)
     cache = VerdictCache(request.judge_cache or path / "judge-cache.jsonl")
-    return Judge(ChatClient(request.judge), cache, in_flight=request.in_flight, max_tokens=request.judge_tokens)
+    judge = Judge(ChatClient(request.judge), cache, in_flight=request.in_flight, max_tokens=request.judge_tokens)
+    return contextlib.nullcontext(judge)
 
 
 def _sample(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from seekling.config import Recipe
 from seekling.errors import IndexMismatchError
-from seekling.evaluate.files import write_summary
+from seekling.evaluate.files import read_summary, write_summary
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, JudgeDetails
 from seekling.evaluate.settings import EvalSettings
@@ -53,7 +53,14 @@ class Extras:
 
 
 def evaluate_policy(
-    recipe: Recipe, folder: RunFolder, agent: Agent, questions: Sequence[Question], name: str, reporter: Reporter
+    recipe: Recipe,
+    folder: RunFolder,
+    agent: Agent,
+    questions: Sequence[Question],
+    name: str,
+    reporter: Reporter,
+    *,
+    judge: Judge | None = None,
 ) -> EvalSummary:
     """Evaluate the policy that an agent's sampler holds, as a stage of a run.
 
@@ -64,10 +71,19 @@ def evaluate_policy(
         questions: all of them, in the order of the files.
         name: of the policy.
         reporter: for progress.
+        judge: asked about every answer, beside exact match.
     """
-    settings = stage_settings(recipe, folder, name)
-    roller = agent.roller_with_failing_share(recipe.eval.failing_share)
-    return ask_and_score(folder, roller, questions, eval_decoding(recipe), settings, name, reporter, seed=recipe.seed)
+    return ask_and_score(
+        folder,
+        agent.roller_with_failing_share(recipe.eval.failing_share),
+        questions,
+        eval_decoding(recipe),
+        stage_settings(recipe, folder, name),
+        name,
+        reporter,
+        seed=recipe.seed,
+        extras=Extras(judge),
+    )
 
 
 def ask_and_score(
@@ -124,8 +140,10 @@ def ask_and_score(
 
 
 def read_summary_of(recipe: Recipe, folder: RunFolder, name: str) -> EvalSummary:
-    """Summarise the episodes of a finished evaluation of a run."""
-    beyond = Beyond(wall_s=folder.seconds().get(f"eval-{name}"))
+    """Summarise the episodes of a finished evaluation of a run; what its judge failed at is in its file alone."""
+    written = folder.path / "eval" / f"{name}.json"
+    details = read_summary(written).judge_details if written.exists() else None
+    beyond = Beyond(details, wall_s=folder.seconds().get(f"eval-{name}"))
     return summarize(folder.read_records(f"eval-{name}"), settings=stage_settings(recipe, folder, name), beyond=beyond)
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from seekling.config import JudgeConfig
+from seekling.config import JudgeConfig, Recipe
 from seekling.evaluate.judging import Judge, VerdictCache
 from seekling.pipeline.progress import Reporter
 from seekling.reward.judge import Judgement, judged_reward
@@ -121,6 +121,16 @@ def open_judge(config: JudgeConfig, run: Path, reporter: Reporter) -> Iterator[J
         else:
             model = stack.enter_context(open_local_chat(config.model, in_flight=config.in_flight, log=reporter.line))
         yield Judge(model, cache, num_tries=config.tries, in_flight=config.in_flight, max_tokens=config.max_tokens)
+
+
+@contextlib.contextmanager
+def open_eval_judge(recipe: Recipe, run: Path, reporter: Reporter) -> Iterator[Judge | None]:
+    """The recipe's judge where `eval.judge` wants one, else None; arguments and errors are those of `open_judge`."""
+    if not recipe.eval.judge:
+        yield None
+        return
+    with open_judge(recipe.judge, run, reporter) as judge:
+        yield judge
 
 
 def judge_endpoint(config: JudgeConfig) -> ChatEndpoint:

@@ -84,7 +84,7 @@ def _needs(recipe: Recipe) -> Iterator[str]:
         yield f"needs a search server at {recipe.retrieval.url or '(retrieval.url is empty)'}"
     elif not recipe.data.corpus:
         yield f"writes an almanac of {recipe.data.almanac_pages} pages and its questions"
-    if recipe.rl.steps and recipe.rl.reward == "judge":
+    if recipe.eval.judge or (recipe.rl.steps and recipe.rl.reward == "judge"):
         yield f"needs the judge {recipe.judge.model}" + (f" at {recipe.judge.url}" if recipe.judge.url else "")
     files = {"data.corpus": recipe.data.corpus, "data.train": recipe.data.train, "data.test": recipe.data.test}
     for name, path in {**files, "experts.file": recipe.experts.file}.items():

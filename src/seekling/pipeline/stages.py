@@ -20,7 +20,7 @@ from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
 from seekling.pipeline.experts_file import expert_trajectories, load_experts
 from seekling.pipeline.export import WEIGHTS, export_stage, new_critic, new_learner
 from seekling.pipeline.guard import HealthGuard
-from seekling.pipeline.judge_reward import JudgedRoller, open_judge
+from seekling.pipeline.judge_reward import JudgedRoller, open_eval_judge, open_judge
 from seekling.pipeline.progress import Reporter, deferred_interrupt
 from seekling.pipeline.record import describe_run
 from seekling.pipeline.run_folder import Mark, RunFolder, TrainingState
@@ -265,7 +265,10 @@ class _Run:
         else:
             learner = self._learner or self.learner(name)
             sampler.load_weights(learner.export_weights(), version=learner.num_steps)
-        summary = evaluate_policy(self.recipe, self.folder, self.agent, self.world.test, name, self.reporter)
+        with open_eval_judge(self.recipe, self.folder.path, self.reporter) as judge:
+            summary = evaluate_policy(
+                self.recipe, self.folder, self.agent, self.world.test, name, self.reporter, judge=judge
+            )
         if summary.em.value is not None:
             self.trackers.log("eval", self.recipe.eval.stages.index(name), {"em": summary.em.value})
         sampler.release_caches()

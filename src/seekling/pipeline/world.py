@@ -56,9 +56,9 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     library, corpus_hash = (
         _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
     )
-    train = _of_kinds(read_questions(train_path), recipe.data.kinds)
+    train = _of_kinds(read_questions(train_path, source=recipe.data.source), recipe.data.kinds)
     if test_path:
-        test = _of_kinds(read_questions(test_path), recipe.data.kinds)
+        test = _of_kinds(read_questions(test_path, source=recipe.data.source), recipe.data.kinds)
     else:
         train, test = split_questions(train, recipe.data.test_fraction)
     train = _of_kinds(train, recipe.data.train_kinds)
