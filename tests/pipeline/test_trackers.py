@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
+import sqlite3
 import sys
 
 import pytest
@@ -76,6 +79,21 @@ def test_wandb_keeps_an_offline_run_in_the_run_folder(tmp_path, monkeypatch):
     raw = written.read_bytes()
     assert b"rl/loss" in raw
     assert b"0.25" in raw
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_trackio_keeps_a_run_and_goes_on_with_it(tmp_path, monkeypatch):
+    needs("trackio")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    for losses in ([(1, 0.5), (2, 0.25)], [(2, 0.125)]):
+        with open_trackers(recipe_to("trackio"), tmp_path) as trackers:
+            for step, loss in losses:
+                trackers.log("rl", step, {"loss": loss})
+    with contextlib.closing(sqlite3.connect(tmp_path / "trackio" / "seekling.db")) as database:
+        written = database.execute("select run_name, metrics from metrics order by id").fetchall()
+    logged = [(1, 0.5), (2, 0.25), (2, 0.125)]
+    assert [json.loads(row) for _, row in written] == [{"rl/step": step, "rl/loss": loss} for step, loss in logged]
+    assert len({run for run, _ in written}) == 1
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])

@@ -1,7 +1,7 @@
 """TensorBoard, Weights & Biases and trackio, each behind its extra. `metrics.jsonl` is the record, these are views.
 
-A metric is called stage/name. Steps of a stage are its own; a run that goes on after a crash writes over what it logged
-after its last saved state.
+A metric is called stage/name. Steps of a stage are its own. A run that goes on after a crash writes over what it logged
+after its last saved state in TensorBoard; in trackio, which only adds, such steps stand twice.
 """
 
 from __future__ import annotations
