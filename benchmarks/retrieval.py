@@ -395,8 +395,8 @@ def count_faults(arguments: argparse.Namespace, queries: Sequence[str]) -> None:
     expected = dict(zip(queries, local.search(queries, TOP_K), strict=True))
     lines = []
     for num_tries in (1, 6):
-        with serve(str(arguments.index)) as url, faulty_proxy(url, 0.01, delay_s=2.0) as proxy:
-            patience = Patience(timeout_s=1.0, num_tries=num_tries, first_pause_s=0.01, failures_to_open=10**9)
+        with serve(str(arguments.index)) as url, faulty_proxy(url, 0.01, delay_s=6.0) as proxy:
+            patience = Patience(timeout_s=5.0, num_tries=num_tries, first_pause_s=0.01, failures_to_open=10**9)
             client = RemoteIndex(Service(proxy.url, patience))
 
             def outcome(query: str, client: RemoteIndex = client) -> str:
