@@ -1,12 +1,7 @@
 """Chroma, embedded and as a server, and Qdrant: filled from an index, and as others fill them."""
 
-import gc
 import shutil
-import socket
-import subprocess
 import sys
-import time
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +13,7 @@ from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import open_library
 from seekling.retrieval.stores import fill_store, open_store, parse_store
+from tests.chroma_server import chroma_server, collect_connections
 from tests.retrieval.towns import QUERIES, build_towns, write_tiny_encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -25,11 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 @pytest.fixture(autouse=True)
 def _connections_are_collected():
-    """The client of chromadb 1.5 never closes its connections: they are collected here, not in somebody's test."""
     yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    collect_connections()
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +42,9 @@ def url(request, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def chroma_server(tmp_path_factory):
-    """`chroma run`, as the package brings it."""
-    program = shutil.which("chroma", path=str(Path(sys.executable).parent))
-    if program is None:
-        pytest.skip("chromadb is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    folder = tmp_path_factory.mktemp("server")
-    command = [program, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            with socket.socket() as client:
-                if client.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            assert process.poll() is None, "chroma run ended"
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
+def chroma_url(tmp_path_factory):
+    with chroma_server(tmp_path_factory.mktemp("server")) as address:
+        yield address
 
 
 def same_hits(found, expected):
@@ -86,8 +61,8 @@ def test_a_store_finds_what_the_index_finds(index_dir, encoder, url):
     same_hits(open_store(url, encoder).search(QUERIES, 4), open_index(index_dir).search(QUERIES, 4))
 
 
-def test_a_chroma_server_finds_what_the_index_finds(index_dir, encoder, chroma_server):
-    url = f"chroma:{chroma_server}#towns"
+def test_a_chroma_server_finds_what_the_index_finds(index_dir, encoder, chroma_url):
+    url = f"chroma:{chroma_url}#towns"
     fill_store(index_dir, url)
     fill_store(index_dir, url)  # again, as after an interruption
     config = RetrievalConfig(kind="remote", url=url, encoder=encoder)
@@ -116,9 +91,9 @@ def test_a_collection_that_holds_something_else_is_not_written_to(index_dir, enc
         fill_store(other, url.replace("/store#", "/copy#"))
 
 
-def test_a_collection_that_others_filled_is_searched_and_its_dimension_checked(encoder, chroma_server, tmp_path):
+def test_a_collection_that_others_filled_is_searched_and_its_dimension_checked(encoder, chroma_url, tmp_path):
     chromadb = pytest.importorskip("chromadb")
-    host, _, port = chroma_server.removeprefix("http://").partition(":")
+    host, _, port = chroma_url.removeprefix("http://").partition(":")
     settings = chromadb.Settings(anonymized_telemetry=False)
     client = chromadb.HttpClient(host=host, port=int(port), settings=settings)
     theirs = client.create_collection("theirs", embedding_function=None)
@@ -126,13 +101,13 @@ def test_a_collection_that_others_filled_is_searched_and_its_dimension_checked(e
     vectors = load_encoder(describe_encoder(encoder)).passages(texts)
     theirs.add(ids=["a", "b", "c"], embeddings=vectors, documents=texts)
     client.close()
-    hits = open_store(f"chroma:{chroma_server}#theirs", encoder).search(["wine"], 2)[0]
+    hits = open_store(f"chroma:{chroma_url}#theirs", encoder).search(["wine"], 2)[0]
     query = load_encoder(describe_encoder(encoder)).queries(["wine"])[0]
     assert (hits[0].passage.text, hits[0].passage.document_id, hits[0].passage.title) == ("wine", "c", "")
     np.testing.assert_allclose([hit.score for hit in hits], np.sort(vectors @ query)[::-1][:2], atol=1e-3)
     wide = str(write_tiny_encoder(tmp_path / "wide", hidden=64))
     with pytest.raises(IndexMismatchError, match="dimension"):
-        open_store(f"chroma:{chroma_server}#theirs", wide)
+        open_store(f"chroma:{chroma_url}#theirs", wide)
 
 
 def test_pages_cannot_be_read_from_a_store_and_it_says_what_can(index_dir, encoder, url):

@@ -11,6 +11,7 @@ from seekling.corpus.questions import read_questions, split_questions
 from seekling.env.presets import describe_limits
 from seekling.errors import DataError, MissingExtraError, ModelError
 from seekling.models import cache_home, cached_model, pick_dtype
+from seekling.retrieval.stores import is_store
 
 if TYPE_CHECKING:
     from seekling.doctor import ModelShape, Speed, StageCost
@@ -81,7 +82,8 @@ def _stages(recipe: Recipe) -> Iterator[str]:
 def _needs(recipe: Recipe) -> Iterator[str]:
     yield "needs the model: " + (_here(cached_model(recipe.model.spec)) or "not here yet, fetched when training starts")
     if recipe.retrieval.kind == "remote":
-        yield f"needs a search server at {recipe.retrieval.url or '(retrieval.url is empty)'}"
+        what = "the collection" if is_store(recipe.retrieval.url) else "a search server at"
+        yield f"needs {what} {recipe.retrieval.url or '(retrieval.url is empty)'}"
     elif not recipe.data.corpus:
         yield f"writes an almanac of {recipe.data.almanac_pages} pages and its questions"
     if recipe.eval.judge or (recipe.rl.steps and recipe.rl.reward == "judge"):
