@@ -93,7 +93,7 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model(tmp_path, tiny_model_dir
 
 @pytest.mark.real
 def test_two_real_steps_of_the_full_recipe_with_the_default_model(tmp_path, real_model_dir, trivia):
-    model = [f"model.spec={real_model_dir}", "rollout.turn_tokens=48", "env.max_turns=2", "env.observation_tokens=100"]
+    model = [f"model.spec={real_model_dir}", "rollout.turn_tokens=100", "env.max_turns=3"]
     small = ["rl.group_size=4", "sft.learning_rate=5e-4", "sft.row_tokens=1200", "rl.row_tokens=1200", "eval.stages=[]"]
     steps, episodes, requests = two_steps(tmp_path / "run", [*trivia, *model, *small])
     assert all(row["num_failed_episodes"] == 0 and row["grad_norm"] > 0 for row in steps)

@@ -79,7 +79,7 @@ def decode_attention(
 def _use_threads() -> int:
     """Make numba use as many threads as torch, and say how many that are."""
     _start_threads()
-    num_threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    num_threads: int = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     numba.set_num_threads(num_threads)
     return num_threads
 
