@@ -15,6 +15,8 @@ from seekling.config.base import Fraction, Positive, PositiveFloat, Section
 class RolloutConfig(Section):
     """How episodes are sampled during training."""
 
+    sampler: Literal["engine", "vllm"] = "engine"
+    """engine: the one in this package; vllm: for GPUs, with the extra of that name (docs/ENGINE.md, vLLM)."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     temperature_range: tuple[()] | tuple[PositiveFloat, PositiveFloat] = ()
     """Lowest and highest temperature; each training episode draws its own, evenly. Empty: all have `temperature`."""

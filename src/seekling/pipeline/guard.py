@@ -54,7 +54,8 @@ class HealthGuard:
         Raises:
             InfrastructureError: the sampler did not have the learner's weights.
         """
-        self._check_drift(metrics)
+        drift, largest = metrics.get("logprob_drift", 0.0), metrics.get("logprob_drift_max", 0.0)
+        check_drift(f"RL step {len(self._history) + 1}", drift, largest, self._config.drift_limit)
         row = {**metrics, **health_metrics(records)}
         before = self._history[-1] if self._history else {}
         self._history.append(row)
@@ -67,17 +68,6 @@ class HealthGuard:
             self._roll_back(row)
         self.mark = self._judge()
         return row
-
-    def _check_drift(self, metrics: Mapping[str, float]) -> None:
-        drift, limit = metrics.get("logprob_drift", 0.0), self._config.drift_limit
-        if limit and not drift <= limit:  # NaN is no agreement
-            raise InfrastructureError(
-                f"RL step {len(self._history) + 1}: sampler and learner differ by {drift:.3g} nats in the "
-                f"log-probability of a sampled token (mean; the largest is {metrics['logprob_drift_max']:.3g}); the "
-                f"same weights stay below {limit:g}, so the sampler's are stale or damaged. The step is not saved; "
-                "give the same command to go on from the last state, or raise health.drift_limit when the sampler's "
-                "arithmetic is coarser"
-            )
 
     def _judge(self) -> Mark:
         if not self._best_every or len(self._history) % self._best_every:
@@ -94,6 +84,27 @@ class HealthGuard:
         self._run.rate_scale = scale = self._run.rate_scale * self._config.rate_factor
         step = len(self._history)
         self._reporter.line(f"step {step}: back to the weights of step {best.step}, learning rate x {scale:g}")
+
+
+def check_drift(where: str, mean: float, largest: float, limit: float) -> None:
+    """Stop when a sampler has not the learner's weights.
+
+    Args:
+        where: for the message.
+        mean: absolute difference between their log-probabilities of sampled tokens, in nats per token.
+        largest: of the differences.
+        limit: `health.drift_limit`; 0 stops nothing.
+
+    Raises:
+        InfrastructureError: the mean is above the limit.
+    """
+    if limit and not mean <= limit:  # NaN is no agreement
+        raise InfrastructureError(
+            f"{where}: sampler and learner differ by {mean:.3g} nats in the log-probability of a sampled token (mean; "
+            f"the largest is {largest:.3g}); the same weights stay below {limit:g}, so the sampler's are stale or "
+            "damaged. Nothing after the last saved state is kept; give the same command to go on from there, or raise "
+            "health.drift_limit when the sampler's arithmetic is coarser"
+        )
 
 
 def health_metrics(records: Sequence[EpisodeRecord]) -> dict[str, float]:

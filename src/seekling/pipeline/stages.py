@@ -24,14 +24,16 @@ from seekling.pipeline.judge_reward import JudgedRoller, open_eval_judge, open_j
 from seekling.pipeline.progress import Reporter, deferred_interrupt
 from seekling.pipeline.record import describe_run
 from seekling.pipeline.run_folder import Mark, RunFolder, TrainingState
+from seekling.pipeline.sync import PROBE, CheckedSampler, Score, scored_by
 from seekling.pipeline.trackers import Trackers, open_trackers
 from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
 from seekling.rollout.engine.memory import keep_freed_memory
 from seekling.rollout.loop import Roller
+from seekling.rollout.sampler import Sampler
 from seekling.serve.agent import Agent, open_agent, training_decoding
-from seekling.types import EpisodeRecord
+from seekling.types import EpisodeRecord, Message
 
 BASE_VERSION = -1
 """Policy version of the untrained model."""
@@ -160,7 +162,7 @@ class _Run:
 
             train(
                 learner,
-                self.agent.sampler,
+                self._checked(learner.logprobs),
                 roller,
                 run,
                 decoding=training_decoding(recipe),
@@ -257,14 +259,22 @@ class _Run:
         out = self.folder.path / "checkpoints" / name
         export_stage(learner, self.agent.tokenizer, self.recipe, self.model_dir, out)
 
+    def _checked(self, score: Score) -> Sampler:
+        """The sampler to hand weights to; one that is not ours is asked each time whether it has them."""
+        agent = self.agent
+        if self.recipe.rollout.sampler == "engine":
+            return agent.sampler
+        prompt = agent.renderer.prompt([Message("user", PROBE)])
+        return CheckedSampler(agent.sampler, score, prompt, limit=self.recipe.health.drift_limit)
+
     def _evaluate(self, name: str) -> None:
         sampler = self.agent.sampler
         if name == "base":
             base, _ = load_policy(self.model_dir, dtype=self.recipe.model.dtype)
-            sampler.load_weights(dict(base.named_parameters()), version=BASE_VERSION)
+            self._checked(scored_by(base)).load_weights(dict(base.named_parameters()), version=BASE_VERSION)
         else:
             learner = self._learner or self.learner(name)
-            sampler.load_weights(learner.export_weights(), version=learner.num_steps)
+            self._checked(learner.logprobs).load_weights(learner.export_weights(), version=learner.num_steps)
         with open_eval_judge(self.recipe, self.folder.path, self.reporter) as judge:
             summary = evaluate_policy(
                 self.recipe, self.folder, self.agent, self.world.test, name, self.reporter, judge=judge

@@ -97,9 +97,14 @@ def tune(
         on_trial: called after each.
 
     Raises:
-        ConfigError: not even the smallest settings of a stage fit.
+        ConfigError: not even the smallest settings of a stage fit, or the recipe samples with vLLM.
         InfrastructureError: a measurement failed for another reason than memory.
     """
+    if recipe.rollout.sampler != "engine":
+        raise ConfigError(
+            f'rollout.sampler = "{recipe.rollout.sampler}" has settings of its own to fit; tune measures the engine: '
+            "give rollout.sampler=engine, and take the row_tokens that it finds"
+        )
     choice, found = choice or Choice(), Tuned(memory_bytes)
     stages: list[tuple[Work, Callable[[Recipe], Iterator[dict[str, int]]]]] = [
         ("sample", lambda base: _samplings(base, choice))

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -26,6 +27,9 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.serve.local_model import trained_policy
 from seekling.types import Episode, Question, StopReason
+
+if TYPE_CHECKING:
+    from seekling.rollout.vllm_sampler import VllmSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Agent:
 
     env: SearchEnv
     renderer: Renderer
-    sampler: LocalSampler
+    sampler: LocalSampler | VllmSampler
     roller: Roller
     tokenizer: PreTrainedTokenizerBase
     library: Library
@@ -104,21 +108,44 @@ def open_agent(recipe: Recipe, library: Library, model_dir: Path) -> Iterator[Ag
         library: what the tools search.
         model_dir: a directory that `resolve_model` returned.
     """
-    model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype)
     tools = all_tools(library, recipe.retrieval.top_k, recipe.env.tools)
-    protocol = make_protocol(recipe.env, tools, native_tools=_template_knows_tools(tokenizer))
-    renderer = Renderer(tokenizer, tools=protocol.tool_schemas() if protocol.native_tools else ())
     with contextlib.ExitStack() as stack:
+        sampler, tokenizer = stack.enter_context(_open_sampler(recipe, model_dir))
+        protocol = make_protocol(recipe.env, tools, native_tools=_template_knows_tools(tokenizer))
+        renderer = Renderer(tokenizer, tools=protocol.tool_schemas() if protocol.native_tools else ())
         sandbox = stack.enter_context(open_sandbox(recipe.sandbox)) if protocol.name == "code" else None
         env = SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=renderer.count_tokens)
-        sampler = make_sampler(recipe, model, tokenizer)
         roller = make_roller(env, sampler, renderer, recipe)
         layers = sandbox.layers if sandbox is not None else ()
         yield Agent(env, renderer, sampler, roller, tokenizer, library, recipe, layers)
 
 
+@contextlib.contextmanager
+def _open_sampler(
+    recipe: Recipe, model_dir: Path
+) -> Iterator[tuple[LocalSampler | VllmSampler, PreTrainedTokenizerBase]]:
+    """The sampler that a recipe names, and the model's tokenizer."""
+    model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype)
+    if recipe.rollout.sampler == "engine":
+        yield make_sampler(recipe, model, tokenizer), tokenizer
+        return
+    from seekling.rollout.vllm_sampler import VllmSampler
+
+    sampler = VllmSampler(
+        model_dir,
+        model,
+        tokenizer,
+        in_flight=recipe.rollout.in_flight,
+        episode_tokens=recipe.rollout.episode_tokens,
+        cache_bytes=recipe.rollout.cache_bytes,
+    )
+    del model  # vLLM has its own
+    with contextlib.closing(sampler):
+        yield sampler, tokenizer
+
+
 def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalSampler:
-    """The sampler that a recipe's rollout section describes."""
+    """The in-process engine as a recipe's rollout section describes it."""
     return LocalSampler(
         model,
         tokenizer,
@@ -129,7 +156,7 @@ def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTo
     )
 
 
-def make_roller(env: SearchEnv, sampler: LocalSampler, renderer: Renderer, recipe: Recipe) -> Roller:
+def make_roller(env: SearchEnv, sampler: LocalSampler | VllmSampler, renderer: Renderer, recipe: Recipe) -> Roller:
     """A roller with as many episodes as the sampler has slots.
 
     Searches of a remote index wait for the network, so they run in threads: then those of many episodes reach the
@@ -155,6 +182,8 @@ def load_agent(run: Path | str) -> Iterator[Agent]:
         recipe = build_recipe(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")), origin=str(folder))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{folder} is not a run folder ({error}); train one with: seekling train RECIPE") from None
+    # Single questions need no vLLM, and the machine that asks may have none.
+    recipe = recipe.model_copy(update={"rollout": recipe.rollout.model_copy(update={"sampler": "engine"})})
     model_dir = trained_policy(folder)
     library = open_library(folder / "index", recipe.retrieval)
     with open_agent(recipe, library, resolve_model(str(model_dir))) as agent:

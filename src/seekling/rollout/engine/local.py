@@ -134,7 +134,7 @@ class LocalSampler:
         self._episode_tokens, self._prefill_tokens = episode_tokens, prefill_tokens
         self._taught: Ngrams = {}
         self._drafter = Drafter(draft_tokens)
-        self._eos_ids = _end_of_turn_ids(model, tokenizer)
+        self._eos_ids = end_of_turn_ids(model, tokenizer)
         self._version = 0
         self.stats = EngineStats()
 
@@ -429,7 +429,8 @@ def _common(left: np.ndarray, right: np.ndarray) -> int:
     return int(differs.argmax()) if differs.any() else length
 
 
-def _end_of_turn_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def end_of_turn_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens with which a model ends its turn: the tokenizer's, and those of its generation settings."""
     ids = {tokenizer.eos_token_id}
     if model.generation_config is not None:
         configured = model.generation_config.eos_token_id

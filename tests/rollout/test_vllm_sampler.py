@@ -1,0 +1,315 @@
+"""vLLM behind the seam: the engine's greedy tokens, the learner's log-probabilities, and new weights that are new.
+
+These run where vLLM is installed, as in an environment of its own; elsewhere all but the last two skip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from seekling.config import Recipe, RlConfig, build_recipe
+from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
+from seekling.learn.learner import Learner
+from seekling.learn.rl import RlRun, train
+from seekling.models import load_policy
+from seekling.pipeline.guard import HealthGuard
+from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.sync import CheckedSampler
+from seekling.rollout.loop import Decoding, Roller
+from seekling.rollout.render import Renderer
+from seekling.rollout.sampler import SampleRequest
+from tests.learn.test_rl import QUESTIONS, OneTokenEnv, toy
+from tests.pipeline.runs import QuietReporter
+from tests.rollout.policies import encode, open_sampler, plain_logprobs, run, sample_all
+from tests.rollout.vllm_models import HAS_VLLM, skip_without_vllm, wide_model
+
+pytestmark = pytest.mark.filterwarnings("default")  # vLLM warns of what is not ours to change
+
+EPISODE_TOKENS = 256
+TEXTS = [
+    "Bergen has a harbour built in",
+    "<think>I should look up Delft.</think>\n<search>",
+    "Evora",
+    "Answer the question. You may search as often as you want. Question: When was the harbour built? " * 2,
+    "Cahors lost its walls in 1111. Fowey held its first fair in",
+]
+
+
+@pytest.fixture(scope="module")
+def model_dir(tiny_model_dir, tmp_path_factory):
+    return wide_model(tiny_model_dir, tmp_path_factory.mktemp("model") / "wide")
+
+
+def open_vllm(folder, **settings):
+    skip_without_vllm()
+    from seekling.rollout.vllm_sampler import VllmSampler
+
+    model, tokenizer = load_policy(folder, dtype="float32")
+    given = {"in_flight": 8, "episode_tokens": EPISODE_TOKENS, "cache_bytes": 64 * 1024**2} | settings
+    return VllmSampler(folder, model, tokenizer, **given)
+
+
+@pytest.fixture(scope="module")
+def shared(model_dir):
+    sampler = open_vllm(model_dir)
+    yield sampler
+    sampler.close()
+
+
+@pytest.fixture
+def sampler(shared, model_dir):
+    """The one engine of this file, with the weights that are on disk."""
+    shared.load_weights(dict(load_policy(model_dir, dtype="float32")[0].named_parameters()), version=0)
+    return shared
+
+
+@pytest.fixture(scope="module")
+def plain(model_dir):
+    return load_policy(model_dir, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def prompts(plain):
+    return [encode(plain[1], text) for text in TEXTS]
+
+
+def greedy(prompts, num_tokens=20):
+    return [SampleRequest(number, prompt, num_tokens, temperature=0.0) for number, prompt in enumerate(prompts)]
+
+
+def drawn(prompts, num_tokens=12, **settings):
+    return [SampleRequest(n, prompt, num_tokens, seed=100 + n, **settings) for n, prompt in enumerate(prompts)]
+
+
+def other_weights(folder, scale=0.05):
+    model, _ = load_policy(folder, dtype="float32")
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter += scale * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
+    return model
+
+
+def assert_same(samples, expected):
+    assert [sample.token_ids for sample in samples] == [sample.token_ids for sample in expected]
+    assert [sample.finish for sample in samples] == [sample.finish for sample in expected]
+    for one, other in zip(samples, expected, strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
+
+
+def test_greedy_tokens_and_their_logprobs_are_the_engines(sampler, model_dir, prompts):
+    assert_same(sample_all(sampler, greedy(prompts)), sample_all(open_sampler(model_dir), greedy(prompts)))
+
+
+def test_logprobs_are_those_of_a_plain_forward_pass_even_when_tempered_and_truncated(sampler, plain, prompts):
+    requests = [
+        replace(request, temperature=0.5 + 0.4 * number, top_p=1.0 - 0.1 * number)
+        for number, request in enumerate(drawn(prompts))
+    ]
+    requests[0] = replace(requests[0], min_p=0.2)
+    for request, sample in zip(requests, sample_all(sampler, requests), strict=True):
+        expected_TV = plain_logprobs(plain[0], [*request.prompt_ids, *sample.token_ids])
+        start = len(request.prompt_ids) - 1
+        expected = [float(expected_TV[start + n, token]) for n, token in enumerate(sample.token_ids)]
+        np.testing.assert_allclose(sample.logprobs, expected, atol=1e-4)
+
+
+def test_turns_go_on_from_the_ids_that_were_sampled(sampler, model_dir, prompts):
+    engine, history = open_sampler(model_dir), prompts[0]
+    for observation in (prompts[4], prompts[1]):
+        request = SampleRequest(1, history, 6, temperature=0.0)
+        assert_same(sample_all(sampler, [request]), found := sample_all(engine, [request]))
+        history = (*history, *found[0].token_ids, *observation)
+
+
+def test_a_seed_gives_the_same_tokens_whatever_else_is_in_the_batch(sampler, prompts):
+    requests = drawn(prompts)
+    together = [sample.token_ids for sample in sample_all(sampler, requests)]
+    assert [sample_all(sampler, [request])[0].token_ids for request in requests] == together
+    other = sample_all(sampler, [replace(request, seed=request.seed + 1) for request in requests])
+    assert [sample.token_ids for sample in other] != together
+
+
+def test_a_stop_string_ends_the_turn_with_the_token_that_completes_it(sampler, plain, prompts):
+    request = SampleRequest(0, prompts[1], 40, temperature=3.0, seed=8)
+    (free,) = sample_all(sampler, [request])
+    texts = [plain[1].decode(free.token_ids[: n + 1]) for n in range(40)]
+    stop = next(
+        found
+        for n in range(9, 30)
+        if (found := texts[n + 2][len(texts[n]) : len(texts[n + 1]) + 1]).isascii() and len(found) > 2
+    )
+    expected = next(n for n, text in enumerate(texts) if stop in text) + 1
+    assert expected < 40
+    (stopped,) = sample_all(sampler, [replace(request, stop_strings=("</never>", stop))])
+    assert (stopped.finish, stopped.token_ids) == ("stop", free.token_ids[:expected])
+    assert stopped.logprobs == pytest.approx(free.logprobs[:expected], abs=1e-4)
+    # One in the prompt stops nothing.
+    (other,) = sample_all(sampler, [SampleRequest(0, prompts[1], 5, ("<search>",), temperature=0.0)])
+    assert (len(other.token_ids), other.finish) == (5, "length")
+
+
+def test_the_end_of_turn_token_is_kept_and_said(sampler, plain, prompts):
+    end = plain[1].eos_token_id
+    requests = [SampleRequest(n, prompts[0], 200, temperature=4.0, seed=n) for n in range(16)]
+    ended = [sample for sample in sample_all(sampler, requests) if sample.finish == "eos"]
+    assert ended
+    assert all(sample.token_ids.index(end) == len(sample.token_ids) - 1 for sample in ended)
+    assert all(len(sample.logprobs) == len(sample.token_ids) for sample in ended)
+
+
+def test_budgets_of_turn_and_episode_end_a_sample_as_length(sampler, prompts):
+    long = (prompts[3] * 20)[: EPISODE_TOKENS - 3]
+    found = sample_all(
+        sampler,
+        [
+            SampleRequest(0, prompts[0], 2, temperature=0.0),
+            SampleRequest(1, long, 50, temperature=0.0),
+            SampleRequest(2, (*long, 5, 6, 7), 50),
+            SampleRequest(3, prompts[0], 0),
+        ],
+    )
+    assert [(len(each.token_ids), each.finish) for each in found] == [(n, "length") for n in (2, 3, 0, 0)]
+
+
+def test_after_an_update_greedy_tokens_are_those_of_the_new_weights(sampler, model_dir, prompts):
+    engine = open_sampler(model_dir)
+    before = sample_all(sampler, greedy(prompts))
+    for version, scale in ((4, 0.05), (5, 0.1)):
+        weights = dict(other_weights(model_dir, scale).named_parameters())
+        sampler.load_weights(weights, version)
+        engine.load_weights(weights, version)
+        for tensor in weights.values():
+            tensor.detach().zero_()  # what the learner does with them afterwards is its own business
+        after = sample_all(sampler, greedy(prompts))
+        assert_same(after, sample_all(engine, greedy(prompts)))
+        assert [each.token_ids for each in after] != [each.token_ids for each in before]
+        assert {each.policy_version for each in after} == {version}
+
+
+def test_no_prefix_of_older_weights_is_read_even_if_vllm_kept_it(sampler, model_dir, prompts, monkeypatch):
+    monkeypatch.setattr(sampler._llm, "reset_prefix_cache", lambda: None)
+    long = [prompts[3] * 3]  # several blocks of the cache
+    sample_all(sampler, greedy(long))
+    model = other_weights(model_dir)
+    sampler.load_weights(dict(model.named_parameters()), version=0)  # not even the number of the version is new
+    (sample,) = sample_all(sampler, greedy(long))
+    expected_TV = plain_logprobs(model, [*long[0], *sample.token_ids])[len(long[0]) - 1 : -1]
+    assert sample.token_ids == tuple(expected_TV.argmax(-1).tolist())
+    np.testing.assert_allclose(sample.logprobs, expected_TV.max(-1).values, atol=1e-4)
+
+
+def test_weights_are_refused_while_samples_run_and_taken_after_a_rollout_that_was_given_up(sampler, model_dir, prompts):
+    weights = dict(other_weights(model_dir).named_parameters())
+
+    async def load_too_early():
+        running = asyncio.create_task(sampler.sample(greedy(prompts)[0]))
+        await asyncio.sleep(0)
+        with pytest.raises(InfrastructureError, match="samples are still running"):
+            sampler.load_weights(weights, version=1)
+        return await running
+
+    async def give_up():
+        await asyncio.wait_for(sampler.sample(replace(greedy(prompts)[0], max_new_tokens=200)), timeout=0.01)
+
+    assert len(run(load_too_early()).token_ids) == 20
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    sampler.load_weights(weights, version=1)
+    assert sampler.policy_version == 1
+
+
+def test_weights_of_another_model_are_refused_by_name(sampler, model_dir):
+    weights = dict(other_weights(model_dir).named_parameters())
+    del weights["model.norm.weight"]
+    with pytest.raises(InfrastructureError, match=r"model\.norm\.weight"):
+        sampler.load_weights(weights, version=1)
+
+
+def test_what_vllm_would_draw_otherwise_is_refused(sampler, prompts):
+    with pytest.raises(ConfigError, match=r"top_p = 0\.9 to what min_p = 0\.1 has left"):
+        sample_all(sampler, [SampleRequest(0, prompts[0], 4, top_p=0.9, min_p=0.1)])
+
+
+class Stale:
+    """Takes new weights for the first two steps only, and says that it has all of them."""
+
+    def __init__(self, inner):
+        self._inner, self.taken = inner, {}
+
+    def load_weights(self, weights, version):
+        if version < 2:
+            self.taken = {name: tensor.clone() for name, tensor in weights.items()}
+        self._inner.load_weights(self.taken, version)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def rl_steps(model_dir, folder, sampler, *, is_checked=False):
+    """The metrics of the steps that passed the guard, learning to say a token."""
+    model, tokenizer = load_policy(model_dir, dtype="float32")
+    learner = Learner(model)
+    _, _, reward = toy(model_dir, tokenizer)
+    roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
+    config = RlConfig(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0)
+    recipe = Recipe()
+    learned = RlRun(QUESTIONS, config, seed=0)
+    guard = HealthGuard(recipe, RunFolder(folder, recipe), learner, learned, QuietReporter())
+    if is_checked:
+        sampler = CheckedSampler(sampler, learner.logprobs, encode(tokenizer, TEXTS[0]), limit=0.2)
+    passed = []
+    train(
+        learner,
+        sampler,
+        roller,
+        learned,
+        decoding=Decoding(1, 64),
+        reward=reward,
+        on_step=lambda step, metrics, records: passed.append(guard.look(metrics, records)),
+    )
+    return passed
+
+
+def test_rl_steps_with_vllm_agree_with_the_learner_to_rounding(sampler, model_dir, tmp_path):
+    passed = rl_steps(model_dir, tmp_path, sampler, is_checked=True)
+    learned = [metrics for metrics in passed if "logprob_drift" in metrics]
+    assert len(learned) >= 3
+    assert all(metrics["logprob_drift"] <= metrics["logprob_drift_max"] < 1e-4 for metrics in learned)
+
+
+def test_a_sync_that_was_skipped_stops_the_run(sampler, model_dir, tmp_path):
+    with pytest.raises(InfrastructureError, match=r"RL step [3-5]: .* stale or damaged"):
+        rl_steps(model_dir, tmp_path, Stale(sampler))
+
+
+def test_a_sync_that_was_skipped_stops_the_run_before_anything_is_sampled_with_it(sampler, model_dir, tmp_path):
+    with pytest.raises(InfrastructureError, match=r"weights of version [23]: .* stale or damaged"):
+        rl_steps(model_dir, tmp_path, Stale(sampler), is_checked=True)
+
+
+def test_where_vllm_is_missing_the_message_says_what_to_install(model_dir):
+    if HAS_VLLM:
+        pytest.skip("vLLM is installed")
+    from seekling.rollout.vllm_sampler import VllmSampler
+
+    with pytest.raises(MissingExtraError, match=r"seekling\[vllm\]"):
+        VllmSampler(model_dir, *load_policy(model_dir, dtype="float32"))
+
+
+def test_recipes_that_vllm_would_follow_otherwise_are_refused():
+    for section, values, word in (
+        ("rollout", {"draft_tokens": 2}, "draft_tokens = 2 has no effect"),
+        ("rollout", {"top_p": 0.9, "min_p": 0.1}, "rollout.top_p and rollout.min_p"),
+        ("eval", {"top_p": 0.9, "min_p": 0.1}, "eval.top_p and eval.min_p"),
+    ):
+        raw = {section: values}
+        build_recipe(raw)
+        raw["rollout"] = {"sampler": "vllm"} | raw.get("rollout", {})
+        with pytest.raises(ConfigError, match=word):
+            build_recipe(raw)
+    assert build_recipe({"rollout": {"sampler": "vllm", "draft_tokens": 4}}).rollout.sampler == "vllm"
