@@ -79,11 +79,23 @@ def test_a_longer_ranking_looks_at_more_lists_and_begins_with_the_shorter_one(bu
     assert long.positions_K[:3].tolist() == short.positions_K.tolist()
 
 
-def test_codes_take_a_bit_per_dimension_and_little_else(built, vectors):
+@pytest.mark.parametrize(("dimension", "code_bytes"), [(24, 12), (100, 50), (128, 32), (1000, 32)])
+def test_codes_take_about_32_bytes_whatever_the_dimension(tmp_path, dimension, code_bytes):
+    vectors = clustered(400, dimension=dimension)
+    codes = faiss.read_index(str(build(tmp_path / "index", vectors) / CODES))
+    assert faiss.downcast_index(codes.index).code_size == code_bytes
+
+
+def test_rows_take_a_byte_per_dimension_and_a_scale(built, vectors):
     num, dimension = vectors.shape
-    lists = faiss.read_index(str(built / CODES))
-    assert lists.code_size == dimension // 8 + 8
     assert (built / ROWS).stat().st_size == 128 + num * (dimension + 4)
+
+
+def test_few_passages_and_equal_ones_can_be_compressed(tmp_path):
+    vectors = np.repeat(clustered(3), 2, axis=0)
+    ranking = CompressedVectors(build(tmp_path / "index", vectors)).nearest(vectors[2:3], 6, decimals=5)[0]
+    assert ranking.positions_K[:2].tolist() == [2, 3]
+    assert len(ranking.positions_K) == 6
 
 
 def test_vectors_can_be_read_back(built, vectors):
@@ -157,13 +169,11 @@ def test_damaged_files_are_refused(copy, name, damage):
         CompressedVectors(copy)
 
 
-def test_centroids_in_a_graph_are_refused(copy):
-    codes = faiss.read_index(str(copy / CODES))
-    graph = faiss.IndexHNSWFlat(codes.d, 32)
-    graph.add(faiss.downcast_index(codes.quantizer).reconstruct_n(0, codes.nlist))
-    codes.quantizer, codes.own_fields = graph, False
+def test_codes_of_an_earlier_version_are_refused(copy):
+    codes = faiss.IndexIVFRaBitQFastScan(faiss.IndexFlatL2(128), 128, 1)
+    codes.train(clustered(100))
     faiss.write_index(codes, str(copy / CODES))
-    with pytest.raises(IndexMismatchError, match="its centroids are no flat index"):
+    with pytest.raises(IndexMismatchError, match=r"as earlier versions wrote.*rebuild the index"):
         CompressedVectors(copy)
 
 

@@ -1,13 +1,18 @@
-"""Dense search over millions of passages on a small machine: one bit per dimension in memory, int8 rows on disk.
+"""Dense search over millions of passages on a small machine: short codes in memory, int8 rows on disk.
 
-All vectors are turned by one random rotation first, so that no dimension is larger than others. Then there are two
-files. `vectors.rows.npy` holds every vector in int8 with a scale, and stays on disk, mapped. `codes.faiss` is read
-into memory: an inverted file over 4 sqrt(N) centroids whose lists hold RaBitQ codes, D / 8 + 8 bytes a passage.
-A query looks at the lists of the nearest centroids, and the best hundred or so by their codes are scored again from
-their rows. Which passages are looked at is a guess; the scores of those that come back are not.
+There are two files beside a rotation. `vectors.rows.npy` holds every vector in int8 with a scale, turned so that no
+dimension is larger than others, and stays on disk, mapped. `codes.faiss` is read into memory: an inverted file over
+4 sqrt(N) centroids whose lists hold 64 times 4 bits a passage. A query looks at the lists of the best centroids, 32
+passages at a time in registers, and the best few hundred by their codes are scored again from their rows. Which
+passages are looked at is a guess; the scores of those that come back are not.
 
-Source: RaBitQ (arXiv:2405.12497), as faiss implements it (IndexIVFRaBitQFastScan). Ours are the tree of centroids (two
-levels of k-means, so that training grows as N instead of N^1.5) and the second scoring.
+Codes are product quantisation after a turn to principal components, dealt out so that every part of the code gets as
+much variance as the others. They are of what a vector has beside its centroid, and scores are inner products: the
+tables of a query then serve all lists, where distances need new ones for every list.
+
+Source: Product quantisation (Jegou et al., TPAMI 2011), its parametric rotation (Ge et al., CVPR 2013) and the scan in
+registers (arXiv:1704.07355), as faiss implements them (PCAMatrix, IndexIVFPQFastScan). Ours are the tree of centroids
+(two levels of k-means, so that training grows as N instead of N^1.5) and the second scoring.
 """
 
 from __future__ import annotations
@@ -28,20 +33,30 @@ from seekling.retrieval.rows import RowWriter
 from seekling.retrieval.store import load_array
 
 if TYPE_CHECKING:
-    from faiss import IndexIVF, SearchParametersIVF
+    from faiss import IndexIVFPQFastScan, IndexPreTransform, LinearTransform
 
 ROWS, CODES, ROTATION = "vectors.rows.npy", "codes.faiss", "rotation.npy"
 
 _LISTS_PER_ROOT = 4
 _SAMPLES_PER_LIST = 32
-_MAX_SAMPLES = 1 << 18
-"""Vectors that the centroids are fitted to: 0.8 GB at 768 dimensions, whatever the size of the index."""
+_MAX_SAMPLES = 1 << 17
+"""Vectors that centroids and codes are fitted to: 0.4 GB at 768 dimensions, whatever the size of the index."""
+_MIN_SAMPLES_PER_DIMENSION = 2
+"""Of fewer passages some are taken twice: principal components need more vectors than there are dimensions."""
 _BLOCK_ROWS = 16_384
+_PARTS = 64
+_MAX_CODED_DIMENSIONS = 768
 _MIN_PROBES = 64
 _PROBED_SHARE = 1 / 5
-"""Of the lists. Half of it would do at 250,000 passages, and not at 2 million; see benchmarks/big_index.py."""
-_MIN_CANDIDATES = 128
-_CANDIDATES_PER_HIT = 8
+"""Of the lists. Of many passages real questions want a smaller share than of few; made vectors may not."""
+_SPREAD_BONUS = 1 / 5
+"""Vectors of a list lie around its centroid, the further the shorter it is, since they are unit vectors: what a list
+may hold is rated by the centroid's score and this share of the variance. Without it twice as many lists do less."""
+_ONE_QUERY_ON_ALL_CORES = 15
+"""Of faiss's ways to search lists the one that shares those of a single query between threads. Which of several
+passages with equal codes is the last candidate then hangs on the threads; scores do not."""
+_MIN_CANDIDATES = 256
+_CANDIDATES_PER_HIT = 16
 _LISTS_FOR_DEPTH = 8
 _SHARE_TO_READ_ALL = 1 / 8
 # Every row that is read keeps up to 64 KiB of the file mapped; forgetting the map frees that and leaves the page cache.
@@ -100,26 +115,61 @@ def build_codes(folder: Path, *, report: Callable[[int], None] = lambda done: No
     """
     faiss = import_faiss()
     rows = MappedRows(folder / ROWS)
-    rng = np.random.default_rng(_SEED)
-    num_lists = max(1, min(math.isqrt(_LISTS_PER_ROOT**2 * len(rows)), len(rows) // 8))
-    sampled = np.sort(rng.choice(len(rows), min(len(rows), _SAMPLES_PER_LIST * num_lists, _MAX_SAMPLES), replace=False))
-    centroids_CD = fit_centroids(rows.some(sampled), num_lists)
-    quantizer = faiss.IndexHNSWFlat(rows.dimension, 32)
-    quantizer.hnsw.efConstruction = 80
-    quantizer.add(centroids_CD)
-    quantizer.hnsw.efSearch = 32
-    centroids = faiss.IndexFlatL2(rows.dimension)
-    centroids.add(centroids_CD)
-    lists = faiss.IndexIVFRaBitQFastScan(quantizer, rows.dimension, len(centroids_CD))
-    lists.is_trained = True
+    num_lists = count_lists(len(rows))
+    turn, sample_SD = _fit_turn(rows, min(len(rows), _SAMPLES_PER_LIST * num_lists, _MAX_SAMPLES))
+    lists = _fit_lists(sample_SD, num_lists, code_shape(rows.dimension)[0])
+    del sample_SD
+    # A graph finds the one list of a passage fast; for the many lists that a query wants it is no help.
+    flat, graph = lists.quantizer, faiss.IndexHNSWFlat(lists.d, 32)
+    graph.hnsw.efConstruction, graph.hnsw.efSearch = 80, 32
+    graph.add(flat.reconstruct_n(0, lists.nlist))
+    lists.quantizer = graph
     for start in range(0, len(rows), _BLOCK_ROWS):
-        lists.add(rows.block(start, start + _BLOCK_ROWS))
+        lists.add(turn.apply(rows.block(start, start + _BLOCK_ROWS)))
         report(lists.ntotal)
-    # A graph finds the one list of a passage fast; for the fifth of all lists that a query wants it is no help.
-    lists.quantizer = centroids
+    lists.quantizer = flat
     partial = folder / f".{CODES}.partial"
-    faiss.write_index(lists, str(partial))
+    faiss.write_index(faiss.IndexPreTransform(turn, lists), str(partial))
     partial.replace(folder / CODES)
+
+
+def _fit_turn(rows: MappedRows, num_samples: int) -> tuple[LinearTransform, np.ndarray]:
+    """The turn to principal components, fitted to some rows, and (S, C) these rows turned."""
+    faiss = import_faiss()
+    chosen = np.sort(np.random.default_rng(_SEED).choice(len(rows), num_samples, replace=False))
+    sample_SD = rows.some(np.resize(chosen, max(num_samples, _MIN_SAMPLES_PER_DIMENSION * rows.dimension)))
+    num_parts, part_size = code_shape(rows.dimension)
+    turn = faiss.PCAMatrix(rows.dimension, num_parts * part_size)
+    turn.balanced_bins = num_parts
+    turn.train(sample_SD)
+    turn.have_bias = False  # Inner products are wanted of the vectors, not of what they are beside their mean.
+    return turn, turn.apply(sample_SD)
+
+
+def _fit_lists(sample_SD: np.ndarray, num_lists: int, num_parts: int) -> IndexIVFPQFastScan:
+    """Empty lists, their centroids and codes fitted to turned vectors."""
+    faiss = import_faiss()
+    dimension = sample_SD.shape[1]
+    centroids = faiss.IndexFlatIP(dimension)
+    centroids.add(fit_centroids(sample_SD, num_lists))
+    lists: IndexIVFPQFastScan = faiss.IndexIVFPQFastScan(
+        centroids, dimension, num_lists, num_parts, 4, faiss.METRIC_INNER_PRODUCT
+    )
+    lists.by_residual = True
+    lists.pq.cp.max_points_per_centroid, lists.pq.cp.min_points_per_centroid = 1024, 1
+    lists.train(sample_SD)
+    return lists
+
+
+def count_lists(num_rows: int) -> int:
+    """How many lists an index has: 4 sqrt(N)."""
+    return max(1, min(math.isqrt(_LISTS_PER_ROOT**2 * num_rows), num_rows // 8))
+
+
+def code_shape(dimension: int) -> tuple[int, int]:
+    """How many parts a code has, and of how many dimensions each is; what is left over is the least of them."""
+    part_size = max(1, min(dimension, _MAX_CODED_DIMENSIONS) // _PARTS)
+    return min(dimension, _MAX_CODED_DIMENSIONS) // part_size, part_size
 
 
 def fit_centroids(vectors_BD: np.ndarray, num_centroids: int) -> np.ndarray:
@@ -156,14 +206,17 @@ class CompressedVectors:
 
     def __init__(self, folder: Path) -> None:
         self._rows = MappedRows(folder / ROWS)
-        self._codes = _read_codes(folder / CODES)
+        self._codes, self._turn, self._lists = _read_codes(folder / CODES)
+        self._lists.nprobe, self._lists.implem = self._lists.nlist, _ONE_QUERY_ON_ALL_CORES
+        self._centroids_LC = self._lists.quantizer.reconstruct_n(0, self._lists.nlist)
+        self._bonus_L = _SPREAD_BONUS * (1 - np.square(self._centroids_LC).sum(axis=1))
         self._rotation_DD = np.array(load_array(folder / ROTATION))
-        if (self._codes.ntotal, self._codes.d) != (len(self._rows), self._rows.dimension):
+        if (self._lists.ntotal, self._turn.d_in) != (len(self._rows), self._rows.dimension):
             raise IndexMismatchError(
-                f"{folder / CODES} holds {self._codes.ntotal:,} vectors of {self._codes.d} dimensions, {ROWS} "
+                f"{folder / CODES} holds {self._lists.ntotal:,} vectors of {self._turn.d_in} dimensions, {ROWS} "
                 f"{len(self._rows):,} of {self._rows.dimension}: they are of different builds; rebuild the index"
             )
-        if self._rotation_DD.shape != (self._codes.d, self._codes.d):
+        if self._rotation_DD.shape != (self._turn.d_in, self._turn.d_in):
             raise IndexMismatchError(f"{folder / ROTATION} is the rotation of another index; rebuild the index")
 
     def __len__(self) -> int:
@@ -185,21 +238,26 @@ class CompressedVectors:
         if depth >= len(self._rows) * _SHARE_TO_READ_ALL:
             blocks = (self._rows.block(start, start + _BLOCK_ROWS) for start in range(0, len(self._rows), _BLOCK_ROWS))
             return nearest_in_blocks(blocks, queries_BD, top_k, decimals=decimals)
-        positions_BC = self._codes.search(queries_BD, depth, params=self._effort(depth))[1]
         rankings = []
-        for query_D, positions_C in zip(queries_BD, positions_BC, strict=True):
-            positions_C = np.sort(positions_C[positions_C >= 0])
-            scores_C = np.round(self._rows.some(positions_C) @ query_D, decimals)
-            rankings.append(best_of(positions_C, scores_C, top_k))
+        for query_D, positions_M in zip(queries_BD, self._candidates(queries_BD, depth), strict=True):
+            positions_M = np.sort(positions_M[positions_M >= 0])
+            scores_M = np.round(self._rows.some(positions_M) @ query_D, decimals)
+            rankings.append(best_of(positions_M, scores_M, top_k))
         return rankings
 
-    def _effort(self, depth: int) -> SearchParametersIVF:
-        """How many lists are looked at: a fixed part of them, and more for a long ranking."""
-        faiss = import_faiss()
-        lists_for_depth = math.ceil(_LISTS_FOR_DEPTH * depth / len(self._rows) * self._codes.nlist)
-        probes = max(_MIN_PROBES, math.ceil(self._codes.nlist * _PROBED_SHARE), lists_for_depth)
-        effort: SearchParametersIVF = faiss.SearchParametersIVF(nprobe=min(probes, self._codes.nlist))
-        return effort
+    def _candidates(self, queries_BD: np.ndarray, depth: int) -> np.ndarray:
+        """(B, M) positions of the best by their codes, in the lists that promise most; -1 where these hold fewer."""
+        num_lists = self._lists.nlist
+        lists_for_depth = math.ceil(_LISTS_FOR_DEPTH * depth / len(self._rows) * num_lists)
+        num_probes = min(max(_MIN_PROBES, math.ceil(num_lists * _PROBED_SHARE), lists_for_depth), num_lists)
+        turned_BC = self._turn.apply(queries_BD)
+        scores_BL = turned_BC @ self._centroids_LC.T
+        promise_BL = scores_BL + self._bonus_L
+        is_probed_BL = promise_BL >= np.partition(promise_BL, num_lists - num_probes)[:, num_lists - num_probes, None]
+        lists_BL = np.where(is_probed_BL, np.arange(num_lists), -1)
+        # What faiss declares are the arguments of C++, not those of its Python.
+        search: Callable[..., tuple[np.ndarray, np.ndarray]] = self._lists.search_preassigned  # type: ignore[assignment]
+        return search(turned_BC, depth, lists_BL, scores_BL)[1]
 
 
 class MappedRows:
@@ -262,17 +320,14 @@ def read_vectors(folder: Path, size: int) -> Iterator[tuple[int, np.ndarray]]:
         yield start, rows.block(start, start + size) @ rotation_DD.T
 
 
-def _read_codes(path: Path) -> IndexIVF:
+def _read_codes(path: Path) -> tuple[IndexPreTransform, LinearTransform, IndexIVFPQFastScan]:
+    """The codes, and their turn and lists, which are parts of them and live as long as they do."""
     faiss = import_faiss()
     try:
-        codes: IndexIVF = faiss.read_index(str(path))
-        kind = type(codes).__name__
-        if kind != "IndexIVFRaBitQFastScan":
-            raise RuntimeError(f"a {kind} instead of an IndexIVFRaBitQFastScan")
-        # A graph, which earlier builds wrote, does not find a fifth of the lists: passages would be missed in silence.
-        if not isinstance(faiss.downcast_index(codes.quantizer), faiss.IndexFlat):
-            raise RuntimeError("its centroids are no flat index, as earlier versions made it")
-        return codes
+        codes = faiss.read_index(str(path))
+        if not isinstance(codes, faiss.IndexPreTransform):
+            raise RuntimeError(f"a {type(codes).__name__} as earlier versions wrote, instead of turned lists")
+        return codes, faiss.downcast_VectorTransform(codes.chain.at(0)), faiss.downcast_index(codes.index)
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1]
         raise IndexMismatchError(f"{path} is missing or damaged ({reason}); rebuild the index") from None
