@@ -85,14 +85,16 @@ class _StrandAttention(torch.autograd.Function):
             key_CTD, value_CTD = _gather(strand, key_CND), _gather(strand, value_CND)
             d_key_CTD, d_value_CTD = (torch.zeros(key_CTD.shape, device=key_CND.device) for _ in range(2))
             for first in range(0, strand.length, QUERIES):
-                among_N = slice(strand.start + first, strand.start + min(first + QUERIES, strand.length))
+                stop = min(first + QUERIES, strand.length)
+                among_N = slice(strand.start + first, strand.start + stop)
                 query_CRD, d_output_CRD, logsum_CR, delta_CR = (
                     _rows(each[:, among_N], len(key_CND)) for each in (query_HND, d_output_HND, logsum_HN, delta_HN)
                 )
                 d_query_CRD = torch.zeros(query_CRD.shape, device=query_CRD.device)
-                num_before = strand.num_before + first
-                for begin in range(0, num_before + among_N.stop - among_N.start, KEYS):
-                    keys = slice(begin, min(begin + KEYS, up_to_step(num_before + among_N.stop - among_N.start)))
+                d_query_HBD = d_query_CRD.view(len(query_HND), -1, query_HND.shape[-1])
+                end = up_to_step(strand.num_before + stop)
+                for begin in range(0, end, KEYS):
+                    keys = slice(begin, min(begin + KEYS, end))
                     weights_CRK = torch.bmm(query_CRD, key_CTD[:, keys].transpose(1, 2))
                     d_scores_CRK = torch.bmm(d_output_CRD, value_CTD[:, keys].transpose(1, 2))
                     differentiate_softmax(
@@ -100,15 +102,14 @@ class _StrandAttention(torch.autograd.Function):
                         d_scores_CRK,
                         logsum_CR,
                         delta_CR,
-                        num_queries=query_CRD.shape[1] * len(key_CND) // len(query_HND),
-                        num_before=num_before - begin,
+                        num_queries=d_query_HBD.shape[1],
+                        num_before=strand.num_before + first - begin,
                         scaling=ctx.scaling,
                     )
                     d_value_CTD[:, keys] += torch.bmm(weights_CRK.transpose(1, 2), d_output_CRD)
                     d_key_CTD[:, keys] += torch.bmm(d_scores_CRK.transpose(1, 2), query_CRD)
                     d_query_CRD += torch.bmm(d_scores_CRK, key_CTD[:, keys])
-                d_query_HBD = d_query_CRD.view(len(query_HND), -1, query_HND.shape[-1])
-                d_query_HND[:, among_N] = d_query_HBD[:, : among_N.stop - among_N.start].to(query_HND.dtype)
+                d_query_HND[:, among_N] = d_query_HBD[:, : stop - first]
             _scatter(strand, d_key_CND, d_key_CTD)
             _scatter(strand, d_value_CND, d_value_CTD)
         return d_query_HND, d_key_CND.to(key_CND.dtype), d_value_CND.to(value_CND.dtype), None, None

@@ -1,11 +1,12 @@
-"""Decode attention for CPUs, compiled at first use: every row reads its own cached tokens, and no others.
+"""Attention loops for CPUs, compiled at first use: decode attention, and the gradient of a softmax.
 
-Batched attention calls pad all rows to the longest context and the widest draft, and spend most of their time in small
-matrix products' overhead. Here a work item is one key/value head of one row, keys and values are read once for all
-queries that share them, and sums are fp32. It computes attention and knows neither slots' owners nor layers.
+In decode attention every row reads its own cached tokens, and no others. Batched attention calls pad all rows to the
+longest context and the widest draft, and spend most of their time in small matrix products' overhead. Here a work item
+is one key/value head of one row, keys and values are read once for all queries that share them, and sums are fp32. This
+module knows neither slots' owners nor layers.
 
-Shape letters: S slots, R decode rows, P decode tokens of all rows, H query heads, C key/value heads, L slot length,
-D head dimension.
+Shape letters: S slots, R decode rows (of the softmax: queries that share a key/value head), P decode tokens of all
+rows, H query heads, C key/value heads, L slot length, K keys of a tile, D head dimension.
 """
 
 from __future__ import annotations
