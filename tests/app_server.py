@@ -10,12 +10,17 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.applications import Starlette
 
+from seekling.serve.running import KEEP_ALIVE_S
+
 
 @contextlib.contextmanager
 def served(app: Starlette) -> Iterator[str]:
     """Serve until the block ends; hands out the address."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=256)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=5))
+    config = uvicorn.Config(
+        app, log_level="critical", lifespan="on", timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=5
+    )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

@@ -99,6 +99,22 @@ def test_the_chat_client_speaks_with_it(url):
         ChatClient(ChatEndpoint(f"{url}/v1", "other")).ask(messages, max_tokens=9)
 
 
+def test_a_failure_that_nobody_foresaw_is_500_and_says_that_the_connection_ends(chat, monkeypatch):
+    def fail(*args, **settings):
+        raise ZeroDivisionError("no such luck")
+
+    monkeypatch.setattr(chat, "count_prompt_tokens", fail)
+    with served(make_chat_app(chat)) as url:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+        connection.request("POST", "/v1/chat/completions", json.dumps({"model": "tiny", "messages": HELLO}))
+        response = connection.getresponse()
+        error = json.loads(response.read())["error"]
+        assert (response.status, response.headers["Connection"]) == (500, "close")
+        assert error["message"] == "the request failed: ZeroDivisionError: no such luck"
+        assert (error["type"], error["code"]) == ("server_error", "internal_error")
+        connection.close()
+
+
 def test_text_pieces_stops_and_the_newer_limit_are_understood(url):
     pieces = [{"type": "text", "text": "Where is "}, {"type": "text", "text": "Fowey?"}]
     settings = {"max_completion_tokens": 30, "temperature": 1.3, "seed": 3}

@@ -296,6 +296,7 @@ def test_a_query_that_fails_is_500_and_does_not_fail_those_beside_it(scripted):
         assert [status for status, _, _ in replies] == [200, 500, 500]
         assert replies[0][1]["result"][0][0]["text"] == "good"
         assert replies[1][1] == {"error": "the search failed: ValueError: a passage is damaged"}
+        assert replies[1][2]["Connection"] == "close"  # the next request of a client that kept it would be lost
         assert ask(url, {"query": "fine"})["result"][0]
 
 

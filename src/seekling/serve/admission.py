@@ -9,6 +9,9 @@ from starlette.requests import Request
 RETRY_AFTER = {"Retry-After": "1"}
 """The header of a 503: come back after so many seconds."""
 
+BROKEN = {"Connection": "close"}
+"""The header of a 500: uvicorn closes the connection after it: a client that kept it would lose a request."""
+
 _REQUEST_BYTES = 16 * 1024
 """What a request takes besides its body, about: its connection, its task, what was read from it."""
 

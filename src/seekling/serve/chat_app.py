@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 from seekling.errors import SeeklingError
 from seekling.rollout.chat import ChatReply
 from seekling.rollout.local_chat import ChatRequest, LocalChat
-from seekling.serve.admission import RETRY_AFTER, Admission, BusyError, TooLargeError
+from seekling.serve.admission import BROKEN, RETRY_AFTER, Admission, BusyError, TooLargeError
 from seekling.types import Json, Message, Role
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -139,6 +139,7 @@ def make_chat_app(chat: LocalChat, *, key: str = "", waiting_bytes: int = MAX_WA
             BusyError: _busy,
             HTTPException: _http_error,
             SeeklingError: _failed,
+            Exception: _broken,
         },
     )
 
@@ -292,3 +293,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     return _error(503, str(error), "engine_failed")
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    return _error(500, f"the request failed: {type(error).__name__}: {error}", "internal_error", BROKEN)

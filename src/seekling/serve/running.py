@@ -15,10 +15,11 @@ from seekling.errors import ConfigError
 SHUTDOWN_S = 5
 """What is being answered when the server is stopped may take this long to end."""
 
+KEEP_ALIVE_S = 75
+"""Longer than a client pauses between two searches: it would meet a connection that is just being closed."""
+
 # Hundreds of episodes may begin at once.
 _BACKLOG = 2048
-# Longer than a client pauses between two searches: it would meet a connection that is just being closed.
-_KEEP_ALIVE_S = 75
 
 
 def run_app(
@@ -48,7 +49,7 @@ def run_app(
             app,
             log_level="warning",
             access_log=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=shutdown_s,
         )
         with contextlib.suppress(KeyboardInterrupt):

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from seekling.config import SearchServerConfig
-from seekling.serve.admission import RETRY_AFTER, Admission, BusyError, TooLargeError
+from seekling.serve.admission import BROKEN, RETRY_AFTER, Admission, BusyError, TooLargeError
 from seekling.serve.search_index import ServedIndex
 from seekling.serve.search_metrics import SearchMetrics
 from seekling.serve.search_request import BadRequestError
@@ -136,4 +136,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _server_error(request: Request, error: Exception) -> Response:
-    return _error(500, f"the search failed: {type(error).__name__}: {error}")
+    return _error(500, f"the search failed: {type(error).__name__}: {error}", BROKEN)
