@@ -160,7 +160,8 @@ def check(trainer: GRPOTrainer, out: Path, dtype: str) -> None:
         f"{difference.sum() / mask.sum():.2g} on average; gradient norm ours {ours['grad_norm']:.6g}, TRL {norm:.6g}",
         flush=True,
     )
-    close, far = (1e-3, 1e-3) if dtype == "float32" else (0.02, 0.5)
+    # Bfloat16 alone moves the norm of so few tokens by up to 4 % from float32's, on either side.
+    close, far = (1e-3, 1e-3) if dtype == "float32" else (0.05, 0.5)
     if abs(norm / ours["grad_norm"] - 1) > close or difference.max() > far:
         sys.exit("the two sides do not compute the same thing, so nothing is compared")
 
