@@ -15,13 +15,14 @@ import seekling
 
 SRC = Path(seekling.__file__).parent
 PATHS = sorted(path for path in SRC.rglob("*.py"))
-BASE = {"types", "errors", "config", "files"}
+BASE = {"types", "errors", "config", "files", "compiled"}
 
 ROOM_IMPORTS = {
     "types": {"errors"},
     "errors": set(),
     "config": {"errors"},
     "files": set(),
+    "compiled": set(),
     "corpus": BASE,
     "models": BASE,
     "doctor": BASE,
@@ -30,9 +31,9 @@ ROOM_IMPORTS = {
     "retrieval": {*BASE, "corpus", "models"},
     "env": {*BASE, "retrieval"},
     "env/sandbox": BASE,
-    "rollout": {*BASE, "env"},
+    "rollout": {*BASE, "models", "env"},
     "experts": {*BASE, "rollout", "reward", "env"},
-    "learn": {*BASE, "rollout", "reward"},
+    "learn": {*BASE, "models", "rollout", "reward"},
     "serve": {*BASE, "models", "retrieval", "env", "rollout"},
     "evaluate": {*BASE, "corpus", "retrieval", "env", "rollout", "reward"},
 }
@@ -64,7 +65,7 @@ HEAVY = {
     "safetensors": {"models", "learn", "retrieval/local_encoder.py", "pipeline"},
     "peft": {"learn"},
     "gguf": {"models"},
-    "numba": {"rollout/engine/kernel.py", "retrieval/postings.py"},
+    "numba": {"compiled.py", "models/pointwise.py", "rollout/engine/kernel.py"},
     "vllm": {"rollout/vllm_sampler.py"},
     "huggingface_hub": {"models"},
     "bm25s": {"retrieval"},

@@ -25,10 +25,10 @@ from transformers import PreTrainedModel
 from seekling.errors import DataError, ModelError, NothingToLearnError
 from seekling.files import replacing
 from seekling.learn.attention import STRAND_ATTENTION
-from seekling.learn.lean import make_lean
 from seekling.learn.lora import add_lora, merged_weights, save_adapter
 from seekling.learn.loss import Aggregation, TokenData, TokenField, TokenLoss, denominator, token_weights
 from seekling.learn.pack import PackedRow, pack_rows
+from seekling.models.lean import make_lean
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory, resident_bytes
 from seekling.types import Trajectory
 

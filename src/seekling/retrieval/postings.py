@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 
+from seekling.compiled import compile_loop
 from seekling.retrieval.interface import Ranking, best_of
 
 _KEPT_ROOMS = 2
@@ -86,10 +87,6 @@ class Postings:
 @cache
 def compiled() -> Callable[..., int] | None:
     """The compiled search; None where numba is not installed."""
-    try:
-        from numba import njit
-    except ImportError:
-        return None
 
     def search(  # type: ignore[no-untyped-def]
         data_M, indices_M, indptr_V, terms_Q, times_Q, sums_N, group_N, positions_K, scores_K
@@ -152,8 +149,7 @@ def compiled() -> Callable[..., int] | None:
                 scores_K[hole], positions_K[hole] = score, position
         return size
 
-    jit: Callable[..., Callable[[Callable[..., int]], Callable[..., int]]] = partial(njit, nogil=True)
     try:
-        return jit(cache=True)(search)
-    except RuntimeError:  # no folder for the compiled code can be written to
-        return jit()(search)
+        return compile_loop(search, nogil=True)
+    except ImportError:
+        return None

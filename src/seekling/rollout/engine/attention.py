@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from seekling.models.pointwise import WORD_SHIFTS
 from seekling.rollout.engine.causal import attend, fill_to_step
-from seekling.rollout.engine.kernel import WORD_SHIFTS, decode_attention
+from seekling.rollout.engine.kernel import decode_attention
 
 SLOT_ATTENTION = "seekling_slots"
 

@@ -12,20 +12,15 @@ rows, H query heads, C key/value heads, L slot length, K keys of a tile, D head 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
-import numba
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 from torch import Tensor
 
-WORD_SHIFTS = {torch.bfloat16: 16, torch.float32: 0}
-"""Cache types that the kernel reads: their bits, shifted left by so many, are those of an fp32."""
-_WORDS = {torch.bfloat16: torch.uint16, torch.float32: torch.uint32}
-# Without "nnan": a NaN of damaged weights must reach the logits, where it is noticed.
-FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
-LOG2_E = 1.4426950408889634
+from seekling.compiled import compile_loop
+from seekling.models.pointwise import FASTMATH, LOG2_E, WORD_SHIFTS, WORDS, rounder, split_power, use_threads
 
 
 def decode_attention(
@@ -55,9 +50,9 @@ def decode_attention(
         (P, H, D) in the query's type.
     """
     num_heads, head_dim = query_PHD.shape[1:]
-    words = _WORDS[keys_SCLD.dtype]
+    words = WORDS[keys_SCLD.dtype]
     output_PHD = torch.empty(query_PHD.shape, dtype=torch.float32)
-    num_threads = _use_threads()
+    num_threads = use_threads()
     # Every thread takes an equal stretch of the rows: dealt out by length, the stretches take equally long.
     by_length_R = np.argsort(pasts_R, kind="stable")
     order_R = np.concatenate([by_length_R[thread::num_threads] for thread in range(num_threads)])
@@ -77,26 +72,10 @@ def decode_attention(
     return output_PHD.to(query_PHD.dtype)
 
 
-def _use_threads() -> int:
-    """Make numba use as many threads as torch, and say how many that are."""
-    _start_threads()
-    num_threads: int = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    numba.set_num_threads(num_threads)
-    return num_threads
-
-
-@cache
-def _start_threads() -> None:
-    """Starting its threads, numba sets OpenMP's number of threads to all cores, for torch as well: put that back."""
-    num_threads = torch.get_num_threads()
-    numba.set_num_threads(1)
-    torch.set_num_threads(num_threads)
-
-
 @cache
 def _kernel(head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
-    split, log2_e = _split_power(), np.float32(LOG2_E)
+    split, log2_e = split_power(), np.float32(LOG2_E)
     sign, magnitude = np.int32(31), np.int32(0x7FFFFFFF)
 
     def attend(  # type: ignore[no-untyped-def]
@@ -178,7 +157,7 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
                 for d in range(head_dim):
                     output_PHD[start + each // group, head * group + each % group, d] = output[each, d]
 
-    return _compiled(attend)
+    return compile_loop(attend, parallel=True, fastmath=FASTMATH, error_model="numpy")
 
 
 def differentiate_softmax(
@@ -209,7 +188,7 @@ def differentiate_softmax(
         scores_CRK.copy_(weights_CRK)
         d_weights_CRK.copy_(weights_CRK * (d_weights_CRK.float() - delta_CR.unsqueeze(-1)) * scaling)
         return
-    num_threads, words = _use_threads(), _WORDS[scores_CRK.dtype]
+    num_threads, words = use_threads(), WORDS[scores_CRK.dtype]
     _softmax_kernel(WORD_SHIFTS[scores_CRK.dtype])(
         scores_CRK.view(words).flatten(0, -2).numpy(),
         d_weights_CRK.view(words).flatten(0, -2).numpy(),
@@ -225,8 +204,8 @@ def differentiate_softmax(
 @cache
 def _softmax_kernel(shift: int) -> Callable[..., None]:
     """The compiled loop for words that are the upper bits of an fp32, without the lowest `shift`."""
-    split, log2_e = _split_power(), np.float32(LOG2_E)
-    cut, below_half, last = np.uint32(shift), np.uint32((1 << shift >> 1) - 1 if shift else 0), np.uint32(shift > 0)
+    split, log2_e = split_power(), np.float32(LOG2_E)
+    rounded, cut = rounder(shift), np.uint32(shift)
 
     def differentiate(  # type: ignore[no-untyped-def]
         scores_NK, d_weights_NK, logsum_N, delta_N, num_queries, num_before, scaling, num_threads
@@ -249,44 +228,11 @@ def _softmax_kernel(shift: int) -> Callable[..., None]:
                 for k in range(seen):
                     weights[k] *= powers[k]
                     d_weights[k] = weights[k] * (d_weights[k] - delta) * scaling
-                # To the nearest, ties to the even: what bfloat16 keeps.
                 for k in range(seen):
-                    scores_K[k] = (weight_words[k] + below_half + ((weight_words[k] >> cut) & last)) >> cut
-                    d_weights_K[k] = (d_words[k] + below_half + ((d_words[k] >> cut) & last)) >> cut
+                    scores_K[k] = rounded(weight_words[k])
+                    d_weights_K[k] = rounded(d_words[k])
                 for k in range(seen, num_keys):
                     scores_K[k] = 0
                     d_weights_K[k] = 0
 
-    return _compiled(differentiate)
-
-
-@cache
-def _split_power() -> Callable[[float], tuple[int, float]]:
-    """A compiled function that splits 2^x, x clamped from below: bits of an fp32 power of two, and a factor.
-
-    libm's exp is not vectorised and would take longer than all the rest. To 2e-7.
-    """
-    one = np.float32(1)
-    poly1, poly2, poly3 = np.float32(0.693147182), np.float32(0.240226462), np.float32(0.0555033415)
-    poly4, poly5 = np.float32(0.00961817028), np.float32(0.00133999444)
-    half, bias, lowest, mantissa_bits = np.float32(0.5), np.float32(127), np.float32(-125), np.int32(23)
-
-    def split(exponent):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-        exponent = max(exponent, lowest)
-        whole = np.floor(exponent + half)
-        f = exponent - whole
-        factor = one + f * (poly1 + f * (poly2 + f * (poly3 + f * (poly4 + f * poly5))))
-        return np.int32(whole + bias) << mantissa_bits, factor
-
-    compiled: Callable[[float], tuple[int, float]] = njit(inline="always", fastmath=FASTMATH)(split)
-    return compiled
-
-
-def _compiled(function: Callable[..., None]) -> Callable[..., None]:
-    jit: Callable[..., Callable[[Callable[..., None]], Callable[..., None]]] = partial(
-        njit, parallel=True, fastmath=FASTMATH, error_model="numpy"
-    )
-    try:
-        return jit(cache=True)(function)
-    except RuntimeError:  # no folder for the compiled code can be written to
-        return jit()(function)
+    return compile_loop(differentiate, parallel=True, fastmath=FASTMATH, error_model="numpy")

@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
+from seekling.models.lean import make_lean
 from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
@@ -101,6 +102,7 @@ class LocalSampler:
             keep_freed_memory()
         model.eval()
         model.set_attn_implementation(SLOT_ATTENTION)
+        make_lean(model)
         self._model, self._tokenizer = model, tokenizer
         config, self._device = model.config, model.device
         self._dtype: torch.dtype = model.dtype

@@ -1,0 +1,27 @@
+"""Loops that numba compiles at first use, and keeps compiled where a folder can be written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Loop = TypeVar("Loop", bound=Callable[..., object])
+
+
+def compile_loop(function: Loop, **options: object) -> Loop:
+    """Compile a function of numbers and numpy arrays.
+
+    Args:
+        function: that numba can compile.
+        options: of `numba.njit`.
+
+    Raises:
+        ImportError: numba is not installed.
+    """
+    from numba import njit
+
+    jit: Callable[..., Callable[[Loop], Loop]] = njit
+    try:
+        return jit(cache=True, **options)(function)
+    except RuntimeError:  # no folder for the compiled code can be written to
+        return jit(**options)(function)

@@ -1,0 +1,95 @@
+"""Compiled norms and gates against torch's own operations, in both types and with one and two threads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seekling.models.pointwise import can_loop, gated_silu, gated_silu_backward, rms_norm, rms_norm_backward
+
+ROWS, WIDTH = 130, 576  # enough elements for threads
+
+BOUNDS = {torch.float32: 2e-6, torch.bfloat16: 2**-7}
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def drawn(dtype, count, scale=1.0):
+    dice = torch.Generator().manual_seed(7)
+    return [(scale * torch.randn(ROWS, WIDTH, generator=dice)).to(dtype) for _ in range(count)]
+
+
+def differentiated(function, *inputs, d_output):
+    """The output and the gradients of a function, in float64."""
+    wide = [each.double().requires_grad_() for each in inputs]
+    output = function(*wide)
+    return output.detach(), torch.autograd.grad(output, wide, d_output.double())
+
+
+def agree(found, wanted, dtype):
+    largest = float(wanted.abs().max())
+    torch.testing.assert_close(found.double(), wanted, atol=BOUNDS[dtype] * largest, rtol=BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_norm_and_its_gradients(dtype, threads):
+    hidden, d_output = drawn(dtype, 2, scale=3.0)
+    weight = (1 + 0.1 * torch.randn(WIDTH, generator=torch.Generator().manual_seed(1))).to(dtype)
+    wanted, (d_hidden, d_weight) = differentiated(
+        lambda hidden, weight: weight * hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-5),
+        hidden,
+        weight,
+        d_output=d_output,
+    )
+    output, scale = rms_norm(hidden, weight, 1e-5)
+    found_hidden, found_weight = rms_norm_backward(d_output, hidden, weight, scale)
+    assert (output.dtype, found_hidden.dtype, found_weight.dtype) == (dtype, dtype, torch.float32)
+    agree(output, wanted, dtype)
+    agree(found_hidden, d_hidden, dtype)
+    agree(found_weight, d_weight, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gate_and_its_gradients(dtype, threads):
+    gate, up, d_output = drawn(dtype, 3, scale=4.0)
+    wanted, (d_gate, d_up) = differentiated(lambda gate, up: F.silu(gate) * up, gate, up, d_output=d_output)
+    agree(gated_silu(gate, up), wanted, dtype)
+    for found, each in zip(gated_silu_backward(d_output, gate, up), (d_gate, d_up), strict=True):
+        assert found.dtype == dtype
+        agree(found, each, dtype)
+
+
+def test_bfloat16_is_rounded_where_torch_rounds_it():
+    hidden, gate, up = drawn(torch.bfloat16, 3)
+    weight = torch.linspace(0.5, 2, WIDTH).bfloat16()
+    scale = torch.rsqrt(hidden.float().pow(2).mean(-1, keepdim=True) + 1e-6)
+    same = rms_norm(hidden, weight, 1e-6)[0] == weight * (hidden.float() * scale).bfloat16()
+    assert same.float().mean() > 0.999
+    assert (gated_silu(gate, up) == F.silu(gate) * up).float().mean() > 0.999
+
+
+def test_extremes_and_what_is_not_a_number_come_out_as_torch_has_them():
+    gate = torch.tensor([[-1e4, -200.0, -88.0, 0.0, 88.0, 200.0, 1e4, torch.inf, torch.nan]])
+    ones = torch.ones_like(gate)
+    torch.testing.assert_close(gated_silu(gate, ones), F.silu(gate), equal_nan=True)
+    d_gate, _ = gated_silu_backward(ones, gate[:, :7].contiguous(), ones[:, :7].contiguous())
+    torch.testing.assert_close(d_gate, torch.ops.aten.silu_backward(ones[:, :7], gate[:, :7]), atol=1e-6, rtol=1e-6)
+    damaged = torch.ones(2, 8).index_put_((torch.tensor(1), torch.tensor(3)), torch.tensor(torch.nan))
+    output, _ = rms_norm(damaged, torch.ones(8), 1e-6)
+    assert output[0].isfinite().all()
+    assert output[1].isnan().all()
+    assert bool((rms_norm(torch.zeros(2, 8), torch.ones(8), 1e-6)[0] == 0).all())
+
+
+def test_what_the_loops_do_not_take_is_left_to_torch():
+    assert can_loop(torch.ones(1), torch.ones(1))
+    assert not can_loop(torch.ones(1), torch.ones(1).bfloat16())
+    assert not can_loop(torch.ones(1).double())
+    assert not can_loop(torch.ones(1, device="meta"))
