@@ -218,8 +218,10 @@ class _Costs:
         # A critic is a second model that learns as long, after one pass for its values.
         learn_s *= 1 + has_critic
         learn_s += (passes + has_critic) * self._prefill_s(tokens, size.total_tokens)
-        # Sampling and learning take turns; caches and gradients never exist together.
+        # Sampling and learning take turns, except where minibatches are streamed: then both have their memory at once.
         learning = self._training_bytes(recipe.rl.row_tokens)
+        if recipe.rl.stream_minibatches > 1:
+            learning += self._cache_bytes()
         sampling = self._model.process_bytes + self._weight_bytes() + self._cache_bytes()
         reference = self._forward_bytes() if recipe.rl.kl_coefficient > 0 else 0
         memory = max(learning, sampling) + reference
