@@ -7,7 +7,7 @@ import pytest
 from seekling.config import Recipe, build_recipe
 from seekling.doctor import SMOLLM2_135M, CostModel, ModelShape, Speed, must_checkpoint, predict
 from seekling.doctor.cost import LOGITS_AT_ONCE, episode_size
-from seekling.learn.learner import VOCABULARY_CHUNK
+from seekling.learn.vocabulary import VOCABULARY_CHUNK
 
 SHAPE = ModelShape(
     num_parameters=1_000_000, is_tied=True, vocabulary=1000, hidden=100, num_layers=10, cache_values_per_token=2000

@@ -6,7 +6,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seekling.models.pointwise import can_loop, gated_silu, gated_silu_backward, rms_norm, rms_norm_backward
+from seekling.models.pointwise import (
+    can_loop,
+    gated_silu,
+    gated_silu_backward,
+    rms_norm,
+    rms_norm_backward,
+    softmax_gradient_,
+    softmax_stats,
+)
 
 ROWS, WIDTH = 130, 576  # enough elements for threads
 
@@ -64,6 +72,32 @@ def test_a_gate_and_its_gradients(dtype, threads):
     for found, each in zip(gated_silu_backward(d_output, gate, up), (d_gate, d_up), strict=True):
         assert found.dtype == dtype
         agree(found, each, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("offset", [0.0, 80.0, -300.0])
+def test_a_softmax_over_a_vocabulary_of_several_blocks(dtype, offset, threads):
+    logits = (offset + 3 * torch.randn(37, 5003, generator=torch.Generator().manual_seed(2))).to(dtype)
+    wide = logits.double()
+    logsum, mean = softmax_stats(logits)
+    probabilities = torch.softmax(wide, -1)
+    torch.testing.assert_close(logsum.double(), torch.logsumexp(wide, -1), atol=1e-5, rtol=1e-6)
+    torch.testing.assert_close(mean.double(), (probabilities * wide).sum(-1), atol=1e-4, rtol=1e-6)
+    factor = torch.linspace(-2, 2, 37)
+    softmax_gradient_(logits, logsum, factor)
+    assert logits.dtype == dtype
+    wanted = probabilities * factor[:, None]
+    # The float32 logarithm of the sum is rounded, the more so the larger it is.
+    torch.testing.assert_close(logits.double(), wanted, atol=1e-9, rtol=2**-7 if dtype == torch.bfloat16 else 1e-4)
+
+
+def test_other_types_are_left_to_torch():
+    logits = torch.randn(3, 50, dtype=torch.float64)
+    wanted = torch.softmax(logits, -1)
+    logsum, mean = softmax_stats(logits)
+    torch.testing.assert_close(mean, (wanted * logits).sum(-1).float(), atol=1e-5, rtol=1e-5)
+    softmax_gradient_(logits, logsum, torch.ones(3))
+    torch.testing.assert_close(logits, wanted, atol=1e-6, rtol=1e-5)
 
 
 def test_bfloat16_is_rounded_where_torch_rounds_it():

@@ -27,7 +27,7 @@ class ProtocolSize:
     """One search action of a trained policy, its thought included."""
 
 
-LOGITS_AT_ONCE = 128
+LOGITS_AT_ONCE = 512
 """Trained tokens whose logits exist at the same time."""
 SIZES = {"tags": ProtocolSize(125, 34), "code": ProtocolSize(205, 90), "tools": ProtocolSize(185, 50)}
 """By protocol, measured with the default model's tokenizer."""
@@ -293,7 +293,7 @@ class _Costs:
         # Checkpointed, a layer keeps its input, and one layer at a time the rest.
         per_unit = self._shape.num_layers + kept if self.checkpoints else self._shape.num_layers * kept
         activations = row_tokens * self._shape.hidden * per_unit
-        logits = LOGITS_AT_ONCE * self._shape.vocabulary * 4 * 3
+        logits = LOGITS_AT_ONCE * self._shape.vocabulary * 4
         return (
             self._model.process_bytes
             + self._weight_bytes()

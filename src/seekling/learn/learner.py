@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from seekling.errors import DataError, ModelError, NothingToLearnError
@@ -28,15 +27,13 @@ from seekling.learn.attention import STRAND_ATTENTION
 from seekling.learn.lora import add_lora, merged_weights, save_adapter
 from seekling.learn.loss import Aggregation, TokenData, TokenField, TokenLoss, denominator, token_weights
 from seekling.learn.pack import PackedRow, pack_rows
+from seekling.learn.vocabulary import score_tokens
 from seekling.models.lean import make_lean
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory, resident_bytes
 from seekling.types import Trajectory
 
 if TYPE_CHECKING:
     from seekling.learn.critic import Critic
-
-VOCABULARY_CHUNK = 128
-"""Trained tokens whose logits exist at the same time."""
 
 KEPT_BYTES = 1_500_000_000
 """Memory may grow so far between rows before what is free goes back; further where one row alone takes more."""
@@ -389,7 +386,7 @@ class Learner:
         """Log-probability and entropy of each trained token; logits exist only where a token is trained."""
         hidden_UD, where_A = self._states(model, row)
         target_A = torch.from_numpy(row.target_A).to(self.device)
-        return _vocabulary(model.get_output_embeddings(), hidden_UD, where_A, target_A)
+        return score_tokens(model.get_output_embeddings(), hidden_UD, where_A, target_A)
 
     def _states(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, np.ndarray]:
         """(U, D) last hidden states before trained tokens, each position once, and (A,) which one an entry needs."""
@@ -436,23 +433,3 @@ def _entries(row: PackedRow, trajectories: Sequence[Trajectory], values: Sequenc
         trained = np.flatnonzero(trajectories[index].train_mask_T[1:]) + 1
         cursors[int(index)] = iter(values[index][trained].tolist())
     return torch.tensor([next(cursors[int(index)]) for index in row.sequence_A])
-
-
-def _vocabulary(head: nn.Module, hidden_UD: Tensor, where_A: np.ndarray, target_A: Tensor) -> tuple[Tensor, Tensor]:
-    def chunk(hidden: Tensor, local: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        logprobs_UV = torch.log_softmax(head(hidden).float(), -1)
-        with torch.no_grad():
-            entropy_U = -(logprobs_UV.exp() * logprobs_UV).sum(-1)
-        return logprobs_UV[local, target], entropy_U[local]
-
-    logprobs, entropies, order = [], [], []
-    for start in range(0, hidden_UD.shape[0], VOCABULARY_CHUNK):
-        inside = np.flatnonzero((where_A >= start) & (where_A < start + VOCABULARY_CHUNK))
-        local = torch.from_numpy(where_A[inside] - start).to(target_A.device)
-        part = hidden_UD[start : start + VOCABULARY_CHUNK]
-        logp, entropy = checkpoint(chunk, part, local, target_A[torch.from_numpy(inside)], use_reentrant=False)
-        logprobs.append(logp)
-        entropies.append(entropy)
-        order.append(inside)
-    back = torch.from_numpy(np.argsort(np.concatenate(order))).to(target_A.device)
-    return torch.cat(logprobs)[back], torch.cat(entropies)[back]

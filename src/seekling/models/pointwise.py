@@ -1,9 +1,9 @@
-"""Norms and gated activations of a CPU in one pass over memory each, compiled at first use.
+"""Norms, gated activations and softmaxes of a vocabulary in one or two passes over memory, compiled at first use.
 
-torch makes six to ten passes of them, most in float32. Rounding is torch's: where it keeps a value in bfloat16 between
-two operations, so do these loops. Exponentials are to 2e-7.
+torch makes six to ten passes of them on a CPU, most in float32. Rounding is torch's: where it keeps a value in bfloat16
+between two operations, so do these loops. Exponentials are to 2e-7.
 
-Shape letters: N tokens, D width of the model, F width of the gate, T threads.
+Shape letters: N tokens, D width of the model, F width of the gate, T threads, U positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ WORDS = {torch.bfloat16: torch.uint16, torch.float32: torch.uint32}
 # Without "nnan": a NaN of damaged weights must reach the logits, where it is noticed.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 LOG2_E = 1.4426950408889634
+_VOCABULARY_BLOCK = 2048
+"""Logits that are worked on at a time: they stay in the first cache."""
 _SERIAL_ELEMENTS = 1 << 16
 """Below this, starting threads takes longer than the loop."""
 
@@ -85,6 +87,31 @@ def gated_silu_backward(d_output_NF: Tensor, gate_NF: Tensor, up_NF: Tensor) -> 
         _words(d_output_NF), _words(gate_NF), _words(up_NF), _words(d_gate_NF), _words(d_up_NF)
     )
     return d_gate_NF, d_up_NF
+
+
+def softmax_stats(logits_UV: Tensor) -> tuple[Tensor, Tensor]:
+    """(U,) float32 logarithms of the sums of the exponentiated logits, and the means of the logits they weigh."""
+    if not can_loop(logits_UV):
+        wide_UV = logits_UV.float()
+        logsum_U = torch.logsumexp(wide_UV, -1)
+        return logsum_U, ((wide_UV - logsum_U[:, None]).exp_() * wide_UV).sum(-1)
+    logsum_U, mean_U = torch.empty(2, len(logits_UV), dtype=torch.float32)
+    _loop("stats", logits_UV)(_words(logits_UV), logsum_U.numpy(), mean_U.numpy())
+    return logsum_U, mean_U
+
+
+def softmax_gradient_(logits_UV: Tensor, logsum_U: Tensor, factor_U: Tensor) -> None:
+    """Replace logits by their probabilities, times a factor for each row.
+
+    Args:
+        logits_UV: (U, V), contiguous.
+        logsum_U: (U,) float32, as `softmax_stats` returns it.
+        factor_U: (U,) float32.
+    """
+    if not can_loop(logits_UV):
+        logits_UV.copy_((logits_UV.float() - logsum_U[:, None]).exp_() * factor_U[:, None])
+        return
+    _loop("probabilities", logits_UV)(_words(logits_UV), logsum_U.numpy(), factor_U.numpy())
 
 
 def use_threads() -> int:
@@ -286,9 +313,79 @@ def _silu_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     return compile_loop(silu_backward, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
 
+@cache
+def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
+    split, cut, log2_e = split_power(), np.uint32(shift), np.float32(LOG2_E)
+    sign, magnitude, block = np.int32(31), np.int32(0x7FFFFFFF), _VOCABULARY_BLOCK
+
+    def stats(logits_UV, logsum_U, mean_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        num_rows, size = logits_UV.shape
+        for u in prange(num_rows):
+            words, bits = np.empty(block, np.uint32), np.empty(block, np.int32)
+            logits, signed, powers = words.view(np.float32), words.view(np.int32), bits.view(np.float32)
+            factors, top = np.empty(block, np.float32), np.empty(1, np.int32)
+            # As integers that are ordered as the numbers are, since a maximum of floats is not vectorised.
+            largest = ~magnitude
+            for start in range(0, size, block):
+                width = min(block, size - start)
+                for v in range(width):
+                    words[v] = np.uint32(logits_UV[u, start + v]) << cut
+                for v in range(width):
+                    largest = max(largest, signed[v] ^ ((signed[v] >> sign) & magnitude))
+            top[0] = largest ^ ((largest >> sign) & magnitude)
+            highest = top.view(np.float32)[0]
+            total = weighed = np.float32(0)
+            for start in range(0, size, block):
+                width = min(block, size - start)
+                for v in range(width):
+                    words[v] = np.uint32(logits_UV[u, start + v]) << cut
+                for v in range(width):
+                    logits[v] -= highest
+                for v in range(width):
+                    bits[v], factors[v] = split(logits[v] * log2_e)
+                some = some_weighed = np.float32(0)
+                for v in range(width):
+                    power = powers[v] * factors[v]
+                    some += power
+                    some_weighed += power * logits[v]
+                total += some
+                weighed += some_weighed
+            logsum_U[u] = highest + np.log(total)
+            mean_U[u] = highest + weighed / total
+
+    return compile_loop(stats, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+
+
+@cache
+def _probabilities_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
+    rounded, split, cut, log2_e = rounder(shift), split_power(), np.uint32(shift), np.float32(LOG2_E)
+    block = _VOCABULARY_BLOCK
+
+    def probabilities(logits_UV, logsum_U, factor_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        num_rows, size = logits_UV.shape
+        for u in prange(num_rows):
+            words, bits = np.empty(block, np.uint32), np.empty(block, np.int32)
+            logits, powers = words.view(np.float32), bits.view(np.float32)
+            logsum, factor = logsum_U[u], factor_U[u]
+            for start in range(0, size, block):
+                width = min(block, size - start)
+                for v in range(width):
+                    words[v] = np.uint32(logits_UV[u, start + v]) << cut
+                for v in range(width):
+                    bits[v], logits[v] = split((logits[v] - logsum) * log2_e)
+                for v in range(width):
+                    logits[v] *= powers[v] * factor
+                for v in range(width):
+                    logits_UV[u, start + v] = rounded(words[v])
+
+    return compile_loop(probabilities, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+
+
 _LOOPS: dict[str, Callable[[int, bool], Callable[..., None]]] = {
     "norm": _norm_loop,
     "norm_backward": _norm_backward_loop,
     "silu": _silu_loop,
     "silu_backward": _silu_backward_loop,
+    "stats": _stats_loop,
+    "probabilities": _probabilities_loop,
 }

@@ -254,7 +254,9 @@ class CompressedVectors:
         """(B, M) positions of the best by their codes, in the lists that promise most; -1 where these hold fewer."""
         num_lists = self._lists.nlist
         lists_for_depth = math.ceil(_LISTS_FOR_DEPTH * depth / len(self._rows) * num_lists)
-        num_probes = min(max(_MIN_PROBES, math.ceil(num_lists * len(self._rows) ** -_PROBED_POWER), lists_for_depth), num_lists)
+        num_probes = min(
+            max(_MIN_PROBES, math.ceil(num_lists * len(self._rows) ** -_PROBED_POWER), lists_for_depth), num_lists
+        )
         turned_BC = self._turn.apply(queries_BD)
         scores_BL = turned_BC @ self._centroids_LC.T
         promise_BL = scores_BL + self._bonus_L

@@ -1,0 +1,81 @@
+"""Log-probabilities of trained tokens over a whole vocabulary, whose logits exist for a part of the tokens at a time.
+
+Forward, logits are made, read once and let go. Backward, they are made again and turned into their own gradient in
+place. Nothing of their size is kept, and on a CPU nothing is copied to float32.
+
+Shape letters: U positions whose logits are wanted, each once; A trained tokens, several of which may share a position;
+D width of the model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seekling.models.pointwise import softmax_gradient_, softmax_stats
+
+VOCABULARY_CHUNK = 512
+"""Positions whose logits exist at the same time."""
+
+
+def score_tokens(head: nn.Module, hidden_UD: Tensor, where_A: np.ndarray, target_A: Tensor) -> tuple[Tensor, Tensor]:
+    """Score tokens by the output layer.
+
+    Args:
+        head: (..., D) to (..., V) logits.
+        hidden_UD: last hidden states.
+        where_A: the position that predicts each token.
+        target_A: the tokens.
+
+    Returns:
+        (A,) float32 log-probabilities, and the entropies of their positions, which have no gradient.
+    """
+    logprobs, entropies, order = [], [], []
+    for start in range(0, hidden_UD.shape[0], VOCABULARY_CHUNK):
+        inside = np.flatnonzero((where_A >= start) & (where_A < start + VOCABULARY_CHUNK))
+        local = torch.from_numpy(where_A[inside] - start).to(target_A.device)
+        target = target_A[torch.from_numpy(inside).to(target_A.device)]
+        part_UD = hidden_UD[start : start + VOCABULARY_CHUNK]
+        found: tuple[Tensor, Tensor] = _Score.apply(part_UD, head, local, target)  # type: ignore[no-untyped-call]
+        logprobs.append(found[0])
+        entropies.append(found[1])
+        order.append(inside)
+    back = torch.from_numpy(np.argsort(np.concatenate(order))).to(target_A.device)
+    return torch.cat(logprobs)[back], torch.cat(entropies)[back]
+
+
+class _Score(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_UD: Tensor, head: nn.Module, local_A: Tensor, target_A: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        logits_UV = head(hidden_UD)
+        logsum_U, mean_U = softmax_stats(logits_UV)
+        ctx.save_for_backward(hidden_UD, logsum_U, local_A, target_A)
+        ctx.head = head
+        entropy_A = (logsum_U - mean_U)[local_A]
+        ctx.mark_non_differentiable(entropy_A)
+        return logits_UV[local_A, target_A].float() - logsum_U[local_A], entropy_A
+
+    @staticmethod
+    def backward(ctx: Any, d_logprob_A: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_UD, logsum_U, local_A, target_A = ctx.saved_tensors
+        with torch.enable_grad():
+            again_UD = hidden_UD.detach().requires_grad_()
+            logits_UV = ctx.head(again_UD)
+        d_logits_UV = logits_UV.detach()
+        # Siblings that chose the same token after the same text share an entry of the gradient.
+        entry_E, which_A = torch.unique(local_A * d_logits_UV.shape[1] + target_A, return_inverse=True)
+        position_E, token_E = entry_E // d_logits_UV.shape[1], entry_E % d_logits_UV.shape[1]
+        chosen_E = torch.zeros(len(entry_E), device=logsum_U.device).index_add_(0, which_A, d_logprob_A.float())
+        total_U = torch.zeros_like(logsum_U).index_add_(0, local_A, d_logprob_A.float())
+        logprob_E = d_logits_UV[position_E, token_E].float() - logsum_U[position_E]
+        softmax_gradient_(d_logits_UV, logsum_U, -total_U)
+        entries_E = chosen_E - logprob_E.exp() * total_U[position_E]
+        d_logits_UV[position_E, token_E] = entries_E.to(d_logits_UV.dtype)
+        # As a checkpoint does: the head's own gradients are added where they belong.
+        torch.autograd.backward(logits_UV, d_logits_UV)
+        return again_UD.grad, None, None, None
