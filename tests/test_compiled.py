@@ -1,5 +1,10 @@
 """Compiled loops where their folder cannot be written to."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numba
 
 from seekling.compiled import compile_loop
@@ -14,6 +19,44 @@ def test_where_nothing_can_be_cached_the_loop_is_compiled_all_the_same(monkeypat
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: function
 
+    def loop():
+        pass
+
     monkeypatch.setattr(numba, "njit", refuse)
-    assert compile_loop(len, nogil=True) is len
-    assert seen == [{"nogil": True}] * 2
+    assert compile_loop(loop, nogil=True) is loop
+    assert seen == [{"nogil": True, "parallel": False}] * 2
+
+
+LOOPS = """
+import json, torch
+from seekling.models import pointwise
+from seekling.rollout.engine import kernel
+torch.set_num_threads(2)
+small, large = (torch.randn(rows, 64).bfloat16() for rows in (4, 4096))
+for each in (small, large):
+    out, scale = pointwise.rms_norm(each, each[0], 1e-6)
+    pointwise.rms_norm_backward(out, each, each[0], scale)
+    pointwise.gated_silu(each, each), pointwise.gated_silu_backward(each, each, each)
+    pointwise.softmax_gradient_(each, *pointwise.softmax_stats(each))
+made = [make(16, way) for make in pointwise._LOOPS.values() for way in (False, True)]
+product = torch.ones(1, 2, 8).bfloat16()
+kernel.differentiate_softmax(
+    product, product.clone(), torch.ones(1, 2), torch.ones(1, 2), num_queries=2, num_before=3, scaling=1.0
+)
+made.append(kernel._softmax_kernel(16))
+print(json.dumps([[sum(each.stats.cache_hits.values()), sum(each.stats.cache_misses.values())] for each in made]))
+"""
+
+
+def test_a_second_process_finds_every_loop_compiled_serial_ones_apart_from_parallel_ones(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    first, second = (
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", LOOPS], env=environment, capture_output=True, text=True, check=True
+            ).stdout
+        )
+        for _ in range(2)
+    )
+    assert first == [[0, 1]] * 13
+    assert second == [[1, 0]] * 13

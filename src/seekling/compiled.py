@@ -8,11 +8,13 @@ from typing import TypeVar
 Loop = TypeVar("Loop", bound=Callable[..., object])
 
 
-def compile_loop(function: Loop, **options: object) -> Loop:
+def compile_loop(function: Loop, *, parallel: bool = False, **options: object) -> Loop:
     """Compile a function of numbers and numpy arrays.
 
     Args:
-        function: that numba can compile.
+        function: that numba can compile. What its closure holds is part of its name in the cache: numbers only, since
+            other compiled functions are named anew in every process. Those that it calls must be globals.
+        parallel: share `prange` between threads.
         options: of `numba.njit`.
 
     Raises:
@@ -20,6 +22,9 @@ def compile_loop(function: Loop, **options: object) -> Loop:
     """
     from numba import njit
 
+    # Numba's cache takes the two for one.
+    function.__qualname__ += ".parallel" if parallel else ".serial"
+    options["parallel"] = parallel
     jit: Callable[..., Callable[[Loop], Loop]] = njit
     try:
         return jit(cache=True, **options)(function)

@@ -115,11 +115,26 @@ def test_extremes_and_what_is_not_a_number_come_out_as_torch_has_them():
     torch.testing.assert_close(gated_silu(gate, ones), F.silu(gate), equal_nan=True)
     d_gate, _ = gated_silu_backward(ones, gate[:, :7].contiguous(), ones[:, :7].contiguous())
     torch.testing.assert_close(d_gate, torch.ops.aten.silu_backward(ones[:, :7], gate[:, :7]), atol=1e-6, rtol=1e-6)
-    damaged = torch.ones(2, 8).index_put_((torch.tensor(1), torch.tensor(3)), torch.tensor(torch.nan))
-    output, _ = rms_norm(damaged, torch.ones(8), 1e-6)
-    assert output[0].isfinite().all()
-    assert output[1].isnan().all()
     assert bool((rms_norm(torch.zeros(2, 8), torch.ones(8), 1e-6)[0] == 0).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("damage", [torch.nan, -torch.nan])
+def test_damage_stays_in_its_row_and_is_not_lost(dtype, damage):
+    damaged, ones = torch.ones(2, 96).to(dtype), torch.ones(96).to(dtype)
+    damaged[1, 37] = damage
+    sound = torch.ones(2, 96).to(dtype)
+    output, scale = rms_norm(damaged, ones, 1e-6)
+    d_hidden, _ = rms_norm_backward(sound, damaged, ones, scale)
+    logsum, mean = softmax_stats(damaged)
+    probabilities = damaged.clone()
+    softmax_gradient_(probabilities, logsum, torch.ones(2))
+    for each in (output, scale, d_hidden, logsum, mean, probabilities):
+        assert each[0].isfinite().all()
+        assert each[1].isnan().all()
+    for each in (gated_silu(damaged, sound), gated_silu(sound, damaged), *gated_silu_backward(damaged, sound, sound)):
+        assert each[0].isfinite().all()
+        assert each[1].isnan().sum() == 1
 
 
 def test_what_the_loops_do_not_take_is_left_to_torch():

@@ -28,7 +28,7 @@ class ProtocolSize:
 
 
 LOGITS_AT_ONCE = 512
-"""Trained tokens whose logits exist at the same time."""
+"""Positions whose logits exist at the same time."""
 SIZES = {"tags": ProtocolSize(125, 34), "code": ProtocolSize(205, 90), "tools": ProtocolSize(185, 50)}
 """By protocol, measured with the default model's tokenizer."""
 
@@ -220,7 +220,7 @@ class _Costs:
         learn_s += (passes + has_critic) * self._prefill_s(tokens, size.total_tokens)
         # Sampling and learning take turns, except where minibatches are streamed: then both have their memory at once.
         learning = self._training_bytes(recipe.rl.row_tokens)
-        if recipe.rl.stream_minibatches > 1:
+        if recipe.rl.stream_minibatches:
             learning += self._cache_bytes()
         sampling = self._model.process_bytes + self._weight_bytes() + self._cache_bytes()
         reference = self._forward_bytes() if recipe.rl.kl_coefficient > 0 else 0

@@ -31,7 +31,8 @@ def score_tokens(head: nn.Module, hidden_UD: Tensor, where_A: np.ndarray, target
         target_A: the tokens.
 
     Returns:
-        (A,) float32 log-probabilities, and the entropies of their positions, which have no gradient.
+        (A,) float32 log-probabilities, and the entropies of their positions, which have no gradient. The head gets its
+        own only where the hidden states want one too.
     """
     logprobs, entropies, order = [], [], []
     for start in range(0, hidden_UD.shape[0], VOCABULARY_CHUNK):

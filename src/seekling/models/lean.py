@@ -72,11 +72,13 @@ class _RmsNorm(torch.autograd.Function):
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight_D, scale = ctx.saved_tensors
         if can_loop(hidden, weight_D, d_output):
-            d_hidden_ND, d_weight_D = rms_norm_backward(_flat(d_output), _flat(hidden), weight_D, scale)
-            return d_hidden_ND.view(hidden.shape), d_weight_D.to(weight_D.dtype), None
+            d_hidden_ND, wide_D = rms_norm_backward(_flat(d_output), _flat(hidden), weight_D, scale)
+            return d_hidden_ND.view(hidden.shape), wide_D.to(weight_D.dtype), None
         normed = hidden.float() * scale
         d_normed = d_output.float()
-        d_weight_D = (d_normed * normed.to(hidden.dtype)).flatten(0, -2).sum(0).to(weight_D.dtype)
+        d_weight_D = None
+        if ctx.needs_input_grad[1]:
+            d_weight_D = (d_normed * normed.to(hidden.dtype)).flatten(0, -2).sum(0).to(weight_D.dtype)
         d_normed = d_normed * weight_D.float()
         along = (d_normed * normed).mean(-1, keepdim=True)
         d_hidden = d_normed.sub_(normed.mul_(along)).mul_(scale)

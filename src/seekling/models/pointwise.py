@@ -24,7 +24,17 @@ WORD_SHIFTS = {torch.bfloat16: 16, torch.float32: 0}
 WORDS = {torch.bfloat16: torch.uint16, torch.float32: torch.uint32}
 # Without "nnan": a NaN of damaged weights must reach the logits, where it is noticed.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
-LOG2_E = 1.4426950408889634
+LOG2_E = np.float32(1.4426950408889634)
+_ONE, _HALF, _BIAS, _LOWEST, _MANTISSA_BITS = (
+    np.float32(1),
+    np.float32(0.5),
+    np.float32(127),
+    np.float32(-125),
+    np.int32(23),
+)
+_POLY1, _POLY2, _POLY3 = np.float32(0.693147182), np.float32(0.240226462), np.float32(0.0555033415)
+_POLY4, _POLY5 = np.float32(0.00961817028), np.float32(0.00133999444)
+_HIGHEST, _SIGN, _MAGNITUDE = np.float32(126), np.int32(31), np.int32(0x7FFFFFFF)
 _VOCABULARY_BLOCK = 2048
 """Logits that are worked on at a time: they stay in the first cache."""
 _SERIAL_ELEMENTS = 1 << 16
@@ -109,7 +119,7 @@ def softmax_gradient_(logits_UV: Tensor, logsum_U: Tensor, factor_U: Tensor) -> 
         factor_U: (U,) float32.
     """
     if not can_loop(logits_UV):
-        logits_UV.copy_((logits_UV.float() - logsum_U[:, None]).exp_() * factor_U[:, None])
+        logits_UV.copy_((logits_UV.float() - logsum_U[:, None]).exp_().mul_(factor_U[:, None]))
         return
     _loop("probabilities", logits_UV)(_words(logits_UV), logsum_U.numpy(), factor_U.numpy())
 
@@ -130,40 +140,30 @@ def _start_threads() -> None:
     torch.set_num_threads(num_threads)
 
 
-@cache
-def split_power() -> Callable[[float], tuple[int, float]]:
-    """A compiled function that splits 2^x, x clamped from below: bits of an fp32 power of two, and a factor.
+# Both are globals: compiled functions in a closure would give the loop another name in numba's cache in every process.
+@njit(inline="always", fastmath=FASTMATH)
+def split_power(exponent):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Split 2^x, x clamped from below: bits of an fp32 power of two, and a factor.
 
     libm's exp is not vectorised and would take longer than all the rest. To 2e-7.
     """
-    one = np.float32(1)
-    poly1, poly2, poly3 = np.float32(0.693147182), np.float32(0.240226462), np.float32(0.0555033415)
-    poly4, poly5 = np.float32(0.00961817028), np.float32(0.00133999444)
-    half, bias, lowest, mantissa_bits = np.float32(0.5), np.float32(127), np.float32(-125), np.int32(23)
-
-    def split(exponent):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-        exponent = max(exponent, lowest)
-        whole = np.floor(exponent + half)
-        f = exponent - whole
-        factor = one + f * (poly1 + f * (poly2 + f * (poly3 + f * (poly4 + f * poly5))))
-        return np.int32(whole + bias) << mantissa_bits, factor
-
-    compiled: Callable[[float], tuple[int, float]] = njit(inline="always", fastmath=FASTMATH)(split)
-    return compiled
+    exponent = max(exponent, _LOWEST)
+    whole = np.floor(exponent + _HALF)
+    f = exponent - whole
+    factor = _ONE + f * (_POLY1 + f * (_POLY2 + f * (_POLY3 + f * (_POLY4 + f * _POLY5))))
+    return np.int32(whole + _BIAS) << _MANTISSA_BITS, factor
 
 
-@cache
-def rounder(shift: int) -> Callable[[int], int]:
-    """A compiled function that rounds the bits of an fp32 to nearest, ties to even, and cuts the lowest `shift`."""
-    cut, below_half, last = np.uint32(shift), np.uint32((1 << shift >> 1) - 1 if shift else 0), np.uint32(shift > 0)
+@njit(inline="always", fastmath=FASTMATH)
+def rounded(word, cut, below_half, last):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Round the bits of an fp32 to nearest, ties to even, and cut the lowest: by the constants of `rounding`."""
+    # In 32 bits, so that it is vectorised.
+    return np.uint32(np.uint32(word + below_half) + np.uint32((word >> cut) & last)) >> cut
 
-    def rounded(word):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-        return (
-            np.uint32(np.uint32(word + below_half) + np.uint32((word >> cut) & last)) >> cut
-        )  # in 32 bits: vectorised
 
-    compiled: Callable[[int], int] = njit(inline="always", fastmath=FASTMATH)(rounded)
-    return compiled
+def rounding(shift: int) -> tuple[np.uint32, np.uint32, np.uint32]:
+    """How many of the lowest bits `rounded` cuts, and what it adds before."""
+    return np.uint32(shift), np.uint32((1 << shift >> 1) - 1 if shift else 0), np.uint32(shift > 0)
 
 
 def _words(tensor: Tensor) -> np.ndarray:
@@ -178,7 +178,7 @@ def _loop(name: str, tensor: Tensor) -> Callable[..., None]:
 
 @cache
 def _norm_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    rounded, cut, one = rounder(shift), np.uint32(shift), np.float32(1)
+    cut, below_half, last = rounding(shift)
 
     def norm(hidden_ND, weight_D, epsilon, output_ND, scale_N):  # type: ignore[no-untyped-def]  # pragma: no cover
         num_rows, width = hidden_ND.shape
@@ -190,23 +190,23 @@ def _norm_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 words[d] = np.uint32(hidden_ND[n, d]) << cut
             for d in range(width):
                 total += row[d] * row[d]
-            scale = one / np.sqrt(total / np.float32(width) + epsilon)
+            scale = _ONE / np.sqrt(total / np.float32(width) + epsilon)
             scale_N[n] = scale
             for d in range(width):
                 row[d] *= scale
             for d in range(width):
-                words[d] = rounded(words[d]) << cut
+                words[d] = rounded(words[d], cut, below_half, last) << cut
             for d in range(width):
                 row[d] *= weight_D[d]
             for d in range(width):
-                output_ND[n, d] = rounded(words[d])
+                output_ND[n, d] = rounded(words[d], cut, below_half, last)
 
     return compile_loop(norm, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
 
 @cache
 def _norm_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    rounded, cut = rounder(shift), np.uint32(shift)
+    cut, below_half, last = rounding(shift)
 
     def norm_backward(  # type: ignore[no-untyped-def]
         d_output_ND, hidden_ND, weight_D, scale_N, d_hidden_ND, d_weight_TD
@@ -225,7 +225,7 @@ def _norm_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 for d in range(width):
                     normed[d] = row[d] * scale
                 for d in range(width):
-                    words[d] = rounded(whole[d]) << cut
+                    words[d] = rounded(whole[d], cut, below_half, last) << cut
                 along = np.float32(0)
                 for d in range(width):
                     d_weight_D[d] += d_row[d] * row[d]
@@ -235,15 +235,14 @@ def _norm_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 for d in range(width):
                     d_row[d] = (d_row[d] - normed[d] * along) * scale
                 for d in range(width):
-                    d_hidden_ND[n, d] = rounded(d_words[d])
+                    d_hidden_ND[n, d] = rounded(d_words[d], cut, below_half, last)
 
     return compile_loop(norm_backward, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
 
 @cache
 def _silu_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    rounded, split, cut, one = rounder(shift), split_power(), np.uint32(shift), np.float32(1)
-    log2_e, highest = np.float32(LOG2_E), np.float32(126)
+    cut, below_half, last = rounding(shift)
 
     def silu(gate_NF, up_NF, output_NF):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, width = gate_NF.shape
@@ -259,23 +258,22 @@ def _silu_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 gate_words[f] = np.uint32(gate_NF[n, f]) << cut
                 up_words[f] = np.uint32(up_NF[n, f]) << cut
             for f in range(width):
-                bits[f], factors[f] = split(min(-gate[f] * log2_e, highest))
+                bits[f], factors[f] = split_power(min(-gate[f] * LOG2_E, _HIGHEST))
             for f in range(width):
-                gate[f] /= one + powers[f] * factors[f]
+                gate[f] /= _ONE + powers[f] * factors[f]
             for f in range(width):
-                gate_words[f] = rounded(gate_words[f]) << cut
+                gate_words[f] = rounded(gate_words[f], cut, below_half, last) << cut
             for f in range(width):
                 gate[f] *= up[f]
             for f in range(width):
-                output_NF[n, f] = rounded(gate_words[f])
+                output_NF[n, f] = rounded(gate_words[f], cut, below_half, last)
 
     return compile_loop(silu, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
 
 @cache
 def _silu_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    rounded, split, cut, one = rounder(shift), split_power(), np.uint32(shift), np.float32(1)
-    log2_e, highest = np.float32(LOG2_E), np.float32(126)
+    cut, below_half, last = rounding(shift)
 
     def silu_backward(  # type: ignore[no-untyped-def]
         d_output_NF, gate_NF, up_NF, d_gate_NF, d_up_NF
@@ -293,30 +291,29 @@ def _silu_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 gate_words[f] = np.uint32(gate_NF[n, f]) << cut
                 up_words[f] = np.uint32(up_NF[n, f]) << cut
             for f in range(width):
-                bits[f], factors[f] = split(min(-gate[f] * log2_e, highest))
+                bits[f], factors[f] = split_power(min(-gate[f] * LOG2_E, _HIGHEST))
             for f in range(width):
-                factors[f] = one / (one + powers[f] * factors[f])  # the sigmoid
+                factors[f] = _ONE / (_ONE + powers[f] * factors[f])  # the sigmoid
                 active[f] = gate[f] * factors[f]
             for f in range(width):
-                active_words[f] = rounded(active_words[f]) << cut
+                active_words[f] = rounded(active_words[f], cut, below_half, last) << cut
             for f in range(width):
                 active[f] *= d_row[f]
                 d_row[f] *= up[f]
             for f in range(width):
-                d_words[f] = rounded(d_words[f]) << cut
+                d_words[f] = rounded(d_words[f], cut, below_half, last) << cut
             for f in range(width):
-                d_row[f] *= factors[f] * (one + gate[f] * (one - factors[f]))
+                d_row[f] *= factors[f] * (_ONE + gate[f] * (_ONE - factors[f]))
             for f in range(width):
-                d_up_NF[n, f] = rounded(active_words[f])
-                d_gate_NF[n, f] = rounded(d_words[f])
+                d_up_NF[n, f] = rounded(active_words[f], cut, below_half, last)
+                d_gate_NF[n, f] = rounded(d_words[f], cut, below_half, last)
 
     return compile_loop(silu_backward, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
 
 @cache
 def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    split, cut, log2_e = split_power(), np.uint32(shift), np.float32(LOG2_E)
-    sign, magnitude, block = np.int32(31), np.int32(0x7FFFFFFF), _VOCABULARY_BLOCK
+    cut, block = np.uint32(shift), _VOCABULARY_BLOCK
 
     def stats(logits_UV, logsum_U, mean_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, size = logits_UV.shape
@@ -325,14 +322,14 @@ def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
             logits, signed, powers = words.view(np.float32), words.view(np.int32), bits.view(np.float32)
             factors, top = np.empty(block, np.float32), np.empty(1, np.int32)
             # As integers that are ordered as the numbers are, since a maximum of floats is not vectorised.
-            largest = ~magnitude
+            largest = ~_MAGNITUDE
             for start in range(0, size, block):
                 width = min(block, size - start)
                 for v in range(width):
                     words[v] = np.uint32(logits_UV[u, start + v]) << cut
                 for v in range(width):
-                    largest = max(largest, signed[v] ^ ((signed[v] >> sign) & magnitude))
-            top[0] = largest ^ ((largest >> sign) & magnitude)
+                    largest = max(largest, signed[v] ^ ((signed[v] >> _SIGN) & _MAGNITUDE))
+            top[0] = largest ^ ((largest >> _SIGN) & _MAGNITUDE)
             highest = top.view(np.float32)[0]
             total = weighed = np.float32(0)
             for start in range(0, size, block):
@@ -342,7 +339,7 @@ def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 for v in range(width):
                     logits[v] -= highest
                 for v in range(width):
-                    bits[v], factors[v] = split(logits[v] * log2_e)
+                    bits[v], factors[v] = split_power(logits[v] * LOG2_E)
                 some = some_weighed = np.float32(0)
                 for v in range(width):
                     power = powers[v] * factors[v]
@@ -358,8 +355,7 @@ def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
 
 @cache
 def _probabilities_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    rounded, split, cut, log2_e = rounder(shift), split_power(), np.uint32(shift), np.float32(LOG2_E)
-    block = _VOCABULARY_BLOCK
+    (cut, below_half, last), block = rounding(shift), _VOCABULARY_BLOCK
 
     def probabilities(logits_UV, logsum_U, factor_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, size = logits_UV.shape
@@ -372,11 +368,11 @@ def _probabilities_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 for v in range(width):
                     words[v] = np.uint32(logits_UV[u, start + v]) << cut
                 for v in range(width):
-                    bits[v], logits[v] = split((logits[v] - logsum) * log2_e)
+                    bits[v], logits[v] = split_power((logits[v] - logsum) * LOG2_E)
                 for v in range(width):
                     logits[v] *= powers[v] * factor
                 for v in range(width):
-                    logits_UV[u, start + v] = rounded(words[v])
+                    logits_UV[u, start + v] = rounded(words[v], cut, below_half, last)
 
     return compile_loop(probabilities, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 

@@ -1,9 +1,9 @@
 """Dense search over millions of passages on a small machine: short codes in memory, int8 rows on disk.
 
 There are two files beside a rotation. `vectors.rows.npy` holds every vector in int8 with a scale, turned so that no
-dimension is larger than others, and stays on disk, mapped. `codes.faiss` is read into memory: an inverted file over
+dimension is larger than others, and stays on disk. `codes.faiss` is read into memory: an inverted file over
 4 sqrt(N) centroids whose lists hold 64 times 4 bits a passage. A query looks at the lists of the best centroids, 32
-passages at a time in registers, and the best few hundred by their codes are scored again from their rows. Which
+passages at a time in registers, and the best by their codes, some hundreds, are scored again from their rows. Which
 passages are looked at is a guess; the scores of those that come back are not.
 
 Codes are product quantisation after a turn to principal components, dealt out so that every part of the code gets as
@@ -18,8 +18,8 @@ registers (arXiv:1704.07355), as faiss implements them (PCAMatrix, IndexIVFPQFas
 from __future__ import annotations
 
 import math
-import mmap
-import threading
+import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -48,8 +48,8 @@ _PARTS = 64
 _MAX_CODED_DIMENSIONS = 768
 _MIN_PROBES = 64
 _PROBED_POWER = 1 / 10
-"""Of N passages a share of N^-0.1 of the lists is looked at: .31 of 125,000, .18 of 21 million. What holds .99 of the
-best three falls a little faster (.26 of 125,000, .24 of 500,000)."""
+"""Of N passages a share of N^-0.1 of the lists is looked at: .31 of 125,000, .27 of 500,000, .18 of 21 million. Lists
+with .26 and .24 of the passages held .99 of the best three at the first two; the last is extrapolated."""
 _SPREAD_BONUS = 1 / 5
 """Vectors of a list lie around its centroid, the further the shorter it is, since they are unit vectors: what a list
 may hold is rated by the centroid's score and this share of the variance. Without it twice as many lists do less."""
@@ -58,12 +58,10 @@ _ONE_QUERY_ON_ALL_CORES = 15
 passages with equal codes is the last candidate then hangs on the threads; scores do not."""
 _MIN_CANDIDATES = 256
 _CANDIDATES_PER_HIT = 16
-_CANDIDATES_PER_ROOT = 6
-"""6 N^(1/3) by their codes hold .99 of the best three: 300 of 125,000, 475 of 500,000."""
+_CANDIDATES_PER_ROOT = 12
+"""12 N^(1/3): half as many held .99 of the best three where all lists were looked at, at 125,000 and 500,000."""
 _LISTS_FOR_DEPTH = 8
 _SHARE_TO_READ_ALL = 1 / 8
-# Every row that is read keeps up to 64 KiB of the file mapped; forgetting the map frees that and leaves the page cache.
-_FORGET_AFTER_ROWS = 8192
 _SEED = 0
 
 
@@ -117,7 +115,7 @@ def build_codes(folder: Path, *, report: Callable[[int], None] = lambda done: No
         IndexMismatchError: the rows are missing or cut.
     """
     faiss = import_faiss()
-    rows = MappedRows(folder / ROWS)
+    rows = RowFile(folder / ROWS)
     num_lists = count_lists(len(rows))
     turn, sample_SD = _fit_turn(rows, min(len(rows), _SAMPLES_PER_LIST * num_lists, _MAX_SAMPLES))
     lists = _fit_lists(sample_SD, num_lists, code_shape(rows.dimension)[0])
@@ -136,7 +134,7 @@ def build_codes(folder: Path, *, report: Callable[[int], None] = lambda done: No
     partial.replace(folder / CODES)
 
 
-def _fit_turn(rows: MappedRows, num_samples: int) -> tuple[LinearTransform, np.ndarray]:
+def _fit_turn(rows: RowFile, num_samples: int) -> tuple[LinearTransform, np.ndarray]:
     """The turn to principal components, fitted to some rows, and (S, C) these rows turned."""
     faiss = import_faiss()
     chosen = np.sort(np.random.default_rng(_SEED).choice(len(rows), num_samples, replace=False))
@@ -208,7 +206,7 @@ class CompressedVectors:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._rows = MappedRows(folder / ROWS)
+        self._rows = RowFile(folder / ROWS)
         self._codes, self._turn, self._lists = _read_codes(folder / CODES)
         self._lists.nprobe, self._lists.implem = self._lists.nlist, _ONE_QUERY_ON_ALL_CORES
         self._centroids_LC = self._lists.quantizer.reconstruct_n(0, self._lists.nlist)
@@ -267,62 +265,61 @@ class CompressedVectors:
         return search(turned_BC, depth, lists_BL, scores_BL)[1]
 
 
-class MappedRows:
-    """Packed rows of a file, read a few at a time. Safe to share between threads."""
+class RowFile:
+    """Packed rows of a file, read a few at a time. Safe to share between threads.
+
+    Rows are read, not mapped: scattered ones of a map cost a fault each, and keep 64 KiB of the file in memory.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        IndexMismatchError: it is missing or damaged; from the methods too, when it was cut meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
             with path.open("rb") as file:
                 version = np.lib.format.read_magic(file)
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 if version != (1, 0) or dtype.names != ("scale", "steps") or len(shape) != 1:
                     raise ValueError("these are no rows of a compressed index")
-                start, size = file.tell(), file.seek(0, 2)
-                if size != start + shape[0] * dtype.itemsize:
-                    raise ValueError(f"{size} bytes, expected {start + shape[0] * dtype.itemsize}")
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._start, size = file.tell(), file.seek(0, os.SEEK_END)
+                if size != self._start + shape[0] * dtype.itemsize:
+                    raise ValueError(f"{size} bytes, expected {self._start + shape[0] * dtype.itemsize}")
+                self._file = os.dup(file.fileno())
         except (OSError, ValueError, EOFError) as error:
             raise IndexMismatchError(f"{path} is missing or damaged ({error}); rebuild the index") from None
-        self._rows_N = np.frombuffer(self._map, dtype=dtype, offset=start)
-        self._start, self._lock, self._num_read = start, threading.Lock(), 0
+        weakref.finalize(self, os.close, self._file)
+        self._num_rows, self._dtype = int(shape[0]), dtype
         self.dimension: int = dtype["steps"].shape[0]
-        self._map.madvise(mmap.MADV_RANDOM)
 
     def __len__(self) -> int:
-        return len(self._rows_N)
+        return self._num_rows
 
     def some(self, positions_C: np.ndarray) -> np.ndarray:
         """(C, D) float32 vectors at scattered positions, best given in rising order."""
-        self._announce(positions_C)
-        vectors_CD = unpack_rows(self._rows_N[positions_C])
-        self._forget(len(positions_C))
-        return vectors_CD
+        size, file = self._dtype.itemsize, self._file
+        places = (self._start + positions_C.astype(np.int64) * size).tolist()
+        for place in places:  # so that the disk fetches all of them at once, instead of one after the other
+            os.posix_fadvise(file, place, size, os.POSIX_FADV_WILLNEED)
+        return self._vectors(b"".join([os.pread(file, size, place) for place in places]), len(places))
 
     def block(self, start: int, stop: int) -> np.ndarray:
         """(B, D) float32 vectors from one position to before another, or to the end."""
-        vectors_BD = unpack_rows(self._rows_N[start:stop])
-        self._forget(len(vectors_BD))
-        return vectors_BD
+        num_rows, size = max(0, min(stop, len(self)) - start), self._dtype.itemsize
+        return self._vectors(os.pread(self._file, num_rows * size, self._start + start * size), num_rows)
 
-    def _forget(self, num_rows: int) -> None:
-        with self._lock:
-            self._num_read += num_rows
-            is_due, self._num_read = self._num_read >= _FORGET_AFTER_ROWS, self._num_read % _FORGET_AFTER_ROWS
-        if is_due:
-            self._map.madvise(mmap.MADV_DONTNEED)
-
-    def _announce(self, positions_C: np.ndarray) -> None:
-        """Let the disk fetch all rows at once: a fault at a time, each would wait for the one before."""
-        size, page = self._rows_N.itemsize, mmap.PAGESIZE
-        firsts_C = (self._start + positions_C * size) // page * page
-        lasts_C = self._start + (positions_C + 1) * size
-        for first, last in zip(firsts_C.tolist(), lasts_C.tolist(), strict=True):
-            self._map.madvise(mmap.MADV_WILLNEED, first, last - first)
+    def _vectors(self, raw: bytes, num_rows: int) -> np.ndarray:
+        if len(raw) != num_rows * self._dtype.itemsize:
+            raise IndexMismatchError(f"{self._path} was cut while it was in use; rebuild the index")
+        return unpack_rows(np.frombuffer(raw, dtype=self._dtype))
 
 
 def read_vectors(folder: Path, size: int) -> Iterator[tuple[int, np.ndarray]]:
     """The vectors of an index in blocks, turned back: the position of the first, and (B, D) float32."""
-    rows, rotation_DD = MappedRows(folder / ROWS), load_array(folder / ROTATION)
+    rows, rotation_DD = RowFile(folder / ROWS), load_array(folder / ROTATION)
     for start in range(0, len(rows), size):
         yield start, rows.block(start, start + size) @ rotation_DD.T
 

@@ -30,7 +30,7 @@ class KnownVectors:
         self._keys_N = keys_N[self._rows_N]
         self._is_compressed = (folder / compressed.ROWS).exists()
         if self._is_compressed:
-            self._packed = compressed.MappedRows(folder / compressed.ROWS)
+            self._packed = compressed.RowFile(folder / compressed.ROWS)
             self._rotation_DD = load_array(folder / compressed.ROTATION)
         else:
             self._exact_ND = load_array(folder / EXACT)

@@ -20,7 +20,16 @@ from numba import prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
-from seekling.models.pointwise import FASTMATH, LOG2_E, WORD_SHIFTS, WORDS, rounder, split_power, use_threads
+from seekling.models.pointwise import (
+    FASTMATH,
+    LOG2_E,
+    WORD_SHIFTS,
+    WORDS,
+    rounded,
+    rounding,
+    split_power,
+    use_threads,
+)
 
 
 def decode_attention(
@@ -75,7 +84,6 @@ def decode_attention(
 @cache
 def _kernel(head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
-    split, log2_e = split_power(), np.float32(LOG2_E)
     sign, magnitude = np.int32(31), np.int32(0x7FFFFFFF)
 
     def attend(  # type: ignore[no-untyped-def]
@@ -94,7 +102,7 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
             query = np.empty((num_queries, head_dim), np.float32)
             for each in range(num_queries):
                 for d in range(head_dim):
-                    query[each, d] = query_PHD[start + each // group, head * group + each % group, d] * scaling * log2_e
+                    query[each, d] = query_PHD[start + each // group, head * group + each % group, d] * scaling * LOG2_E
             scores = np.zeros((num_queries, padded), np.float32)
             score_words, top = scores.view(np.int32), np.empty(1, np.int32)
             for first in range(0, end, 8):
@@ -126,7 +134,7 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
                 top[0] = largest ^ ((largest >> sign) & magnitude)
                 highest = top.view(np.float32)[0]
                 for place in range(seen):
-                    bits[place], scores[each, place] = split(scores[each, place] - highest)
+                    bits[place], scores[each, place] = split_power(scores[each, place] - highest)
                 total = np.float32(0)
                 for place in range(seen):
                     scores[each, place] *= powers[place]
@@ -204,8 +212,7 @@ def differentiate_softmax(
 @cache
 def _softmax_kernel(shift: int) -> Callable[..., None]:
     """The compiled loop for words that are the upper bits of an fp32, without the lowest `shift`."""
-    split, log2_e = split_power(), np.float32(LOG2_E)
-    rounded, cut = rounder(shift), np.uint32(shift)
+    cut, below_half, last = rounding(shift)
 
     def differentiate(  # type: ignore[no-untyped-def]
         scores_NK, d_weights_NK, logsum_N, delta_N, num_queries, num_before, scaling, num_threads
@@ -218,19 +225,19 @@ def _softmax_kernel(shift: int) -> Callable[..., None]:
             powers = bits.view(np.float32)
             for n in range(num_rows * thread // num_threads, num_rows * (thread + 1) // num_threads):
                 scores_K, d_weights_K, delta = scores_NK[n], d_weights_NK[n], delta_N[n]
-                factor, logsum = scaling * log2_e, logsum_N[n] * log2_e
+                factor, logsum = scaling * LOG2_E, logsum_N[n] * LOG2_E
                 seen = min(max(num_before + n % num_queries + 1, 0), num_keys)
                 for k in range(seen):
                     weight_words[k] = np.uint32(scores_K[k]) << cut
                     d_words[k] = np.uint32(d_weights_K[k]) << cut
                 for k in range(seen):
-                    bits[k], weights[k] = split(weights[k] * factor - logsum)
+                    bits[k], weights[k] = split_power(weights[k] * factor - logsum)
                 for k in range(seen):
                     weights[k] *= powers[k]
                     d_weights[k] = weights[k] * (d_weights[k] - delta) * scaling
                 for k in range(seen):
-                    scores_K[k] = rounded(weight_words[k])
-                    d_weights_K[k] = rounded(d_words[k])
+                    scores_K[k] = rounded(weight_words[k], cut, below_half, last)
+                    d_weights_K[k] = rounded(d_words[k], cut, below_half, last)
                 for k in range(seen, num_keys):
                     scores_K[k] = 0
                     d_weights_K[k] = 0
