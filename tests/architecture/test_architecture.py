@@ -65,7 +65,7 @@ HEAVY = {
     "safetensors": {"models", "learn", "retrieval/local_encoder.py", "pipeline"},
     "peft": {"learn"},
     "gguf": {"models"},
-    "numba": {"compiled.py", "models/pointwise.py", "rollout/engine/kernel.py"},
+    "numba": {"compiled.py", "models/pointwise.py", "retrieval/row_scores.py", "rollout/engine/kernel.py"},
     "vllm": {"rollout/vllm_sampler.py"},
     "huggingface_hub": {"models"},
     "bm25s": {"retrieval"},

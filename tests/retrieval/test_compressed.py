@@ -10,7 +10,7 @@ import pytest
 
 from seekling.errors import IndexMismatchError, MissingExtraError
 from seekling.retrieval import compressed
-from seekling.retrieval.compressed import CODES, ROTATION, ROWS, CompressedVectors
+from seekling.retrieval.compressed import CODES, ROTATION, ROWS, CompressedVectors, RowFile
 from seekling.retrieval.dense import COMPRESS_FROM, ExactVectors, build_dense
 from seekling.retrieval.encoders import describe_encoder
 from seekling.retrieval.index import build_index, open_index
@@ -167,6 +167,25 @@ def test_damaged_files_are_refused(copy, name, damage):
         path.write_bytes(b"something else")
     with pytest.raises(IndexMismatchError, match="rebuild the index"):
         CompressedVectors(copy)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_rows_are_scored_the_same_compiled_or_not_and_a_file_cut_meanwhile_is_no_wrong_score(
+    copy, vectors, is_compiled, monkeypatch
+):
+    if not is_compiled:
+        monkeypatch.setattr(compressed, "row_loop", lambda: None)
+    assert (compressed.row_loop() is not None) is is_compiled
+    rows, query = RowFile(copy / ROWS), clustered(1, seed=6)[0] @ np.load(copy / ROTATION)
+    positions = np.array([0, 3, 3, len(vectors) - 1])
+    expected = rows.block(0, len(rows))[positions] @ query
+    np.testing.assert_allclose(rows.scores(positions, query), expected, atol=1e-6)
+    assert rows.scores(positions[:0], query).shape == (0,)
+    with (copy / ROWS).open("r+b") as file:
+        file.truncate((copy / ROWS).stat().st_size - 1)
+    for ask in (lambda: rows.scores(positions, query), lambda: rows.some(positions), lambda: rows.block(0, len(rows))):
+        with pytest.raises(IndexMismatchError, match="cut while it was in use; rebuild the index"):
+            ask()
 
 
 def test_codes_of_an_earlier_version_are_refused(copy):

@@ -21,6 +21,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -244,7 +245,7 @@ class CompressedVectors:
         rankings = []
         for query_D, positions_M in zip(queries_BD, self._candidates(queries_BD, depth), strict=True):
             positions_M = np.sort(positions_M[positions_M >= 0])
-            scores_M = np.round(self._rows.some(positions_M) @ query_D, decimals)
+            scores_M = np.round(self._rows.scores(positions_M, query_D), decimals)
             rankings.append(best_of(positions_M, scores_M, top_k))
         return rankings
 
@@ -306,6 +307,18 @@ class RowFile:
             os.posix_fadvise(file, place, size, os.POSIX_FADV_WILLNEED)
         return self._vectors(b"".join([os.pread(file, size, place) for place in places]), len(places))
 
+    def scores(self, positions_C: np.ndarray, query_D: np.ndarray) -> np.ndarray:
+        """(C,) float32 inner products with rows at scattered positions, best given in rising order."""
+        score = row_loop()
+        if score is None:
+            products_C: np.ndarray = self.some(positions_C) @ query_D
+            return products_C
+        scores_C = np.empty(len(positions_C), dtype=np.float32)
+        places_C = self._start + positions_C.astype(np.int64) * self._dtype.itemsize
+        if score(self._file, places_C, self._dtype.itemsize, query_D, scores_C) < len(places_C):
+            raise self._cut()
+        return scores_C
+
     def block(self, start: int, stop: int) -> np.ndarray:
         """(B, D) float32 vectors from one position to before another, or to the end."""
         num_rows, size = max(0, min(stop, len(self)) - start), self._dtype.itemsize
@@ -313,8 +326,21 @@ class RowFile:
 
     def _vectors(self, raw: bytes, num_rows: int) -> np.ndarray:
         if len(raw) != num_rows * self._dtype.itemsize:
-            raise IndexMismatchError(f"{self._path} was cut while it was in use; rebuild the index")
+            raise self._cut()
         return unpack_rows(np.frombuffer(raw, dtype=self._dtype))
+
+    def _cut(self) -> IndexMismatchError:
+        return IndexMismatchError(f"{self._path} was cut while it was in use; rebuild the index")
+
+
+@cache
+def row_loop() -> Callable[[int, np.ndarray, int, np.ndarray, np.ndarray], int] | None:
+    """The compiled loop that reads and scores rows; None where numba is not installed."""
+    try:
+        from seekling.retrieval.row_scores import score_rows
+    except ImportError:
+        return None
+    return score_rows
 
 
 def read_vectors(folder: Path, size: int) -> Iterator[tuple[int, np.ndarray]]:
