@@ -30,12 +30,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import faiss
 import numpy as np
 
 from seekling.retrieval import compressed
 from seekling.retrieval.interface import EMPTY_RANKING, best_of, nearest_in_blocks
 
+faiss = compressed.import_faiss()  # as the product loads it: its threads wait without spinning
 DIMENSION, TOP_K, BLOCK, TARGET = 768, 3, 25_000, 21_000_000
 NUM_TOPICS = 20_000
 MADE, FIRSTS = "made.npy", "firsts.npy"

@@ -174,8 +174,8 @@ def test_rows_are_scored_the_same_compiled_or_not_and_a_file_cut_meanwhile_is_no
     copy, vectors, is_compiled, monkeypatch
 ):
     if not is_compiled:
-        monkeypatch.setattr(compressed, "row_loop", lambda: None)
-    assert (compressed.row_loop() is not None) is is_compiled
+        monkeypatch.setattr(compressed, "row_loops", lambda: None)
+    assert (compressed.row_loops() is not None) is is_compiled
     rows, query = RowFile(copy / ROWS), clustered(1, seed=6)[0] @ np.load(copy / ROTATION)
     positions = np.array([0, 3, 3, len(vectors) - 1])
     expected = rows.block(0, len(rows))[positions] @ query

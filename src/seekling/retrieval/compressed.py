@@ -3,7 +3,7 @@
 There are two files beside a rotation. `vectors.rows.npy` holds every vector in int8 with a scale, turned so that no
 dimension is larger than others, and stays on disk. `codes.faiss` is read into memory: an inverted file over
 4 sqrt(N) centroids whose lists hold 64 times 4 bits a passage. A query looks at the lists of the best centroids, 32
-passages at a time in registers, and the best by their codes, some hundreds, are scored again from their rows. Which
+passages at a time in registers, and the best by their codes are scored again from their rows. Which
 passages are looked at is a guess; the scores of those that come back are not.
 
 Codes are product quantisation after a turn to principal components, dealt out so that every part of the code gets as
@@ -49,8 +49,7 @@ _PARTS = 64
 _MAX_CODED_DIMENSIONS = 768
 _MIN_PROBES = 64
 _PROBED_POWER = 1 / 10
-"""Of N passages a share of N^-0.1 of the lists is looked at: .31 of 125,000, .27 of 500,000, .18 of 21 million. Lists
-with .26 and .24 of the passages held .99 of the best three at the first two; the last is extrapolated."""
+"""Of N passages a share of N^-0.1 of the lists is looked at: .31 of 125,000, .23 of 2 million, .18 of 21 million."""
 _SPREAD_BONUS = 1 / 5
 """Vectors of a list lie around its centroid, the further the shorter it is, since they are unit vectors: what a list
 may hold is rated by the centroid's score and this share of the variance. Without it twice as many lists do less."""
@@ -59,8 +58,9 @@ _ONE_QUERY_ON_ALL_CORES = 15
 passages with equal codes is the last candidate then hangs on the threads; scores do not."""
 _MIN_CANDIDATES = 256
 _CANDIDATES_PER_HIT = 16
-_CANDIDATES_PER_ROOT = 12
-"""12 N^(1/3): half as many held .99 of the best three where all lists were looked at, at 125,000 and 500,000."""
+_CANDIDATES_PER_ROOT = 24
+_MAX_CANDIDATES = 3072
+"""24 N^(1/3) passages are scored again, but no more than can be read in 5 ms, which is what 2 million have."""
 _LISTS_FOR_DEPTH = 8
 _SHARE_TO_READ_ALL = 1 / 8
 _SEED = 0
@@ -212,13 +212,13 @@ class CompressedVectors:
         self._lists.nprobe, self._lists.implem = self._lists.nlist, _ONE_QUERY_ON_ALL_CORES
         self._centroids_LC = self._lists.quantizer.reconstruct_n(0, self._lists.nlist)
         self._bonus_L = _SPREAD_BONUS * (1 - np.square(self._centroids_LC).sum(axis=1))
-        self._rotation_DD = np.array(load_array(folder / ROTATION))
+        self._rotated_DD = np.ascontiguousarray(load_array(folder / ROTATION).T)
         if (self._lists.ntotal, self._turn.d_in) != (len(self._rows), self._rows.dimension):
             raise IndexMismatchError(
                 f"{folder / CODES} holds {self._lists.ntotal:,} vectors of {self._turn.d_in} dimensions, {ROWS} "
                 f"{len(self._rows):,} of {self._rows.dimension}: they are of different builds; rebuild the index"
             )
-        if self._rotation_DD.shape != (self._turn.d_in, self._turn.d_in):
+        if self._rotated_DD.shape != (self._turn.d_in, self._turn.d_in):
             raise IndexMismatchError(f"{folder / ROTATION} is the rotation of another index; rebuild the index")
 
     def __len__(self) -> int:
@@ -235,10 +235,9 @@ class CompressedVectors:
         Returns:
             Per query `top_k`, or all rows where there are fewer.
         """
-        depth = max(
-            _MIN_CANDIDATES, _CANDIDATES_PER_HIT * top_k, math.ceil(_CANDIDATES_PER_ROOT * len(self._rows) ** (1 / 3))
-        )
-        queries_BD = np.ascontiguousarray(queries_BD @ self._rotation_DD, dtype=np.float32)
+        depth = math.ceil(_CANDIDATES_PER_ROOT * len(self._rows) ** (1 / 3))
+        depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * top_k, min(_MAX_CANDIDATES, depth))
+        queries_BD = products(queries_BD, self._rotated_DD)
         if depth >= len(self._rows) * _SHARE_TO_READ_ALL:
             blocks = (self._rows.block(start, start + _BLOCK_ROWS) for start in range(0, len(self._rows), _BLOCK_ROWS))
             return nearest_in_blocks(blocks, queries_BD, top_k, decimals=decimals)
@@ -257,7 +256,7 @@ class CompressedVectors:
             max(_MIN_PROBES, math.ceil(num_lists * len(self._rows) ** -_PROBED_POWER), lists_for_depth), num_lists
         )
         turned_BC = self._turn.apply(queries_BD)
-        scores_BL = turned_BC @ self._centroids_LC.T
+        scores_BL = products(turned_BC, self._centroids_LC)
         promise_BL = scores_BL + self._bonus_L
         is_probed_BL = promise_BL >= np.partition(promise_BL, num_lists - num_probes)[:, num_lists - num_probes, None]
         lists_BL = np.where(is_probed_BL, np.arange(num_lists), -1)
@@ -309,13 +308,13 @@ class RowFile:
 
     def scores(self, positions_C: np.ndarray, query_D: np.ndarray) -> np.ndarray:
         """(C,) float32 inner products with rows at scattered positions, best given in rising order."""
-        score = row_loop()
-        if score is None:
+        loops = row_loops()
+        if loops is None:
             products_C: np.ndarray = self.some(positions_C) @ query_D
             return products_C
         scores_C = np.empty(len(positions_C), dtype=np.float32)
         places_C = self._start + positions_C.astype(np.int64) * self._dtype.itemsize
-        if score(self._file, places_C, self._dtype.itemsize, query_D, scores_C) < len(places_C):
+        if loops.score_rows(self._file, places_C, self._dtype.itemsize, query_D, scores_C) < len(places_C):
             raise self._cut()
         return scores_C
 
@@ -333,14 +332,29 @@ class RowFile:
         return IndexMismatchError(f"{self._path} was cut while it was in use; rebuild the index")
 
 
+def products(queries_BD: np.ndarray, rows_ND: np.ndarray) -> np.ndarray:
+    """(B, N) float32 inner products, on one core where numba is installed.
+
+    numpy's library shares even one query between threads, and these then wait for more by spinning for 26 ms: on two
+    cores they take one of them from the search that follows.
+    """
+    queries_BD = np.ascontiguousarray(queries_BD, dtype=np.float32)
+    loops = row_loops()
+    if loops is None:
+        return np.ascontiguousarray(queries_BD @ rows_ND.T)
+    products_BN = np.empty((len(queries_BD), len(rows_ND)), dtype=np.float32)
+    loops.multiply(queries_BD, rows_ND, products_BN)
+    return products_BN
+
+
 @cache
-def row_loop() -> Callable[[int, np.ndarray, int, np.ndarray, np.ndarray], int] | None:
-    """The compiled loop that reads and scores rows; None where numba is not installed."""
+def row_loops() -> ModuleType | None:
+    """The compiled loops over rows; None where numba is not installed."""
     try:
-        from seekling.retrieval.row_scores import score_rows
+        from seekling.retrieval import row_scores
     except ImportError:
         return None
-    return score_rows
+    return row_scores
 
 
 def read_vectors(folder: Path, size: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -369,6 +383,9 @@ def import_faiss() -> ModuleType:
     Raises:
         MissingExtraError: it is not installed.
     """
+    # Read when faiss's own OpenMP is loaded: its threads would wait for work by spinning, on the core that has some.
+    before = os.environ.get("OMP_WAIT_POLICY")
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     try:
         import faiss
     except ImportError:
@@ -376,4 +393,9 @@ def import_faiss() -> ModuleType:
             "a compressed dense index needs faiss: pip install 'seekling[big]', or choose the exact one with "
             "retrieval.vectors=exact (--vectors exact)"
         ) from None
+    finally:
+        if before is None:
+            del os.environ["OMP_WAIT_POLICY"]
+        else:
+            os.environ["OMP_WAIT_POLICY"] = before
     return faiss
