@@ -193,3 +193,15 @@ def test_the_memory_of_a_build_does_not_hold_the_texts(tmp_path, monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak_bytes < 6_000_000  # bm25s.BM25.index needs 480,000 * 8 bytes for the list alone, and 20 MB in all
+
+
+def test_many_queries_shared_between_threads_are_ranked_as_one_by_one(tmp_path, monkeypatch):
+    ranker, queries = ranker_of(random_texts(300), tmp_path), [*random_texts(70, seed=5, longest=4), "", "unknownword"]
+    alone = [ranker.rank([query], 5)[0] for query in queries]
+    monkeypatch.setattr(bm25, "_PASSAGES_TO_SHARE", 0)
+    monkeypatch.setattr(bm25.os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    shared = ranker.rank(queries, 5)
+    assert len(shared) == len(queries)
+    for one, other in zip(alone, shared, strict=True):
+        np.testing.assert_array_equal(one.positions_K, other.positions_K)
+        np.testing.assert_array_equal(one.scores_K, other.scores_K)

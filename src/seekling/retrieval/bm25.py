@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,6 +36,8 @@ FILES = ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy", 
 _DATA, _INDICES, _INDPTR, _VOCABULARY, _PARAMS = FILES
 _CHUNK_TOKENS = 2_000_000
 _LOW_32_BITS = 0xFFFFFFFF
+_QUERIES_PER_THREAD, _PASSAGES_TO_SHARE = 16, 50_000
+"""Fewer queries, or over fewer passages, are ranked before threads have started."""
 
 
 class Bm25Ranker:
@@ -51,10 +55,20 @@ class Bm25Ranker:
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
-        return [self._rank_one(query, top_k) for query in queries]
+        wanted = [self._query_terms.numbers(query) for query in queries]
+        num_threads = min(len(os.sched_getaffinity(0)), len(wanted) // _QUERIES_PER_THREAD)
+        if num_threads < 2 or self._postings.num_passages < _PASSAGES_TO_SHARE:
+            return [self._rank_one(numbers, top_k) for numbers in wanted]
+        rankings = [EMPTY_RANKING] * len(wanted)
 
-    def _rank_one(self, query: str, top_k: int) -> Ranking:
-        numbers = self._query_terms.numbers(query)
+        def rank_part(thread: int) -> None:  # the compiled search lets other threads run
+            rankings[thread::num_threads] = [self._rank_one(each, top_k) for each in wanted[thread::num_threads]]
+
+        with ThreadPoolExecutor(num_threads) as pool:
+            list(pool.map(rank_part, range(num_threads)))
+        return rankings
+
+    def _rank_one(self, numbers: Sequence[int], top_k: int) -> Ranking:
         if not numbers:
             return EMPTY_RANKING
         # A word that is repeated is looked up once: a query of a million "castle" would hold up all others for minutes.

@@ -32,7 +32,7 @@ class Postings:
 
     def __init__(self, data_M: np.ndarray, indices_M: np.ndarray, indptr_V: np.ndarray, num_passages: int) -> None:
         self._data_M, self._indices_M, self._indptr_V = data_M, indices_M, indptr_V
-        self._num_passages = num_passages
+        self.num_passages = num_passages
         self._rooms: list[np.ndarray] = []
         self._lock = threading.Lock()
         nothing_Q = np.empty(0, dtype=np.int64)
@@ -51,8 +51,8 @@ class Postings:
             return self._best_by_numpy(terms_Q, times_Q, top_k)
         room_N = self._take_room()
         # Only for words that a query repeats, which few do.
-        group_N = np.zeros(self._num_passages if (times_Q > 1).any() else 0, dtype=np.float32)
-        size = min(top_k, self._num_passages)
+        group_N = np.zeros(self.num_passages if (times_Q > 1).any() else 0, dtype=np.float32)
+        size = min(top_k, self.num_passages)
         positions_K, scores_K = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.float64)
         found = kernel(
             self._data_M, self._indices_M, self._indptr_V, terms_Q, times_Q, room_N, group_N, positions_K, scores_K
@@ -68,10 +68,10 @@ class Postings:
         with self._lock:
             if self._rooms:
                 return self._rooms.pop()
-        return np.zeros(self._num_passages, dtype=np.float32)
+        return np.zeros(self.num_passages, dtype=np.float32)
 
     def _best_by_numpy(self, terms_Q: np.ndarray, times_Q: np.ndarray, top_k: int) -> Ranking:
-        scores_N = np.zeros(self._num_passages, dtype=np.float32)
+        scores_N = np.zeros(self.num_passages, dtype=np.float32)
         for times in dict.fromkeys(times_Q.tolist()):
             group_N = scores_N if times == 1 else np.zeros_like(scores_N)
             for term in terms_Q[times_Q == times].tolist():
