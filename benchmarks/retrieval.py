@@ -198,9 +198,9 @@ def running(command: Sequence[str]) -> Iterator[int]:
     """A server process until the end of the block; gives its port when it answers."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [*command, "--port", str(port)], stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONWARNINGS": "ignore"}
-    )
+    # The second as the command line sets it; both sides have it.
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OPENBLAS_THREAD_TIMEOUT": "4"}
+    process = subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.DEVNULL, env=environment)
     try:
         end = time.monotonic() + _START_S
         while True:

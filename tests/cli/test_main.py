@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -122,3 +123,17 @@ def test_a_misspelt_command_exits_with_2_and_names_it(capsys):
         main(["trian"])
     assert stop.value.code == 2
     assert "trian" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "4"), ("20", "20")])
+def test_numpys_threads_are_told_not_to_spin_before_numpy_is_loaded(given, kept):
+    script = (
+        "import seekling.cli.main, os, sys\n"
+        "assert 'numpy' not in sys.modules\n"
+        "print(os.environ['OPENBLAS_THREAD_TIMEOUT'])\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
+    if given:
+        environment["OPENBLAS_THREAD_TIMEOUT"] = given
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{kept}\n"
