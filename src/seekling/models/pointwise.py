@@ -35,6 +35,8 @@ _ONE, _HALF, _BIAS, _LOWEST, _MANTISSA_BITS = (
 _POLY1, _POLY2, _POLY3 = np.float32(0.693147182), np.float32(0.240226462), np.float32(0.0555033415)
 _POLY4, _POLY5 = np.float32(0.00961817028), np.float32(0.00133999444)
 _HIGHEST, _SIGN, _MAGNITUDE = np.float32(126), np.int32(31), np.int32(0x7FFFFFFF)
+LOWEST_ORDERED = ~_MAGNITUDE
+"""Below all that `ordered` returns."""
 _VOCABULARY_BLOCK = 2048
 """Logits that are worked on at a time: they stay in the first cache."""
 _SERIAL_ELEMENTS = 1 << 16
@@ -159,6 +161,15 @@ def rounded(word, cut, below_half, last):  # type: ignore[no-untyped-def]  # pra
     """Round the bits of an fp32 to nearest, ties to even, and cut the lowest: by the constants of `rounding`."""
     # In 32 bits, so that it is vectorised.
     return np.uint32(np.uint32(word + below_half) + np.uint32((word >> cut) & last)) >> cut
+
+
+@njit(inline="always", fastmath=FASTMATH)
+def ordered(word):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """An int32 that is ordered as the fp32 of these bits is, or these bits again: it is its own inverse.
+
+    A maximum of integers is vectorised, one of floats is not.
+    """
+    return word ^ ((word >> _SIGN) & _MAGNITUDE)
 
 
 def rounding(shift: int) -> tuple[np.uint32, np.uint32, np.uint32]:
@@ -321,15 +332,14 @@ def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
             words, bits = np.empty(block, np.uint32), np.empty(block, np.int32)
             logits, signed, powers = words.view(np.float32), words.view(np.int32), bits.view(np.float32)
             factors, top = np.empty(block, np.float32), np.empty(1, np.int32)
-            # As integers that are ordered as the numbers are, since a maximum of floats is not vectorised.
-            largest = ~_MAGNITUDE
+            largest = LOWEST_ORDERED
             for start in range(0, size, block):
                 width = min(block, size - start)
                 for v in range(width):
                     words[v] = np.uint32(logits_UV[u, start + v]) << cut
                 for v in range(width):
-                    largest = max(largest, signed[v] ^ ((signed[v] >> _SIGN) & _MAGNITUDE))
-            top[0] = largest ^ ((largest >> _SIGN) & _MAGNITUDE)
+                    largest = max(largest, ordered(signed[v]))
+            top[0] = ordered(largest)
             highest = top.view(np.float32)[0]
             total = weighed = np.float32(0)
             for start in range(0, size, block):

@@ -25,7 +25,7 @@ import numpy as np
 
 from seekling.errors import DataError, IndexMismatchError
 from seekling.retrieval.interface import EMPTY_RANKING, Ranking
-from seekling.retrieval.postings import Postings
+from seekling.retrieval.postings import KEPT_ROOMS, Postings
 from seekling.retrieval.store import load_array, new_array
 from seekling.retrieval.terms import ENGLISH, QueryTerms, TermMaker, TermRules
 
@@ -56,7 +56,7 @@ class Bm25Ranker:
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
         wanted = [self._query_terms.numbers(query) for query in queries]
-        num_threads = min(len(os.sched_getaffinity(0)), len(wanted) // _QUERIES_PER_THREAD)
+        num_threads = min(KEPT_ROOMS, os.cpu_count() or 1, len(wanted) // _QUERIES_PER_THREAD)
         if num_threads < 2 or self._postings.num_passages < _PASSAGES_TO_SHARE:
             return [self._rank_one(numbers, top_k) for numbers in wanted]
         rankings = [EMPTY_RANKING] * len(wanted)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -63,6 +64,8 @@ _MAX_CANDIDATES = 3072
 """24 N^(1/3) passages are scored again, but no more than can be read in 5 ms, which is what 2 million have."""
 _LISTS_FOR_DEPTH = 8
 _SHARE_TO_READ_ALL = 1 / 8
+_CAN_ADVISE = sys.platform == "linux"
+"""Whether the system can be told what will be read."""
 _SEED = 0
 
 
@@ -302,8 +305,9 @@ class RowFile:
         """(C, D) float32 vectors at scattered positions, best given in rising order."""
         size, file = self._dtype.itemsize, self._file
         places = (self._start + positions_C.astype(np.int64) * size).tolist()
-        for place in places:  # so that the disk fetches all of them at once, instead of one after the other
-            os.posix_fadvise(file, place, size, os.POSIX_FADV_WILLNEED)
+        if _CAN_ADVISE:
+            for place in places:  # so that the disk fetches all of them at once, instead of one after the other
+                os.posix_fadvise(file, place, size, os.POSIX_FADV_WILLNEED)
         return self._vectors(b"".join([os.pread(file, size, place) for place in places]), len(places))
 
     def scores(self, positions_C: np.ndarray, query_D: np.ndarray) -> np.ndarray:
@@ -349,7 +353,9 @@ def products(queries_BD: np.ndarray, rows_ND: np.ndarray) -> np.ndarray:
 
 @cache
 def row_loops() -> ModuleType | None:
-    """The compiled loops over rows; None where numba is not installed."""
+    """The compiled loops over rows; None where numba is not installed, or the system lacks what they call."""
+    if not _CAN_ADVISE:
+        return None
     try:
         from seekling.retrieval import row_scores
     except ImportError:

@@ -10,7 +10,7 @@ RETRY_AFTER = {"Retry-After": "1"}
 """The header of a 503: come back after so many seconds."""
 
 BROKEN = {"Connection": "close"}
-"""The header of a 500: uvicorn closes the connection after it: a client that kept it would lose a request."""
+"""The header of a 500: uvicorn closes the connection after it, and a client that kept it would lose a request."""
 
 _REQUEST_BYTES = 16 * 1024
 """What a request takes besides its body, about: its connection, its task, what was read from it."""

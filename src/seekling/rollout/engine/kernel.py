@@ -23,8 +23,10 @@ from seekling.compiled import compile_loop
 from seekling.models.pointwise import (
     FASTMATH,
     LOG2_E,
+    LOWEST_ORDERED,
     WORD_SHIFTS,
     WORDS,
+    ordered,
     rounded,
     rounding,
     split_power,
@@ -84,7 +86,6 @@ def decode_attention(
 @cache
 def _kernel(head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
-    sign, magnitude = np.int32(31), np.int32(0x7FFFFFFF)
 
     def attend(  # type: ignore[no-untyped-def]
         query_PHD, keys_SCLD, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R, scaling, shift, output_PHD
@@ -126,12 +127,10 @@ def _kernel(head_dim: int, group: int) -> Callable[..., None]:
             powers = bits.view(np.float32)
             for each in range(num_queries):
                 seen = past + 1 + each // group
-                # As integers that are ordered as the numbers are, since a maximum of floats is not vectorised.
-                largest = ~magnitude
+                largest = LOWEST_ORDERED
                 for place in range(seen):
-                    word = score_words[each, place]
-                    largest = max(largest, word ^ ((word >> sign) & magnitude))
-                top[0] = largest ^ ((largest >> sign) & magnitude)
+                    largest = max(largest, ordered(score_words[each, place]))
+                top[0] = ordered(largest)
                 highest = top.view(np.float32)[0]
                 for place in range(seen):
                     bits[place], scores[each, place] = split_power(scores[each, place] - highest)
