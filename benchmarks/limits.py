@@ -41,6 +41,7 @@ from seekling.learn.attention import STRAND_ATTENTION, strand_attention
 from seekling.learn.learner import Batch, Learner
 from seekling.learn.loss import cross_entropy
 from seekling.models import load_policy, resolve_model
+from seekling.rollout.engine import fused
 from seekling.rollout.engine.attention import SLOT_ATTENTION, slot_attention
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.engine.packed import PackedLinear
@@ -115,7 +116,7 @@ def measure_limits(dtype: torch.dtype) -> Limits:
         rates["float32"].append(speed.float32_flops)
         rates["bfloat16"].append(speed.bfloat16_flops)
         if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            packed = PackedLinear(nn.Linear(inner, columns, bias=False))
+            packed = PackedLinear({"weight": torch.randn(columns, inner)}, {})
             input_ = torch.ones(rows, inner, dtype=torch.bfloat16)
             rates["bfloat16"].append(2.0 * rows * inner * columns / best_time(partial(packed, input_)))
     big = torch.ones(2**27)
@@ -136,6 +137,8 @@ def mark_attention() -> None:
                 return _function(*args, **options)
 
         AttentionInterface.register(name, marked)
+        if name == SLOT_ATTENTION:
+            fused.slot_attention = marked  # type: ignore[assignment]
 
 
 def kind_of(event: torch.autograd.profiler_util.FunctionEvent) -> str:

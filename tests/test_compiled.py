@@ -30,7 +30,7 @@ def test_where_nothing_can_be_cached_the_loop_is_compiled_all_the_same(monkeypat
 LOOPS = """
 import json, torch
 from seekling.models import pointwise
-from seekling.rollout.engine import kernel
+from seekling.rollout.engine import attention, cache, kernel
 torch.set_num_threads(2)
 small, large = (torch.randn(rows, 64).bfloat16() for rows in (4, 4096))
 for each in (small, large):
@@ -38,12 +38,23 @@ for each in (small, large):
     pointwise.rms_norm_backward(out, each, each[0], scale)
     pointwise.gated_silu(each, each), pointwise.gated_silu_backward(each, each, each)
     pointwise.softmax_gradient_(each, *pointwise.softmax_stats(each))
+    heads, sums = each.view(-1, 4, 16), torch.ones(2, len(each), 4)
+    pointwise.rotate_(heads, 3, each[:, :16].contiguous(), each[:, 16:32].contiguous())
+    pointwise.merge_attention_(heads, heads.clone(), *sums)
 made = [make(16, way) for make in pointwise._LOOPS.values() for way in (False, True)]
 product = torch.ones(1, 2, 8).bfloat16()
 kernel.differentiate_softmax(
     product, product.clone(), torch.ones(1, 2), torch.ones(1, 2), num_queries=2, num_before=3, scaling=1.0
 )
-made.append(kernel._softmax_kernel(16))
+slots = cache.SlotCache(
+    num_layers=1, num_kv_heads=1, head_dim=8, num_slots=1, slot_tokens=9, dtype=product.dtype,
+    device=torch.device("cpu"),
+)
+slots.store(0, 0, 0, product[:, :1], product[:, :1]), slots.path(0, 0, 1)
+rows = attention.DecodeRows([0], [1], [1], device=torch.device("cpu"))
+one = product[:1, :1].clone()
+attention._decode_compiled(one, one, one, slots.keys[0], slots.values[0], rows, 1.0, one.clone())
+made += [kernel._softmax_kernel(16), kernel._kernel(16, 8, 1), cache._store_loop(), cache._path_loop()]
 print(json.dumps([[sum(each.stats.cache_hits.values()), sum(each.stats.cache_misses.values())] for each in made]))
 """
 
@@ -58,5 +69,5 @@ def test_a_second_process_finds_every_loop_compiled_serial_ones_apart_from_paral
         )
         for _ in range(2)
     )
-    assert first == [[0, 1]] * 13
-    assert second == [[1, 0]] * 13
+    assert first == [[0, 1]] * 20
+    assert second == [[1, 0]] * 20

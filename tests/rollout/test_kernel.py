@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from seekling.rollout.engine.attention import DecodeRows, _decode, _decode_compiled
+from seekling.rollout.engine.causal import STEP
 
 SHAPES = [(9, 3, 64), (4, 4, 16), (8, 1, 24), (6, 2, 10)]
 """Query heads, key/value heads, head dimension."""
@@ -29,22 +30,39 @@ def reference(query_PHD, keys_SCLD, values_SCLD, rows, scaling):
     return torch.cat(outputs)
 
 
+def attend(decode, query, keys, values, rows, scaling):
+    """Of decode rows, whose own keys and values are not in the caches yet, as they are not in the sampler."""
+    keys, values, output = keys.clone(), values.clone(), torch.full_like(query, torch.nan)
+    own = [each[rows.slot_P, :, rows.position_P] for each in (keys, values)]
+    for each in (keys, values):
+        each[rows.slot_P, :, rows.position_P] = 1e4
+    if decode is _decode_compiled:
+        assert keys.shape[2] % STEP == 0
+        keys = keys.unflatten(2, (-1, STEP)).transpose(3, 4).contiguous()
+    decode(query, *own, keys, values, rows, scaling, output)
+    if decode is _decode_compiled:
+        keys = keys.transpose(3, 4).flatten(2, 3)
+    for written, wanted in zip((keys, values), own, strict=True):
+        assert torch.equal(written[rows.slot_P, :, rows.position_P], wanted)
+    return output
+
+
 @pytest.mark.parametrize("decode", [_decode_compiled, _decode])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_of_all_lengths_and_widths_attend_to_their_own_tokens_only(decode, shape, dtype):
     num_heads, num_kv_heads, head_dim = shape
     generator, random = torch.Generator().manual_seed(0), np.random.default_rng(0)
-    slots, pasts = random.permutation(12)[:9].tolist(), [0, 1, 6, 7, 8, 15, 40, 90, 95]
+    slots, pasts = random.permutation(12)[:9].tolist(), [0, 1, 6, 61, 8, 63, 64, 90, 123]
     widths = [1, 5, 2, 1, 3, 1, 4, 2, 5]
     rows = DecodeRows(slots, pasts, widths, device=torch.device("cpu"))
-    keys, values = torch.randn(2, 12, num_kv_heads, 100, head_dim, generator=generator).to(dtype) * 3
+    keys, values = torch.randn(2, 12, num_kv_heads, 2 * STEP, head_dim, generator=generator).to(dtype) * 3
     query = torch.randn(sum(widths), num_heads, head_dim, generator=generator).to(dtype) * 3
     for slot in set(range(12)) - set(slots):
         keys[slot], values[slot] = torch.nan, torch.nan
     for slot, past, width in zip(slots, pasts, widths, strict=True):
         keys[slot, :, past + width :], values[slot, :, past + width :] = 1e4, 1e4
-    found = decode(query, keys, values, rows, 0.3)
+    found = attend(decode, query, keys, values, rows, 0.3)
     expected = reference(query, keys, values, rows, 0.3)
     assert found.dtype == dtype
     torch.testing.assert_close(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.04, rtol=1e-2)
@@ -52,20 +70,21 @@ def test_rows_of_all_lengths_and_widths_attend_to_their_own_tokens_only(decode, 
 
 def test_scores_far_apart_neither_overflow_nor_vanish():
     rows = DecodeRows([0], [2], [1], device=torch.device("cpu"))
-    keys = torch.tensor([[[[-300.0], [0.0], [299.0], [7.0]]]])
-    values = torch.tensor([[[[1.0], [2.0], [3.0], [9.0]]]])
-    found = _decode_compiled(torch.ones(1, 1, 1), keys, values, rows, 1.0)
+    keys, values = torch.zeros(2, 1, 1, STEP, 1)
+    keys[0, 0, :4, 0] = torch.tensor([-300.0, 0.0, 299.0, 7.0])
+    values[0, 0, :4, 0] = torch.tensor([1.0, 2.0, 3.0, 9.0])
+    found = attend(_decode_compiled, torch.ones(1, 1, 1), keys, values, rows, 1.0)
     assert found.item() == pytest.approx(3.0)
-    found = _decode_compiled(torch.full((1, 1, 1), -1.0), keys, values, rows, 1.0)
+    found = attend(_decode_compiled, torch.full((1, 1, 1), -1.0), keys, values, rows, 1.0)
     assert found.item() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("decode", [_decode_compiled, _decode])
 def test_one_damaged_key_reaches_the_output(decode):
     rows = DecodeRows([0, 1], [5, 9], [2, 1], device=torch.device("cpu"))
-    keys, values = torch.randn(2, 2, 1, 16, 8, generator=torch.Generator().manual_seed(0))
+    keys, values = torch.randn(2, 2, 1, STEP, 8, generator=torch.Generator().manual_seed(0))
     keys[0, 0, 3, 2] = torch.nan
-    found = decode(torch.ones(3, 2, 8), keys, values, rows, 0.3)
+    found = attend(decode, torch.ones(3, 2, 8), keys, values, rows, 0.3)
     assert not found[:2].isfinite().any()
     assert found[2].isfinite().all()
 
@@ -75,9 +94,10 @@ def test_compiling_and_starting_the_kernel_leaves_torchs_number_of_threads_alone
         "import numpy as np, torch\n"
         "from seekling.rollout.engine.kernel import decode_attention\n"
         "torch.set_num_threads(1)\n"
-        "cache, one = torch.ones(1, 1, 4, 2), np.ones(1, np.int64)\n"
-        "rows = dict(slots_R=one - 1, starts_R=one - 1, pasts_R=one, widths_R=one)\n"
-        "decode_attention(torch.ones(1, 1, 2), cache, cache, **rows, scaling=1.0)\n"
+        "new, one = torch.ones(1, 1, 2), np.ones(1, np.int64)\n"
+        "rows = dict(order_R=one - 1, slots_R=one - 1, starts_R=one - 1, pasts_R=one, widths_R=one)\n"
+        "caches = torch.ones(1, 1, 1, 2, 64), torch.ones(1, 1, 64, 2)\n"
+        "decode_attention(new, new, new, *caches, **rows, scaling=1.0, output_PHD=new.clone())\n"
         "torch.mm(torch.ones(99, 99), torch.ones(99, 99))\n"
         "print(torch.get_num_threads())\n"
     )

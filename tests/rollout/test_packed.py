@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from seekling.models import load_policy
+from seekling.rollout.engine.fused import fuse_layers
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.engine.packed import PackedLinear, can_pack, pack_linear_layers
 from seekling.rollout.sampler import SampleRequest
@@ -27,19 +30,96 @@ def test_a_packed_layer_computes_what_the_plain_one_does(rows):
         plain = nn.Linear(48, 33, bias=bias, dtype=torch.bfloat16)
         input = torch.randn(1, rows, 48).bfloat16()
         with torch.inference_mode():
-            torch.testing.assert_close(PackedLinear(plain)(input), plain(input), atol=0.02, rtol=0.02)
+            biases = {"bias": plain.bias} if bias else {}
+            layer = PackedLinear({"weight": plain.weight}, biases)
+            torch.testing.assert_close(layer(input), plain(input), atol=0.02, rtol=0.02)
+            torch.testing.assert_close(layer.add_to(layer(input), input), 2 * plain(input), atol=0.04, rtol=0.02)
+
+
+def names_of(model):
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
+@needs_packing
+def test_several_layers_of_one_input_give_their_outputs_side_by_side_and_take_new_weights():
+    torch.manual_seed(0)
+    layers = [nn.Linear(48, size, dtype=torch.bfloat16) for size in (16, 33)]
+    names = {id(each): f"{n}.{kind}" for n, layer in enumerate(layers) for kind, each in layer.named_parameters()}
+    packed = PackedLinear.of(*layers, names=names)
+    input = torch.randn(5, 48).bfloat16()
+    for _ in range(2):
+        expected = torch.cat([layer(input) for layer in layers], -1)
+        torch.testing.assert_close(packed(input), expected, atol=0.02, rtol=0.02)
+        new = {name: torch.randn(tensor.shape) for layer in layers for tensor in layer.parameters()
+               if (name := names[id(tensor)])}  # fmt: skip
+        packed.load(new | {"of another layer": torch.ones(1)})
+        with torch.no_grad():
+            for layer in layers:
+                for tensor in layer.parameters():
+                    tensor.copy_(new[names[id(tensor)]])
 
 
 @needs_packing
 @pytest.mark.parametrize("tied", [True, False])
-def test_every_linear_layer_is_packed_under_the_name_of_its_weight(tied):
+@pytest.mark.parametrize("fused", [True, False])
+def test_every_linear_layer_is_packed_under_the_name_of_its_weight(tied, fused):
     model = small_model(dtype=torch.bfloat16, tied=tied)
-    names = {name for name, _ in model.named_parameters()}
-    packed = pack_linear_layers(model)
-    assert set(packed) | {name for name, _ in model.named_parameters()} == names
+    names = names_of(model)
+    packed = [*(fuse_layers(model, names) if fused else []), *pack_linear_layers(model, names)]
+    packed_names = {name for layer in packed for name in (*layer.weight_names, *layer.bias_names)}
+    assert packed_names | {name for name, _ in model.named_parameters()} == set(names.values())
     assert not any(type(module) is nn.Linear for module in model.modules())
-    assert ("lm_head.weight" in packed) is not tied
-    assert ("model.embed_tokens.weight" in packed) is tied
+    assert len(packed) == (9 if fused else 15)
+    assert ("lm_head.weight" in packed_names) is not tied
+    assert ("model.embed_tokens.weight" in packed_names) is tied
+
+
+KINDS = {
+    "llama": (LlamaConfig, {"attention_bias": True}),
+    "mistral": (MistralConfig, {}),
+    "qwen2": (Qwen2Config, {}),
+    "qwen3": (Qwen3Config, {"head_dim": 16}),
+}
+
+
+@needs_packing
+@pytest.mark.parametrize("kind", KINDS)
+def test_fused_layers_compute_what_transformers_does(kind, tiny_model_dir):
+    make, more = KINDS[kind]
+    config = make(
+        vocab_size=200, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, eos_token_id=2, pad_token_id=0, bos_token_id=1, initializer_range=0.2, **more,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
+    plain = copy.deepcopy(model).float()
+    sampler = LocalSampler(model, load_policy(tiny_model_dir)[1], in_flight=3, episode_tokens=120)
+    sampler._eos_ids = frozenset()
+    assert not any("q_proj" in name for name, _ in model.named_modules())
+    prompts = [tuple(range(3, 3 + size)) for size in (5, 64, 90)]
+
+    async def sample_all():
+        requests = [SampleRequest(n, prompt, 9, seed=n) for n, prompt in enumerate(prompts)]
+        return await asyncio.gather(*map(sampler.sample, requests))
+
+    for _ in range(2):
+        for prompt, sample in zip(prompts, asyncio.run(sample_all()), strict=True):
+            ids = torch.tensor([[*prompt, *sample.token_ids]])
+            with torch.inference_mode():
+                logprobs = torch.log_softmax(plain(ids, use_cache=False).logits[0], -1)
+            expected = logprobs[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=0.15, rtol=0.03)
+        with torch.no_grad():
+            for parameter in plain.parameters():
+                parameter.mul_(1.1)
+                parameter.copy_(parameter.bfloat16())
+        for session in range(len(prompts)):
+            sampler.close_session(session)
+        sampler.load_weights(dict(plain.named_parameters()), version=1)
 
 
 @needs_packing

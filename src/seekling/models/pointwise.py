@@ -18,6 +18,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
+from seekling.models.intrinsics import as_float, as_word
 
 WORD_SHIFTS = {torch.bfloat16: 16, torch.float32: 0}
 """Types that the loops read: their bits, shifted left by so many, are those of an fp32."""
@@ -38,7 +39,7 @@ _HIGHEST, _SIGN, _MAGNITUDE = np.float32(126), np.int32(31), np.int32(0x7FFFFFFF
 LOWEST_ORDERED = ~_MAGNITUDE
 """Below all that `ordered` returns."""
 _VOCABULARY_BLOCK = 2048
-"""Logits that are worked on at a time: they stay in the first cache."""
+"""Logits that are summed at a time, so that sums of many stay exact."""
 _SERIAL_ELEMENTS = 1 << 16
 """Below this, starting threads takes longer than the loop."""
 
@@ -63,7 +64,7 @@ def rms_norm(hidden_ND: Tensor, weight_D: Tensor, epsilon: float) -> tuple[Tenso
     """
     output_ND, scale_N = torch.empty_like(hidden_ND), torch.empty(len(hidden_ND), dtype=torch.float32)
     _loop("norm", hidden_ND)(
-        _words(hidden_ND), weight_D.float().numpy(), np.float32(epsilon), _words(output_ND), scale_N.numpy()
+        bits_of(hidden_ND), bits_of(weight_D), np.float32(epsilon), bits_of(output_ND), scale_N.numpy()
     )
     return output_ND, scale_N
 
@@ -75,11 +76,11 @@ def rms_norm_backward(
     d_hidden_ND = torch.empty_like(hidden_ND)
     d_weight_TD = torch.zeros(use_threads(), hidden_ND.shape[1], dtype=torch.float32)
     _loop("norm_backward", hidden_ND)(
-        _words(d_output_ND),
-        _words(hidden_ND),
-        weight_D.float().numpy(),
+        bits_of(d_output_ND),
+        bits_of(hidden_ND),
+        bits_of(weight_D),
         scale_N.numpy(),
-        _words(d_hidden_ND),
+        bits_of(d_hidden_ND),
         d_weight_TD.numpy(),
     )
     return d_hidden_ND, d_weight_TD.sum(0)
@@ -88,17 +89,50 @@ def rms_norm_backward(
 def gated_silu(gate_NF: Tensor, up_NF: Tensor) -> Tensor:
     """silu(gate) * up; (N, F) contiguous, as what is returned."""
     output_NF = torch.empty_like(gate_NF)
-    _loop("silu", gate_NF)(_words(gate_NF), _words(up_NF), _words(output_NF))
+    _loop("silu", gate_NF)(bits_of(gate_NF), bits_of(up_NF), 1, bits_of(output_NF))
     return output_NF
+
+
+def gated_silu_halves(both_NG: Tensor) -> Tensor:
+    """As `gated_silu`; (N, 2 F) contiguous, of which the gate is the first half. (N, F)."""
+    width = both_NG.shape[1] // 2
+    rows, output_NF = bits_of(both_NG.view(-1, width)), both_NG.new_empty(len(both_NG), width)
+    _loop("silu", both_NG)(rows, rows, 2, bits_of(output_NF))
+    return output_NF
+
+
+def rotate_(heads_NED: Tensor, num_rotated: int, cos_ND: Tensor, sin_ND: Tensor) -> None:
+    """Turn the first heads of every token by its position, as rotary embeddings do.
+
+    Args:
+        heads_NED: (N, E, D), contiguous; changed in place.
+        num_rotated: how many of the E heads.
+        cos_ND: of each token's angles, of the same type, both halves.
+        sin_ND: likewise.
+    """
+    _loop("rotate", heads_NED)(bits_of(heads_NED), num_rotated, *map(bits_of, (cos_ND, sin_ND)))
 
 
 def gated_silu_backward(d_output_NF: Tensor, gate_NF: Tensor, up_NF: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of the gate and of what it lets through; all (N, F) contiguous."""
     d_gate_NF, d_up_NF = torch.empty_like(gate_NF), torch.empty_like(up_NF)
     _loop("silu_backward", gate_NF)(
-        _words(d_output_NF), _words(gate_NF), _words(up_NF), _words(d_gate_NF), _words(d_up_NF)
+        bits_of(d_output_NF), bits_of(gate_NF), bits_of(up_NF), bits_of(d_gate_NF), bits_of(d_up_NF)
     )
     return d_gate_NF, d_up_NF
+
+
+def merge_attention_(output_NHD: Tensor, other_NHD: Tensor, logsum_NH: Tensor, other_logsum_NH: Tensor) -> None:
+    """Turn what attending to some keys gave into what attending to others as well would have given.
+
+    Args:
+        output_NHD: (N, H, D), contiguous as all the others; changed in place.
+        other_NHD: of the other keys, of the same type.
+        logsum_NH: (N, H) float32 logarithms of the sums of the exponentiated scores; changed in place.
+        other_logsum_NH: likewise.
+    """
+    loop = _loop("merge", output_NHD)
+    loop(*map(bits_of, (output_NHD, other_NHD)), logsum_NH.numpy(), other_logsum_NH.numpy())
 
 
 def softmax_stats(logits_UV: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,7 +142,7 @@ def softmax_stats(logits_UV: Tensor) -> tuple[Tensor, Tensor]:
         logsum_U = torch.logsumexp(wide_UV, -1)
         return logsum_U, ((wide_UV - logsum_U[:, None]).exp_() * wide_UV).sum(-1)
     logsum_U, mean_U = torch.empty(2, len(logits_UV), dtype=torch.float32)
-    _loop("stats", logits_UV)(_words(logits_UV), logsum_U.numpy(), mean_U.numpy())
+    _loop("stats", logits_UV)(bits_of(logits_UV), logsum_U.numpy(), mean_U.numpy())
     return logsum_U, mean_U
 
 
@@ -123,7 +157,13 @@ def softmax_gradient_(logits_UV: Tensor, logsum_U: Tensor, factor_U: Tensor) -> 
     if not can_loop(logits_UV):
         logits_UV.copy_((logits_UV.float() - logsum_U[:, None]).exp_().mul_(factor_U[:, None]))
         return
-    _loop("probabilities", logits_UV)(_words(logits_UV), logsum_U.numpy(), factor_U.numpy())
+    _loop("probabilities", logits_UV)(bits_of(logits_UV), logsum_U.numpy(), factor_U.numpy())
+
+
+def bits_of(tensor: Tensor) -> np.ndarray:
+    """The bits of a tensor, which must be on a CPU and of one of the types of `WORDS`, in the same memory."""
+    bits: np.ndarray = tensor.view(WORDS[tensor.dtype]).numpy()
+    return bits
 
 
 def use_threads() -> int:
@@ -144,21 +184,28 @@ def _start_threads() -> None:
 
 # Both are globals: compiled functions in a closure would give the loop another name in numba's cache in every process.
 @njit(inline="always", fastmath=FASTMATH)
-def split_power(exponent):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Split 2^x, x clamped from below: bits of an fp32 power of two, and a factor.
+def power_of_two(exponent):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """2^x to 2e-7, x clamped from below.
 
-    libm's exp is not vectorised and would take longer than all the rest. To 2e-7.
+    libm's exp is not vectorised and would take longer than all the rest.
     """
     exponent = max(exponent, _LOWEST)
     whole = np.floor(exponent + _HALF)
     f = exponent - whole
     factor = _ONE + f * (_POLY1 + f * (_POLY2 + f * (_POLY3 + f * (_POLY4 + f * _POLY5))))
-    return np.int32(whole + _BIAS) << _MANTISSA_BITS, factor
+    return as_float(np.uint32(np.int32(whole + _BIAS) << _MANTISSA_BITS)) * factor
 
 
 @njit(inline="always", fastmath=FASTMATH)
-def rounded(word, cut, below_half, last):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Round the bits of an fp32 to nearest, ties to even, and cut the lowest: by the constants of `rounding`."""
+def widened(word, cut):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """The fp32 whose upper bits these are."""
+    return as_float(np.uint32(word) << cut)
+
+
+@njit(inline="always", fastmath=FASTMATH)
+def rounded(value, cut, below_half, last):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """The upper bits of an fp32, rounded to nearest, ties to even: by the constants of `rounding`."""
+    word = as_word(value)
     # In 32 bits, so that it is vectorised.
     return np.uint32(np.uint32(word + below_half) + np.uint32((word >> cut) & last)) >> cut
 
@@ -177,11 +224,6 @@ def rounding(shift: int) -> tuple[np.uint32, np.uint32, np.uint32]:
     return np.uint32(shift), np.uint32((1 << shift >> 1) - 1 if shift else 0), np.uint32(shift > 0)
 
 
-def _words(tensor: Tensor) -> np.ndarray:
-    words: np.ndarray = tensor.view(WORDS[tensor.dtype]).numpy()
-    return words
-
-
 def _loop(name: str, tensor: Tensor) -> Callable[..., None]:
     is_parallel = tensor.numel() > _SERIAL_ELEMENTS and use_threads() > 1
     return _LOOPS[name](WORD_SHIFTS[tensor.dtype], is_parallel)
@@ -194,23 +236,14 @@ def _norm_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     def norm(hidden_ND, weight_D, epsilon, output_ND, scale_N):  # type: ignore[no-untyped-def]  # pragma: no cover
         num_rows, width = hidden_ND.shape
         for n in prange(num_rows):
-            words = np.empty(width, np.uint32)
-            row = words.view(np.float32)
             total = np.float32(0)
             for d in range(width):
-                words[d] = np.uint32(hidden_ND[n, d]) << cut
-            for d in range(width):
-                total += row[d] * row[d]
+                total += widened(hidden_ND[n, d], cut) * widened(hidden_ND[n, d], cut)
             scale = _ONE / np.sqrt(total / np.float32(width) + epsilon)
             scale_N[n] = scale
             for d in range(width):
-                row[d] *= scale
-            for d in range(width):
-                words[d] = rounded(words[d], cut, below_half, last) << cut
-            for d in range(width):
-                row[d] *= weight_D[d]
-            for d in range(width):
-                output_ND[n, d] = rounded(words[d], cut, below_half, last)
+                normed = widened(rounded(widened(hidden_ND[n, d], cut) * scale, cut, below_half, last), cut)
+                output_ND[n, d] = rounded(normed * widened(weight_D[d], cut), cut, below_half, last)
 
     return compile_loop(norm, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
@@ -226,27 +259,18 @@ def _norm_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
         num_threads = d_weight_TD.shape[0]
         for thread in prange(num_threads):
             d_weight_D = d_weight_TD[thread]
-            d_words, words, whole = np.empty(width, np.uint32), np.empty(width, np.uint32), np.empty(width, np.uint32)
-            d_row, row, normed = d_words.view(np.float32), words.view(np.float32), whole.view(np.float32)
             for n in range(num_rows * thread // num_threads, num_rows * (thread + 1) // num_threads):
-                scale = scale_N[n]
+                scale, along = scale_N[n], np.float32(0)
                 for d in range(width):
-                    d_words[d] = np.uint32(d_output_ND[n, d]) << cut
-                    words[d] = np.uint32(hidden_ND[n, d]) << cut
-                for d in range(width):
-                    normed[d] = row[d] * scale
-                for d in range(width):
-                    words[d] = rounded(whole[d], cut, below_half, last) << cut
-                along = np.float32(0)
-                for d in range(width):
-                    d_weight_D[d] += d_row[d] * row[d]
-                    d_row[d] *= weight_D[d]
-                    along += d_row[d] * normed[d]
+                    normed = widened(hidden_ND[n, d], cut) * scale
+                    d_output = widened(d_output_ND[n, d], cut)
+                    d_weight_D[d] += d_output * widened(rounded(normed, cut, below_half, last), cut)
+                    along += d_output * widened(weight_D[d], cut) * normed
                 along /= np.float32(width)
                 for d in range(width):
-                    d_row[d] = (d_row[d] - normed[d] * along) * scale
-                for d in range(width):
-                    d_hidden_ND[n, d] = rounded(d_words[d], cut, below_half, last)
+                    d_normed = widened(d_output_ND[n, d], cut) * widened(weight_D[d], cut)
+                    normed = widened(hidden_ND[n, d], cut) * scale
+                    d_hidden_ND[n, d] = rounded((d_normed - normed * along) * scale, cut, below_half, last)
 
     return compile_loop(norm_backward, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
@@ -255,29 +279,15 @@ def _norm_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
 def _silu_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     cut, below_half, last = rounding(shift)
 
-    def silu(gate_NF, up_NF, output_NF):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-        num_rows, width = gate_NF.shape
+    def silu(gate_RF, up_RF, step, output_NF):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        num_rows, width = output_NF.shape
         for n in prange(num_rows):
-            gate_words, up_words, bits = (
-                np.empty(width, np.uint32),
-                np.empty(width, np.uint32),
-                np.empty(width, np.int32),
-            )
-            gate, up, powers = gate_words.view(np.float32), up_words.view(np.float32), bits.view(np.float32)
-            factors = np.empty(width, np.float32)
+            gate_F, up_F, output_F = gate_RF[n * step], up_RF[n * step + step - 1], output_NF[n]
             for f in range(width):
-                gate_words[f] = np.uint32(gate_NF[n, f]) << cut
-                up_words[f] = np.uint32(up_NF[n, f]) << cut
-            for f in range(width):
-                bits[f], factors[f] = split_power(min(-gate[f] * LOG2_E, _HIGHEST))
-            for f in range(width):
-                gate[f] /= _ONE + powers[f] * factors[f]
-            for f in range(width):
-                gate_words[f] = rounded(gate_words[f], cut, below_half, last) << cut
-            for f in range(width):
-                gate[f] *= up[f]
-            for f in range(width):
-                output_NF[n, f] = rounded(gate_words[f], cut, below_half, last)
+                gate = widened(gate_F[f], cut)
+                active = gate / (_ONE + power_of_two(min(-gate * LOG2_E, _HIGHEST)))
+                active = widened(rounded(active, cut, below_half, last), cut)
+                output_F[f] = rounded(active * widened(up_F[f], cut), cut, below_half, last)
 
     return compile_loop(silu, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
@@ -291,35 +301,57 @@ def _silu_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     ):  # pragma: no cover - compiled
         num_rows, width = gate_NF.shape
         for n in prange(num_rows):
-            d_words, gate_words = np.empty(width, np.uint32), np.empty(width, np.uint32)
-            up_words, bits = np.empty(width, np.uint32), np.empty(width, np.int32)
-            active_words = np.empty(width, np.uint32)
-            d_row, gate = d_words.view(np.float32), gate_words.view(np.float32)
-            up, powers, active = up_words.view(np.float32), bits.view(np.float32), active_words.view(np.float32)
-            factors = np.empty(width, np.float32)
             for f in range(width):
-                d_words[f] = np.uint32(d_output_NF[n, f]) << cut
-                gate_words[f] = np.uint32(gate_NF[n, f]) << cut
-                up_words[f] = np.uint32(up_NF[n, f]) << cut
-            for f in range(width):
-                bits[f], factors[f] = split_power(min(-gate[f] * LOG2_E, _HIGHEST))
-            for f in range(width):
-                factors[f] = _ONE / (_ONE + powers[f] * factors[f])  # the sigmoid
-                active[f] = gate[f] * factors[f]
-            for f in range(width):
-                active_words[f] = rounded(active_words[f], cut, below_half, last) << cut
-            for f in range(width):
-                active[f] *= d_row[f]
-                d_row[f] *= up[f]
-            for f in range(width):
-                d_words[f] = rounded(d_words[f], cut, below_half, last) << cut
-            for f in range(width):
-                d_row[f] *= factors[f] * (_ONE + gate[f] * (_ONE - factors[f]))
-            for f in range(width):
-                d_up_NF[n, f] = rounded(active_words[f], cut, below_half, last)
-                d_gate_NF[n, f] = rounded(d_words[f], cut, below_half, last)
+                d_output, gate = widened(d_output_NF[n, f], cut), widened(gate_NF[n, f], cut)
+                sigmoid = _ONE / (_ONE + power_of_two(min(-gate * LOG2_E, _HIGHEST)))
+                active = widened(rounded(gate * sigmoid, cut, below_half, last), cut)
+                d_active = widened(rounded(d_output * widened(up_NF[n, f], cut), cut, below_half, last), cut)
+                d_up_NF[n, f] = rounded(active * d_output, cut, below_half, last)
+                slope = sigmoid * (_ONE + gate * (_ONE - sigmoid))
+                d_gate_NF[n, f] = rounded(d_active * slope, cut, below_half, last)
 
     return compile_loop(silu_backward, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+
+
+@cache
+def _rotate_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
+    cut, below_half, last = rounding(shift)
+
+    def rotate(heads_NED, num_rotated, cos_ND, sin_ND):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        num_rows, _, size = heads_NED.shape
+        half = size // 2
+        for n in prange(num_rows):
+            for e in range(num_rotated):
+                for d in range(half):
+                    left, right = widened(heads_NED[n, e, d], cut), widened(heads_NED[n, e, d + half], cut)
+                    left_cos = widened(rounded(left * widened(cos_ND[n, d], cut), cut, below_half, last), cut)
+                    right_sin = widened(rounded(right * widened(sin_ND[n, d], cut), cut, below_half, last), cut)
+                    right_cos = widened(rounded(right * widened(cos_ND[n, d + half], cut), cut, below_half, last), cut)
+                    left_sin = widened(rounded(left * widened(sin_ND[n, d + half], cut), cut, below_half, last), cut)
+                    heads_NED[n, e, d] = rounded(left_cos - right_sin, cut, below_half, last)
+                    heads_NED[n, e, d + half] = rounded(right_cos + left_sin, cut, below_half, last)
+
+    return compile_loop(rotate, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+
+
+@cache
+def _merge_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
+    cut, below_half, last = rounding(shift)
+
+    def merge(output_NHD, other_NHD, logsum_NH, other_logsum_NH):  # type: ignore[no-untyped-def]  # pragma: no cover
+        num_tokens, num_heads, head_dim = output_NHD.shape
+        for n in prange(num_tokens):
+            for h in range(num_heads):
+                mine, other = logsum_NH[n, h], other_logsum_NH[n, h]
+                highest = max(mine, other)
+                total = highest + np.log(np.exp(mine - highest) + np.exp(other - highest))
+                share, other_share = np.exp(mine - total), np.exp(other - total)
+                logsum_NH[n, h] = total
+                for d in range(head_dim):
+                    value = share * widened(output_NHD[n, h, d], cut) + other_share * widened(other_NHD[n, h, d], cut)
+                    output_NHD[n, h, d] = rounded(value, cut, below_half, last)
+
+    return compile_loop(merge, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
 
 @cache
@@ -329,32 +361,18 @@ def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     def stats(logits_UV, logsum_U, mean_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, size = logits_UV.shape
         for u in prange(num_rows):
-            words, bits = np.empty(block, np.uint32), np.empty(block, np.int32)
-            logits, signed, powers = words.view(np.float32), words.view(np.int32), bits.view(np.float32)
-            factors, top = np.empty(block, np.float32), np.empty(1, np.int32)
             largest = LOWEST_ORDERED
-            for start in range(0, size, block):
-                width = min(block, size - start)
-                for v in range(width):
-                    words[v] = np.uint32(logits_UV[u, start + v]) << cut
-                for v in range(width):
-                    largest = max(largest, ordered(signed[v]))
-            top[0] = ordered(largest)
-            highest = top.view(np.float32)[0]
+            for v in range(size):
+                largest = max(largest, ordered(np.int32(np.uint32(logits_UV[u, v]) << cut)))
+            highest = as_float(np.uint32(ordered(largest)))
             total = weighed = np.float32(0)
             for start in range(0, size, block):
-                width = min(block, size - start)
-                for v in range(width):
-                    words[v] = np.uint32(logits_UV[u, start + v]) << cut
-                for v in range(width):
-                    logits[v] -= highest
-                for v in range(width):
-                    bits[v], factors[v] = split_power(logits[v] * LOG2_E)
                 some = some_weighed = np.float32(0)
-                for v in range(width):
-                    power = powers[v] * factors[v]
+                for v in range(start, min(start + block, size)):
+                    logit = widened(logits_UV[u, v], cut) - highest
+                    power = power_of_two(logit * LOG2_E)
                     some += power
-                    some_weighed += power * logits[v]
+                    some_weighed += power * logit
                 total += some
                 weighed += some_weighed
             logsum_U[u] = highest + np.log(total)
@@ -365,24 +383,15 @@ def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
 
 @cache
 def _probabilities_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    (cut, below_half, last), block = rounding(shift), _VOCABULARY_BLOCK
+    cut, below_half, last = rounding(shift)
 
     def probabilities(logits_UV, logsum_U, factor_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, size = logits_UV.shape
         for u in prange(num_rows):
-            words, bits = np.empty(block, np.uint32), np.empty(block, np.int32)
-            logits, powers = words.view(np.float32), bits.view(np.float32)
             logsum, factor = logsum_U[u], factor_U[u]
-            for start in range(0, size, block):
-                width = min(block, size - start)
-                for v in range(width):
-                    words[v] = np.uint32(logits_UV[u, start + v]) << cut
-                for v in range(width):
-                    bits[v], logits[v] = split_power((logits[v] - logsum) * LOG2_E)
-                for v in range(width):
-                    logits[v] *= powers[v] * factor
-                for v in range(width):
-                    logits_UV[u, start + v] = rounded(words[v], cut, below_half, last)
+            for v in range(size):
+                power = power_of_two((widened(logits_UV[u, v], cut) - logsum) * LOG2_E)
+                logits_UV[u, v] = rounded(power * factor, cut, below_half, last)
 
     return compile_loop(probabilities, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
@@ -392,6 +401,8 @@ _LOOPS: dict[str, Callable[[int, bool], Callable[..., None]]] = {
     "norm_backward": _norm_backward_loop,
     "silu": _silu_loop,
     "silu_backward": _silu_backward_loop,
+    "rotate": _rotate_loop,
+    "merge": _merge_loop,
     "stats": _stats_loop,
     "probabilities": _probabilities_loop,
 }

@@ -10,8 +10,6 @@ tokens, R decode rows, W tokens of the widest decode row, P decode tokens of all
 
 from __future__ import annotations
 
-import math
-import mmap
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,8 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from seekling.models.pointwise import WORD_SHIFTS
-from seekling.rollout.engine.causal import attend, fill_to_step
+from seekling.models.pointwise import use_threads
+from seekling.rollout.engine.cache import SlotCache
+from seekling.rollout.engine.causal import attend
 from seekling.rollout.engine.kernel import decode_attention
 
 SLOT_ATTENTION = "seekling_slots"
@@ -38,49 +37,6 @@ class Segment:
     past: int
     """Tokens of the slot that are cached already."""
     length: int
-
-
-class SlotCache:
-    """Keys and values of S episodes, preallocated per layer.
-
-    Args:
-        num_layers, num_kv_heads, head_dim: of the model.
-        num_slots: S.
-        slot_tokens: L, the longest episode.
-        dtype, device: of keys and values.
-    """
-
-    def __init__(
-        self,
-        *,
-        num_layers: int,
-        num_kv_heads: int,
-        head_dim: int,
-        num_slots: int,
-        slot_tokens: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        shape = (2, num_layers, num_slots, num_kv_heads, slot_tokens, head_dim)
-        self._memory: mmap.mmap | None = None
-        if device.type == "cpu":
-            # Pages that no episode reaches cost no memory, and all can be given back at once.
-            self._memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            both = torch.frombuffer(self._memory, dtype=dtype).view(shape)
-        else:
-            both = torch.zeros(shape, dtype=dtype, device=device)
-        # Zeros, not just any memory: a masked score is garbage plus -inf, which is NaN where the garbage holds one.
-        self.keys, self.values = list(both[0]), list(both[1])
-
-    def release(self) -> None:
-        """Forget everything, and on a CPU give the memory back to the system until it is written again."""
-        if self._memory is not None:
-            self._memory.madvise(mmap.MADV_DONTNEED)
-
-    def copy_prefix(self, source: int, target: int, start: int, end: int) -> None:
-        """Copy positions [start, end) of one slot to another; both then hold the same tokens there."""
-        for tensor_SCLD in (*self.keys, *self.values):
-            tensor_SCLD[target, :, start:end].copy_(tensor_SCLD[source, :, start:end])
 
 
 class DecodeRows:
@@ -105,6 +61,12 @@ class DecodeRows:
         self.slot_P = torch.from_numpy(self.slots_R[row_P]).to(device)
         self.position_P = torch.from_numpy(self.pasts_R[row_P] + offset_P).to(device)
         """Its place in the slot."""
+
+    @cached_property
+    def order_R(self) -> np.ndarray:
+        """(R,) rows such that equal stretches of them, one for each thread, take equally long."""
+        by_length_R, num_threads = np.argsort(self.pasts_R, kind="stable"), use_threads()
+        return np.concatenate([by_length_R[thread::num_threads] for thread in range(num_threads)])
 
     @cached_property
     def is_seen_RWL(self) -> Tensor:
@@ -150,44 +112,58 @@ def slot_attention(
     """
     layer = module.layer_idx
     assert isinstance(layer, int)
-    keys_SCLD, values_SCLD = plan.cache.keys[layer], plan.cache.values[layer]
-    outputs = []
+    cache, query_NHD = plan.cache, query[0].transpose(0, 1)
+    output_NHD = query.new_empty(query_NHD.shape)
+    num_tokens = 0
     if plan.rows is not None:
-        rows, new = plan.rows, slice(plan.rows.num_tokens)
-        keys_SCLD[rows.slot_P, :, rows.position_P] = key[0, :, new].transpose(0, 1)
-        values_SCLD[rows.slot_P, :, rows.position_P] = value[0, :, new].transpose(0, 1)
-        decode = _decode_compiled if query.device.type == "cpu" and query.dtype in WORD_SHIFTS else _decode
-        outputs.append(decode(query[0, :, new].transpose(0, 1), keys_SCLD, values_SCLD, rows, scaling))
+        num_tokens = plan.rows.num_tokens
+        decode = _decode_compiled if cache.is_blocked else _decode
+        decode(
+            query_NHD[:num_tokens],
+            key[0, :, :num_tokens].transpose(0, 1),
+            value[0, :, :num_tokens].transpose(0, 1),
+            cache.keys[layer],
+            cache.values[layer],
+            plan.rows,
+            scaling,
+            output_NHD[:num_tokens],
+        )
     for segment in plan.segments:
-        new = slice(segment.start, segment.start + segment.length)
-        end = segment.past + segment.length
-        keys_SCLD[segment.slot, :, segment.past : end] = key[0, :, new]
-        values_SCLD[segment.slot, :, segment.past : end] = value[0, :, new]
-        keys_CLD, values_CLD = keys_SCLD[segment.slot], values_SCLD[segment.slot]
-        outputs.append(_prefill(query[0, :, new], keys_CLD, values_CLD, segment.past, scaling))
-    num_tokens = sum(map(len, outputs))
-    if num_tokens < query.shape[2]:
-        outputs.append(outputs[0].new_zeros((query.shape[2] - num_tokens, *outputs[0].shape[1:])))
-    return torch.cat(outputs).unsqueeze(0), None
+        num_tokens, end = segment.start + segment.length, segment.past + segment.length
+        new = slice(segment.start, num_tokens)
+        cache.store(layer, segment.slot, segment.past, key[0, :, new], value[0, :, new])
+        output_NHD[new] = _prefill(query[0, :, new], *cache.path(layer, segment.slot, end), segment.past, scaling)
+    output_NHD[num_tokens:] = 0
+    return output_NHD.unsqueeze(0), None
 
 
 def _decode_compiled(
-    query_PHD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: DecodeRows, scaling: float
-) -> Tensor:
-    return decode_attention(
-        query_PHD,
-        keys_SCLD,
+    query_PHD: Tensor, key_PCD: Tensor, value_PCD: Tensor, keys_SCBDK: Tensor, values_SCLD: Tensor, rows: DecodeRows,
+    scaling: float, output_PHD: Tensor,
+) -> None:  # fmt: skip
+    decode_attention(
+        query_PHD.contiguous(),
+        key_PCD.contiguous(),
+        value_PCD.contiguous(),
+        keys_SCBDK,
         values_SCLD,
+        order_R=rows.order_R,
         slots_R=rows.slots_R,
         starts_R=rows.starts_R,
         pasts_R=rows.pasts_R,
         widths_R=rows.widths_R,
         scaling=scaling,
+        output_PHD=output_PHD,
     )
 
 
-def _decode(query_PHD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: DecodeRows, scaling: float) -> Tensor:
+def _decode(
+    query_PHD: Tensor, key_PCD: Tensor, value_PCD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: DecodeRows,
+    scaling: float, output_PHD: Tensor,
+) -> None:  # fmt: skip
     """The same in batched calls, padded to the longest row and the widest."""
+    keys_SCLD[rows.slot_P, :, rows.position_P] = key_PCD
+    values_SCLD[rows.slot_P, :, rows.position_P] = value_PCD
     num_tokens, num_heads, head_dim = query_PHD.shape
     num_kv_heads = keys_SCLD.shape[1]
     num_rows, width, length = rows.is_seen_RWL.shape
@@ -204,16 +180,15 @@ def _decode(query_PHD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: Dec
         scale=scaling,
     )
     output_RCWGD = output_RCQD.view(num_rows, num_kv_heads, width, group, head_dim)
-    return output_RCWGD[rows.row_P, :, rows.offset_P].reshape(num_tokens, num_heads, head_dim)
+    output_PHD.copy_(output_RCWGD[rows.row_P, :, rows.offset_P].reshape(num_tokens, num_heads, head_dim))
 
 
-def _prefill(query_HND: Tensor, keys_CLD: Tensor, values_CLD: Tensor, past: int, scaling: float) -> Tensor:
-    """(N, H, D) of a segment whose own keys are in its slot already."""
+def _prefill(query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, past: int, scaling: float) -> Tensor:
+    """(N, H, D) of a segment whose own keys are at the end of its path already."""
     num_new = query_HND.shape[1]
     if query_HND.device.type == "cpu":
-        keys, values = (fill_to_step(each, past + num_new) for each in (keys_CLD, values_CLD))
-        return attend(query_HND, keys, values, num_before=past, scaling=scaling)[0].transpose(0, 1)
-    keys_1CKD, values_1CKD = keys_CLD[None, :, : past + num_new], values_CLD[None, :, : past + num_new]
+        return attend(query_HND, key_CTD, value_CTD, num_before=past, scaling=scaling)[0].transpose(0, 1)
+    keys_1CKD, values_1CKD = key_CTD[None, :, : past + num_new], value_CTD[None, :, : past + num_new]
     mask = torch.ones(num_new, past + num_new, dtype=torch.bool, device=query_HND.device).tril(past) if past else None
     output = F.scaled_dot_product_attention(
         query_HND[None],

@@ -13,8 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seekling.models.pointwise import can_loop, merge_attention_
+
 STEP = 64
 """Shapes are multiples of this, since a kernel is compiled and kept for every shape."""
+
+QUERY_STEP = 16
+"""The same of queries alone, each of which costs a whole row of scores."""
 
 ROWS = 256
 """Queries whose scores exist at the same time, on devices without a kernel that returns log-sums."""
@@ -39,15 +44,26 @@ def attend(
     first = num_before // STEP * STEP
     lead = num_before - first
     stop = up_to_step(num_before + num_new)
-    query_HND = F.pad(query_HND, (0, 0, lead, stop - num_before - num_new))
+    query_HND = F.pad(query_HND, (0, 0, lead, -(lead + num_new) % QUERY_STEP))
     output_HND, logsum_HN = _attend(query_HND, key_CTD[:, first:stop], value_CTD[:, first:stop], scaling, causal=True)
     if first > 0:
         before = _attend(query_HND, key_CTD[:, :first], value_CTD[:, :first], scaling, causal=False)
-        total_HN = torch.logaddexp(logsum_HN, before[1])
-        output_HND = output_HND * (logsum_HN - total_HN).exp_().unsqueeze(-1)
-        output_HND.addcmul_((before[1] - total_HN).exp_().unsqueeze(-1), before[0].float())
-        output_HND, logsum_HN = output_HND.to(query_HND.dtype), total_HN
+        output_HND, logsum_HN = _merge(output_HND, logsum_HN, *before)
     return output_HND[:, lead : lead + num_new], logsum_HN[:, lead : lead + num_new]
+
+
+def _merge(output_HND: Tensor, logsum_HN: Tensor, other_HND: Tensor, other_logsum_HN: Tensor) -> tuple[Tensor, Tensor]:
+    """What attending to both sets of keys at once gives; may write over the first."""
+    if can_loop(output_HND, other_HND):
+        # The kernel returns them like this.
+        outputs = [each.transpose(0, 1).contiguous() for each in (output_HND, other_HND)]
+        logsums = [each.transpose(0, 1).contiguous() for each in (logsum_HN, other_logsum_HN)]
+        merge_attention_(*outputs, *logsums)
+        return outputs[0].transpose(0, 1), logsums[0].transpose(0, 1)
+    total_HN = torch.logaddexp(logsum_HN, other_logsum_HN)
+    merged_HND = output_HND * (logsum_HN - total_HN).exp_().unsqueeze(-1)
+    merged_HND.addcmul_((other_logsum_HN - total_HN).exp_().unsqueeze(-1), other_HND.float())
+    return merged_HND.to(output_HND.dtype), total_HN
 
 
 def up_to_step(num_tokens: int) -> int:

@@ -16,155 +16,200 @@ from functools import cache
 
 import numpy as np
 import torch
-from numba import prange
+from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
+from seekling.models.intrinsics import as_float, as_word, fetch
 from seekling.models.pointwise import (
     FASTMATH,
     LOG2_E,
     LOWEST_ORDERED,
     WORD_SHIFTS,
     WORDS,
+    bits_of,
     ordered,
+    power_of_two,
     rounded,
     rounding,
-    split_power,
     use_threads,
+    widened,
 )
+from seekling.rollout.engine.causal import STEP
 
 
 def decode_attention(
     query_PHD: Tensor,
-    keys_SCLD: Tensor,
+    key_PCD: Tensor,
+    value_PCD: Tensor,
+    keys_SCBDK: Tensor,
     values_SCLD: Tensor,
     *,
+    order_R: np.ndarray,
     slots_R: np.ndarray,
     starts_R: np.ndarray,
     pasts_R: np.ndarray,
     widths_R: np.ndarray,
     scaling: float,
-) -> Tensor:
-    """Attend from each row's new tokens to its slot; the new tokens' own keys and values are there already.
+    output_PHD: Tensor,
+) -> None:
+    """Write the new tokens' keys and values into their slots, and attend from them to all that is there.
 
     Args:
-        query_PHD: (P, H, D), of the type of the caches, one of `WORD_SHIFTS`.
-        keys_SCLD: (S, C, L, D).
-        values_SCLD: (S, C, L, D).
+        query_PHD: (P, H, D), of the type of the caches, one of `WORD_SHIFTS`; contiguous, as what follows.
+        key_PCD: (P, C, D) keys of the new tokens.
+        value_PCD: (P, C, D) their values.
+        keys_SCBDK: (S, C, B, D, K) keys in blocks of `STEP` tokens; written to.
+        values_SCLD: (S, C, L, D); written to.
+        order_R: in which the rows are worked on; every thread takes an equal stretch.
         slots_R: slot of each row.
         starts_R: first of the row's tokens among the P.
         pasts_R: tokens before it in the slot; token w of a row sees the first `past + w + 1`.
         widths_R: tokens of the row.
         scaling: factor on the scores.
-
-    Returns:
-        (P, H, D) in the query's type.
+        output_PHD: (P, H, D); written to.
     """
     num_heads, head_dim = query_PHD.shape[1:]
-    words = WORDS[keys_SCLD.dtype]
-    output_PHD = torch.empty(query_PHD.shape, dtype=torch.float32)
-    num_threads = use_threads()
-    # Every thread takes an equal stretch of the rows: dealt out by length, the stretches take equally long.
-    by_length_R = np.argsort(pasts_R, kind="stable")
-    order_R = np.concatenate([by_length_R[thread::num_threads] for thread in range(num_threads)])
-    _kernel(head_dim, num_heads // keys_SCLD.shape[1])(
-        query_PHD.float().contiguous().numpy(),
-        keys_SCLD.view(words).numpy(),
-        values_SCLD.view(words).numpy(),
+    use_threads()
+    _kernel(WORD_SHIFTS[query_PHD.dtype], head_dim, num_heads // key_PCD.shape[1])(
+        *map(bits_of, (query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD)),
         order_R,
         slots_R,
         starts_R,
         pasts_R,
         widths_R,
         np.float32(scaling),
-        np.uint32(WORD_SHIFTS[keys_SCLD.dtype]),
-        output_PHD.numpy(),
+        bits_of(output_PHD),
     )
-    return output_PHD.to(query_PHD.dtype)
 
 
 @cache
-def _kernel(head_dim: int, group: int) -> Callable[..., None]:
+def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
+    cut, below_half, last = rounding(shift)
 
     def attend(  # type: ignore[no-untyped-def]
-        query_PHD, keys_SCLD, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R, scaling, shift, output_PHD
-    ):  # pragma: no cover - compiled
-        num_kv_heads = keys_SCLD.shape[1]
+        query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R, scaling,
+        output_PHD,
+    ):  # fmt: skip # pragma: no cover - compiled
+        num_kv_heads = keys_SCBDK.shape[1]
         for item in prange(order_R.shape[0] * num_kv_heads):
             row, head = order_R[item // num_kv_heads], item % num_kv_heads
             start, past, width = starts_R[row], pasts_R[row], widths_R[row]
-            keys_LD, values_LD = keys_SCLD[slots_R[row], head], values_SCLD[slots_R[row], head]
+            keys_BDK, values_LD = keys_SCBDK[slots_R[row], head], values_SCLD[slots_R[row], head]
             end, num_queries = past + width, width * group
-            # Eight keys at a time: what a query loads serves eight products. Past the end they count as zeros.
-            padded = (end + 7) // 8 * 8
-            words = np.zeros((8, head_dim), np.uint32)
-            block = words.view(np.float32)
+            for w in range(width):
+                block, place = (past + w) // STEP, (past + w) % STEP
+                for d in range(head_dim):
+                    keys_BDK[block, d, place] = key_PCD[start + w, head, d]
+                    values_LD[past + w, d] = value_PCD[start + w, head, d]
             query = np.empty((num_queries, head_dim), np.float32)
             for each in range(num_queries):
                 for d in range(head_dim):
-                    query[each, d] = query_PHD[start + each // group, head * group + each % group, d] * scaling * LOG2_E
+                    word = query_PHD[start + each // group, head * group + each % group, d]
+                    query[each, d] = widened(word, cut) * scaling * LOG2_E
+            num_blocks = (end + STEP - 1) // STEP
+            padded = num_blocks * STEP
             scores = np.zeros((num_queries, padded), np.float32)
-            score_words, top = scores.view(np.int32), np.empty(1, np.int32)
-            for first in range(0, end, 8):
-                for j in range(min(8, end - first)):
-                    for d in range(head_dim):
-                        words[j, d] = np.uint32(keys_LD[first + j, d]) << shift
-                for each in range(num_queries):
-                    # Two times four sums: as many as stay in registers.
-                    for j in range(0, 8, 4):
-                        sum0 = sum1 = sum2 = sum3 = np.float32(0)
-                        for d in range(head_dim):
-                            sum0 += query[each, d] * block[j, d]
-                            sum1 += query[each, d] * block[j + 1, d]
-                            sum2 += query[each, d] * block[j + 2, d]
-                            sum3 += query[each, d] * block[j + 3, d]
-                        scores[each, first + j] = sum0
-                        scores[each, first + j + 1] = sum1
-                        scores[each, first + j + 2] = sum2
-                        scores[each, first + j + 3] = sum3
-            bits = np.empty(padded, np.int32)
-            powers = bits.view(np.float32)
+            for b in range(num_blocks):
+                first = b * STEP
+                for each in range(0, num_queries - 2, 3):
+                    add_three_scores(query, each, keys_BDK, b, cut, head_dim, scores[:, first : first + STEP])
+                for each in range(num_queries // 3 * 3, num_queries):
+                    add_scores(query, each, keys_BDK[b], 0, cut, head_dim, scores[:, first : first + STEP])
+            fetch(values_LD, 0, head_dim * STEP)
             for each in range(num_queries):
                 seen = past + 1 + each // group
                 largest = LOWEST_ORDERED
                 for place in range(seen):
-                    largest = max(largest, ordered(score_words[each, place]))
-                top[0] = ordered(largest)
-                highest = top.view(np.float32)[0]
+                    largest = max(largest, ordered(np.int32(as_word(scores[each, place]))))
+                highest, total = as_float(np.uint32(ordered(largest))), np.float32(0)
                 for place in range(seen):
-                    bits[place], scores[each, place] = split_power(scores[each, place] - highest)
-                total = np.float32(0)
-                for place in range(seen):
-                    scores[each, place] *= powers[place]
+                    scores[each, place] = power_of_two(scores[each, place] - highest)
                     total += scores[each, place]
+                share = np.float32(1) / total
                 for place in range(seen):
-                    scores[each, place] /= total
+                    scores[each, place] *= share
                 for place in range(seen, padded):
                     scores[each, place] = 0
             output = np.zeros((num_queries, head_dim), np.float32)
-            for first in range(0, end, 8):
-                for j in range(min(8, end - first)):
-                    for d in range(head_dim):
-                        words[j, d] = np.uint32(values_LD[first + j, d]) << shift
-                for each in range(num_queries):
-                    p = scores[each, first : first + 8]
-                    for d in range(head_dim):
-                        output[each, d] += (
-                            p[0] * block[0, d]
-                            + p[1] * block[1, d]
-                            + p[2] * block[2, d]
-                            + p[3] * block[3, d]
-                            + p[4] * block[4, d]
-                            + p[5] * block[5, d]
-                            + p[6] * block[6, d]
-                            + p[7] * block[7, d]
-                        )
+            for first in range(0, end, STEP):
+                last_value = min(first + STEP, end)
+                for each in range(0, num_queries - 2, 3):
+                    add_three_outputs(scores, each, values_LD, first, last_value, cut, head_dim, output)
+                for each in range(num_queries // 3 * 3, num_queries):
+                    add_outputs(scores, each, values_LD, first, last_value, cut, head_dim, output)
             for each in range(num_queries):
                 for d in range(head_dim):
-                    output_PHD[start + each // group, head * group + each % group, d] = output[each, d]
+                    word = rounded(output[each, d], cut, below_half, last)
+                    output_PHD[start + each // group, head * group + each % group, d] = word
 
     return compile_loop(attend, parallel=True, fastmath=FASTMATH, error_model="numpy")
+
+
+# Globals, as `compile_loop` wants them. Three queries at a time share what is read; sums stay in registers for four
+# dimensions or tokens.
+@njit(inline="always", fastmath=FASTMATH)
+def add_three_scores(query, each, keys_BDK, b, cut, head_dim, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add to the scores of a block's keys for a query and the two behind it."""
+    keys_DK, ahead = keys_BDK[b], (b + 1) * head_dim * STEP
+    x, y, z = scores[each], scores[each + 1], scores[each + 2]
+    for d in range(0, head_dim - 3, 4):
+        if each == 0:
+            fetch(keys_BDK, ahead + d * STEP, 4 * STEP)
+        a0, a1, a2, a3 = query[each, d], query[each, d + 1], query[each, d + 2], query[each, d + 3]
+        b0, b1, b2, b3 = query[each + 1, d], query[each + 1, d + 1], query[each + 1, d + 2], query[each + 1, d + 3]
+        c0, c1, c2, c3 = query[each + 2, d], query[each + 2, d + 1], query[each + 2, d + 2], query[each + 2, d + 3]
+        w0, w1, w2, w3 = keys_DK[d], keys_DK[d + 1], keys_DK[d + 2], keys_DK[d + 3]
+        for k in range(STEP):
+            x0, x1 = widened(w0[k], cut), widened(w1[k], cut)
+            x2, x3 = widened(w2[k], cut), widened(w3[k], cut)
+            x[k] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+            y[k] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+            z[k] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
+    for place in range(3):
+        add_scores(query, each + place, keys_DK, head_dim // 4 * 4, cut, head_dim, scores)
+
+
+@njit(inline="always", fastmath=FASTMATH)
+def add_scores(query, each, keys_DK, start, cut, head_dim, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add to the scores of a block's keys for one query, from a dimension on."""
+    a = scores[each]
+    for d in range(start, head_dim):
+        q, w = query[each, d], keys_DK[d]
+        for k in range(STEP):
+            a[k] += q * widened(w[k], cut)
+
+
+@njit(inline="always", fastmath=FASTMATH)
+def add_three_outputs(scores, each, values_LD, start, stop, cut, head_dim, output):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add weighed values to the outputs of a query and the two behind it."""
+    a, b, c = output[each], output[each + 1], output[each + 2]
+    for n in range(start, stop - 3, 4):
+        if each == 0:
+            fetch(values_LD, (n + STEP) * head_dim, 4 * head_dim)
+        a0, a1, a2, a3 = scores[each, n], scores[each, n + 1], scores[each, n + 2], scores[each, n + 3]
+        b0, b1, b2, b3 = scores[each + 1, n], scores[each + 1, n + 1], scores[each + 1, n + 2], scores[each + 1, n + 3]
+        c0, c1, c2, c3 = scores[each + 2, n], scores[each + 2, n + 1], scores[each + 2, n + 2], scores[each + 2, n + 3]
+        w0, w1, w2, w3 = values_LD[n], values_LD[n + 1], values_LD[n + 2], values_LD[n + 3]
+        for d in range(head_dim):
+            x0, x1 = widened(w0[d], cut), widened(w1[d], cut)
+            x2, x3 = widened(w2[d], cut), widened(w3[d], cut)
+            a[d] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+            b[d] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+            c[d] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
+    for place in range(3):
+        add_outputs(scores, each + place, values_LD, start + (stop - start) // 4 * 4, stop, cut, head_dim, output)
+
+
+@njit(inline="always", fastmath=FASTMATH)
+def add_outputs(scores, each, values_LD, start, stop, cut, head_dim, output):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add weighed values to the output of one query."""
+    a = output[each]
+    for n in range(start, stop):
+        p, w = scores[each, n], values_LD[n]
+        for d in range(head_dim):
+            a[d] += p * widened(w[d], cut)
 
 
 def differentiate_softmax(
@@ -218,25 +263,15 @@ def _softmax_kernel(shift: int) -> Callable[..., None]:
     ):  # pragma: no cover - compiled
         num_rows, num_keys = scores_NK.shape
         for thread in prange(num_threads):
-            weight_words, d_words = np.empty(num_keys, np.uint32), np.empty(num_keys, np.uint32)
-            weights, d_weights = weight_words.view(np.float32), d_words.view(np.float32)
-            bits = np.empty(num_keys, np.int32)
-            powers = bits.view(np.float32)
+            factor = scaling * LOG2_E
             for n in range(num_rows * thread // num_threads, num_rows * (thread + 1) // num_threads):
-                scores_K, d_weights_K, delta = scores_NK[n], d_weights_NK[n], delta_N[n]
-                factor, logsum = scaling * LOG2_E, logsum_N[n] * LOG2_E
+                scores_K, d_weights_K, delta, logsum = scores_NK[n], d_weights_NK[n], delta_N[n], logsum_N[n] * LOG2_E
                 seen = min(max(num_before + n % num_queries + 1, 0), num_keys)
                 for k in range(seen):
-                    weight_words[k] = np.uint32(scores_K[k]) << cut
-                    d_words[k] = np.uint32(d_weights_K[k]) << cut
-                for k in range(seen):
-                    bits[k], weights[k] = split_power(weights[k] * factor - logsum)
-                for k in range(seen):
-                    weights[k] *= powers[k]
-                    d_weights[k] = weights[k] * (d_weights[k] - delta) * scaling
-                for k in range(seen):
-                    scores_K[k] = rounded(weight_words[k], cut, below_half, last)
-                    d_weights_K[k] = rounded(d_words[k], cut, below_half, last)
+                    weight = power_of_two(widened(scores_K[k], cut) * factor - logsum)
+                    d_score = weight * (widened(d_weights_K[k], cut) - delta) * scaling
+                    scores_K[k] = rounded(weight, cut, below_half, last)
+                    d_weights_K[k] = rounded(d_score, cut, below_half, last)
                 for k in range(seen, num_keys):
                     scores_K[k] = 0
                     d_weights_K[k] = 0

@@ -21,8 +21,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.models.lean import make_lean
-from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment, SlotCache
+from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment
+from seekling.rollout.engine.cache import SlotCache
+from seekling.rollout.engine.causal import up_to_step
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
+from seekling.rollout.engine.fused import fuse_layers
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
 from seekling.rollout.engine.packed import can_pack, pack_linear_layers
 from seekling.rollout.engine.sampling import draw, uniforms
@@ -106,13 +109,16 @@ class LocalSampler:
         self._model, self._tokenizer = model, tokenizer
         config, self._device = model.config, model.device
         self._dtype: torch.dtype = model.dtype
-        self._names, self._known_names = {name for name, _ in model.named_parameters()}, set(model.state_dict())
-        self._packed = pack_linear_layers(model) if can_pack(model) else {}
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._names, self._known_names = set(names.values()), set(model.state_dict())
+        self._packed = [*fuse_layers(model, names), *pack_linear_layers(model, names)] if can_pack(model) else []
         self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
         num_heads = config.num_attention_heads
         num_kv_heads = config.num_key_value_heads or num_heads
         head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
-        slot_bytes = 2 * config.num_hidden_layers * num_kv_heads * episode_tokens * head_dim * self._dtype.itemsize
+        slot_bytes = (
+            2 * config.num_hidden_layers * num_kv_heads * up_to_step(episode_tokens) * head_dim * self._dtype.itemsize
+        )
         num_slots = min(in_flight, cache_bytes // slot_bytes)
         if num_slots < 1:
             raise ConfigError(
@@ -218,8 +224,8 @@ class LocalSampler:
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
                 parameter.copy_(weights[name])
-            for name, layer in self._packed.items():
-                layer.load(weights[name])
+            for layer in self._packed:
+                layer.load(weights)
         self._version = version
 
     async def _drive(self) -> None:

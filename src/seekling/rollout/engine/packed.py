@@ -13,25 +13,47 @@ from transformers import PreTrainedModel
 
 
 class PackedLinear(nn.Module):
-    """A linear layer over packed weights.
+    """One or several linear layers of the same input, their outputs side by side, over packed weights.
 
     Args:
-        linear: the layer whose place it takes; its weights are packed and given up.
+        weights: (out, in) of each, by its name.
+        biases: (out,) of each, by its name; none, or as many.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], biases: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.bias = linear.bias
-        self.load(linear.weight)
+        self.weight_names, self.bias_names = tuple(weights), tuple(biases)
+        self.load({**weights, **biases})
+
+    @staticmethod
+    def of(*linears: nn.Linear, names: Mapping[int, str]) -> PackedLinear:
+        """Pack linear layers, given the names of parameters by their ids."""
+        biases = [linear.bias for linear in linears if linear.bias is not None]
+        return PackedLinear(
+            {names[id(linear.weight)]: linear.weight for linear in linears}, {names[id(bias)]: bias for bias in biases}
+        )
 
     @torch.no_grad()
-    def load(self, weight: Tensor) -> None:
-        """Pack other weights, (out, in) of any floating type."""
-        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16).contiguous())
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over other weights and biases, of any floating type, from among a model's by their names."""
+        weight = torch.cat([tensors[name].to(torch.bfloat16) for name in self.weight_names])
+        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        self._bias = torch.cat([tensors[name].to(torch.bfloat16) for name in self.bias_names] or [weight.new_empty(0)])
+
+    @property
+    def _bias_or_none(self) -> Tensor | None:
+        return self._bias if self.bias_names else None
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in) bfloat16 to (..., out)."""
-        output: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self.bias, "none", [], "")
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self._bias_or_none, "none", [], "")
+        return output
+
+    def add_to(self, other: Tensor, input: Tensor) -> Tensor:
+        """The layer's output plus another tensor of its shape, rounded once."""
+        output: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+            input, other, self._packed, self._bias_or_none, "add"
+        )
         return output
 
 
@@ -42,21 +64,16 @@ def can_pack(model: PreTrainedModel) -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def pack_linear_layers(model: PreTrainedModel) -> Mapping[str, PackedLinear]:
-    """Pack every linear layer of a model in place.
+def pack_linear_layers(model: PreTrainedModel, names: Mapping[int, str]) -> list[PackedLinear]:
+    """Pack every linear layer of a model in place that is not packed yet.
 
     Args:
         model: one that `can_pack` accepts.
-
-    Returns:
-        The packed layers by the names under which `named_parameters` had their weights; an output layer tied to the
-        embedding by the embedding's, which stays.
+        names: of its parameters by their ids; an output layer tied to the embedding has the embedding's, which stays.
     """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    packed = {}
+    packed = []
     for name, module in list(model.named_modules()):
         if type(module) is nn.Linear:
-            layer = PackedLinear(module)
-            packed[names[id(module.weight)]] = layer
-            model.set_submodule(name, layer)
+            packed.append(PackedLinear.of(module, names=names))
+            model.set_submodule(name, packed[-1])
     return packed

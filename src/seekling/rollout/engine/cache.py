@@ -1,0 +1,125 @@
+"""Keys and values of the episodes in flight, preallocated per layer.
+
+On a CPU the keys of `STEP` tokens form a block that holds one dimension after the other: a loop over tokens then reads
+them side by side, and no score needs a sum across a register. What attends to many tokens at once gets them as a path.
+
+Shape letters: S slots, C key/value heads, L slot length, D head dimension, B blocks of a slot, K = STEP tokens of a
+block, N new tokens, T tokens of a path.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from numba import prange
+from torch import Tensor
+
+from seekling.compiled import compile_loop
+from seekling.models.pointwise import WORD_SHIFTS, bits_of, use_threads
+from seekling.rollout.engine.causal import STEP, fill_to_step, up_to_step
+
+
+class SlotCache:
+    """Keys and values of S episodes.
+
+    Args:
+        num_layers, num_kv_heads, head_dim: of the model.
+        num_slots: S.
+        slot_tokens: the longest episode; L is the next whole `STEP`.
+        dtype, device: of keys and values.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        num_kv_heads: int,
+        head_dim: int,
+        num_slots: int,
+        slot_tokens: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        shape = (2, num_layers, num_slots, num_kv_heads, up_to_step(slot_tokens), head_dim)
+        self._memory: mmap.mmap | None = None
+        if device.type == "cpu":
+            # Pages that no episode reaches cost no memory, and all can be given back at once.
+            self._memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            both = torch.frombuffer(self._memory, dtype=dtype).view(shape)
+        else:
+            both = torch.zeros(shape, dtype=dtype, device=device)
+        self.is_blocked = device.type == "cpu" and dtype in WORD_SHIFTS
+        """Whether keys lie in blocks, as the compiled loops read them."""
+        # Zeros, not just any memory: a masked score is garbage plus -inf, which is NaN where the garbage holds one.
+        keys = both[0].view(*shape[1:4], -1, head_dim, STEP) if self.is_blocked else both[0]
+        self.keys, self.values = list(keys), list(both[1])
+        """For each layer (S, C, B, D, K), or (S, C, L, D) where not blocked, and (S, C, L, D)."""
+
+    def release(self) -> None:
+        """Forget everything, and on a CPU give the memory back to the system until it is written again."""
+        if self._memory is not None:
+            self._memory.madvise(mmap.MADV_DONTNEED)
+
+    def copy_prefix(self, source: int, target: int, start: int, end: int) -> None:
+        """Copy positions [start, end) of one slot to another; both then hold the same tokens there.
+
+        What lies before `start` must be the same tokens already: blocks are copied whole.
+        """
+        for values_SCLD in self.values:
+            values_SCLD[target, :, start:end].copy_(values_SCLD[source, :, start:end])
+        stretch = slice(start // STEP, up_to_step(end) // STEP) if self.is_blocked else slice(start, end)
+        for keys in self.keys:
+            keys[target, :, stretch].copy_(keys[source, :, stretch])
+
+    def store(self, layer: int, slot: int, past: int, key_CND: Tensor, value_CND: Tensor) -> None:
+        """Write keys and values of N tokens behind the first `past`."""
+        end = past + key_CND.shape[1]
+        self.values[layer][slot, :, past:end] = value_CND
+        keys = self.keys[layer][slot]
+        if self.is_blocked:
+            use_threads()
+            _store_loop()(bits_of(key_CND.contiguous()), past, bits_of(keys))
+        else:
+            keys[:, past:end] = key_CND
+
+    def path(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
+        """(C, T, D) keys and values of a slot's first `end` tokens; T is the next whole `STEP`."""
+        keys, values_CLD = self.keys[layer][slot], self.values[layer][slot]
+        if not self.is_blocked:
+            return fill_to_step(keys, end), fill_to_step(values_CLD, end)
+        path_CTD = keys.new_empty((keys.shape[0], up_to_step(end), keys.shape[2]))
+        use_threads()
+        _path_loop()(bits_of(keys), bits_of(path_CTD))
+        return path_CTD, values_CLD[:, : up_to_step(end)]
+
+
+@cache
+def _store_loop() -> Callable[..., None]:
+    def store(key_CND, past, keys_CBDK):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        num_heads, num_new, head_dim = key_CND.shape
+        for head in prange(num_heads):
+            for block in range(past // STEP, (past + num_new - 1) // STEP + 1):
+                first = block * STEP
+                start, stop = max(past, first), min(past + num_new, first + STEP)
+                for d in range(head_dim):
+                    for token in range(start, stop):
+                        keys_CBDK[head, block, d, token - first] = key_CND[head, token - past, d]
+
+    return compile_loop(store, parallel=True)
+
+
+@cache
+def _path_loop() -> Callable[..., None]:
+    def path(keys_CBDK, path_CTD):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        num_heads, num_tokens, head_dim = path_CTD.shape
+        for head in prange(num_heads):
+            for token in range(num_tokens):
+                block, place = token // STEP, token % STEP
+                for d in range(head_dim):
+                    path_CTD[head, token, d] = keys_CBDK[head, block, d, place]
+
+    return compile_loop(path, parallel=True)
