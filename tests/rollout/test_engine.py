@@ -107,6 +107,38 @@ def test_a_groups_prompt_is_prefilled_once(tiny_model_dir, prompts):
     assert [sample.token_ids for sample in alone] == [sample.token_ids for sample in samples]
 
 
+def test_rows_that_read_a_siblings_prefix_see_their_own_tokens_whatever_becomes_of_the_siblings_slot(
+    tiny_model_dir, plain
+):
+    sampler, random = open_sampler(tiny_model_dir, in_flight=3, episode_tokens=600), np.random.default_rng(0)
+    size = plain[0].config.vocab_size
+    shared = [random.integers(3, size, 400).tolist() for _ in range(2)]
+    read = []
+
+    def leaders(slots, found=sampler._leaders):
+        read.extend(length for slot, (leader, length) in zip(slots, found(slots), strict=True) if leader != slot)
+        return found(slots)
+
+    sampler._leaders = leaders
+
+    async def episode(number):
+        tokens = [*shared[number % 2][: int(random.integers(100, 400))], *random.integers(3, size, 5).tolist()]
+        for turn in range(1 + number % 3):
+            request = SampleRequest(number, tuple(tokens), 6, seed=10 * number + turn)
+            sample = await sampler.sample(request)
+            expected_TV = plain_logprobs(plain[0], [*tokens, *sample.token_ids])
+            expected = [float(expected_TV[len(tokens) - 1 + n, token]) for n, token in enumerate(sample.token_ids)]
+            np.testing.assert_allclose(sample.logprobs, expected, atol=1e-5)
+            tokens += [*sample.token_ids, *random.integers(3, size, int(random.integers(1, 40))).tolist()]
+        sampler.close_session(number)
+
+    async def all_episodes():
+        await asyncio.gather(*map(episode, range(24)))
+
+    asyncio.run(all_episodes())
+    assert {64, 128, 192} <= set(read)
+
+
 def test_siblings_with_the_same_observation_prefill_it_once(tiny_model_dir, prompts):
     sampler = open_sampler(tiny_model_dir)
     first = sample_all(sampler, [SampleRequest(n, prompts[0], 4, temperature=0.0) for n in range(3)])

@@ -68,6 +68,22 @@ def test_rows_of_all_lengths_and_widths_attend_to_their_own_tokens_only(decode, 
     torch.testing.assert_close(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.04, rtol=1e-2)
 
 
+def test_rows_read_the_tokens_they_share_from_their_leaders_slot():
+    random = torch.Generator().manual_seed(0)
+    keys, values = torch.randn(2, 3, 2, 3 * STEP, 8, generator=random)
+    query = torch.randn(4, 2, 8, generator=random)
+    slots, pasts, widths = [0, 1, 2], [2 * STEP + 5, STEP, 9], [1, 2, 1]
+    for each in (keys, values):
+        each[1, :, :STEP] = each[0, :, :STEP]
+    device = torch.device("cpu")
+    alone = attend(_decode_compiled, query, keys, values, DecodeRows(slots, pasts, widths, device=device), 0.3)
+    for each in (keys, values):
+        each[1, :, :STEP] = torch.nan  # what is shared is read nowhere else
+    leaders = [(0, 2 * STEP), (0, STEP), (2, 0)]
+    rows = DecodeRows(slots, pasts, widths, device=device, leaders=leaders)
+    assert torch.equal(attend(_decode_compiled, query, keys, values, rows, 0.3), alone)
+
+
 def test_scores_far_apart_neither_overflow_nor_vanish():
     rows = DecodeRows([0], [2], [1], device=torch.device("cpu"))
     keys, values = torch.zeros(2, 1, 1, STEP, 1)
@@ -95,7 +111,8 @@ def test_compiling_and_starting_the_kernel_leaves_torchs_number_of_threads_alone
         "from seekling.rollout.engine.kernel import decode_attention\n"
         "torch.set_num_threads(1)\n"
         "new, one = torch.ones(1, 1, 2), np.ones(1, np.int64)\n"
-        "rows = dict(order_R=one - 1, slots_R=one - 1, starts_R=one - 1, pasts_R=one, widths_R=one)\n"
+        "rows = {name: one - 1 for name in ('order_R', 'slots_R', 'starts_R', 'leaders_R', 'shared_R')}\n"
+        "rows |= {'pasts_R': one, 'widths_R': one}\n"
         "caches = torch.ones(1, 1, 1, 2, 64), torch.ones(1, 1, 64, 2)\n"
         "decode_attention(new, new, new, *caches, **rows, scaling=1.0, output_PHD=new.clone())\n"
         "torch.mm(torch.ones(99, 99), torch.ones(99, 99))\n"

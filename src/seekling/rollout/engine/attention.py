@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from seekling.models.pointwise import use_threads
 from seekling.rollout.engine.cache import SlotCache
 from seekling.rollout.engine.causal import attend
 from seekling.rollout.engine.kernel import decode_attention
@@ -46,11 +45,21 @@ class DecodeRows:
         slots: of R rows.
         pasts: tokens cached before this pass.
         widths: new tokens, at least one each.
+        leaders: slots that hold a row's first tokens too, and how many, in whole blocks; None: the row's own.
         device: of the caches.
     """
 
-    def __init__(self, slots: list[int], pasts: list[int], widths: list[int], *, device: torch.device) -> None:
+    def __init__(
+        self,
+        slots: list[int],
+        pasts: list[int],
+        widths: list[int],
+        *,
+        device: torch.device,
+        leaders: list[tuple[int, int]] | None = None,
+    ) -> None:
         self.slots_R, self.pasts_R, self.widths_R = np.asarray(slots), np.asarray(pasts), np.asarray(widths)
+        self.leaders_R, self.shared_R = np.asarray(leaders or [(slot, 0) for slot in slots]).T.copy()
         self.starts_R = np.cumsum(self.widths_R) - self.widths_R
         self.num_tokens = int(self.widths_R.sum())
         row_P = np.repeat(np.arange(len(slots)), self.widths_R)
@@ -64,9 +73,8 @@ class DecodeRows:
 
     @cached_property
     def order_R(self) -> np.ndarray:
-        """(R,) rows such that equal stretches of them, one for each thread, take equally long."""
-        by_length_R, num_threads = np.argsort(self.pasts_R, kind="stable"), use_threads()
-        return np.concatenate([by_length_R[thread::num_threads] for thread in range(num_threads)])
+        """(R,) rows, those that share a leader side by side."""
+        return np.argsort(self.leaders_R, kind="stable")
 
     @cached_property
     def is_seen_RWL(self) -> Tensor:
@@ -152,6 +160,8 @@ def _decode_compiled(
         starts_R=rows.starts_R,
         pasts_R=rows.pasts_R,
         widths_R=rows.widths_R,
+        leaders_R=rows.leaders_R,
+        shared_R=rows.shared_R,
         scaling=scaling,
         output_PHD=output_PHD,
     )

@@ -64,16 +64,13 @@ class SlotCache:
         if self._memory is not None:
             self._memory.madvise(mmap.MADV_DONTNEED)
 
-    def copy_prefix(self, source: int, target: int, start: int, end: int) -> None:
-        """Copy positions [start, end) of one slot to another; both then hold the same tokens there.
-
-        What lies before `start` must be the same tokens already: blocks are copied whole.
-        """
+    def copy_prefix(self, source: int, target: int, length: int) -> None:
+        """Copy the first positions of one slot to another; both then hold the very same there."""
         for values_SCLD in self.values:
-            values_SCLD[target, :, start:end].copy_(values_SCLD[source, :, start:end])
-        stretch = slice(start // STEP, up_to_step(end) // STEP) if self.is_blocked else slice(start, end)
+            values_SCLD[target, :, :length].copy_(values_SCLD[source, :, :length])
+        stop = up_to_step(length) // STEP if self.is_blocked else length
         for keys in self.keys:
-            keys[target, :, stretch].copy_(keys[source, :, stretch])
+            keys[target, :, :stop].copy_(keys[source, :, :stop])
 
     def store(self, layer: int, slot: int, past: int, key_CND: Tensor, value_CND: Tensor) -> None:
         """Write keys and values of N tokens behind the first `past`."""

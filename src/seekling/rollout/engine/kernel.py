@@ -50,6 +50,8 @@ def decode_attention(
     starts_R: np.ndarray,
     pasts_R: np.ndarray,
     widths_R: np.ndarray,
+    leaders_R: np.ndarray,
+    shared_R: np.ndarray,
     scaling: float,
     output_PHD: Tensor,
 ) -> None:
@@ -66,6 +68,9 @@ def decode_attention(
         starts_R: first of the row's tokens among the P.
         pasts_R: tokens before it in the slot; token w of a row sees the first `past + w + 1`.
         widths_R: tokens of the row.
+        leaders_R: slot that holds the very keys and values of the row's first tokens too; rows in a row that read it
+            find it in the cache.
+        shared_R: how many tokens those are, a whole number of blocks.
         scaling: factor on the scores.
         output_PHD: (P, H, D); written to.
     """
@@ -78,6 +83,8 @@ def decode_attention(
         starts_R,
         pasts_R,
         widths_R,
+        leaders_R,
+        shared_R,
         np.float32(scaling),
         bits_of(output_PHD),
     )
@@ -89,15 +96,16 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
     cut, below_half, last = rounding(shift)
 
     def attend(  # type: ignore[no-untyped-def]
-        query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R, scaling,
-        output_PHD,
+        query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R,
+        leaders_R, shared_R, scaling, output_PHD,
     ):  # fmt: skip # pragma: no cover - compiled
         num_kv_heads = keys_SCBDK.shape[1]
         for item in prange(order_R.shape[0] * num_kv_heads):
             row, head = order_R[item // num_kv_heads], item % num_kv_heads
             start, past, width = starts_R[row], pasts_R[row], widths_R[row]
             keys_BDK, values_LD = keys_SCBDK[slots_R[row], head], values_SCLD[slots_R[row], head]
-            end, num_queries = past + width, width * group
+            head_keys_BDK, head_values_LD = keys_SCBDK[leaders_R[row], head], values_SCLD[leaders_R[row], head]
+            end, num_queries, shared = past + width, width * group, shared_R[row]
             for w in range(width):
                 block, place = (past + w) // STEP, (past + w) % STEP
                 for d in range(head_dim):
@@ -113,11 +121,12 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
             scores = np.zeros((num_queries, padded), np.float32)
             for b in range(num_blocks):
                 first = b * STEP
+                block_keys_BDK = head_keys_BDK if first < shared else keys_BDK
                 for each in range(0, num_queries - 2, 3):
-                    add_three_scores(query, each, keys_BDK, b, cut, head_dim, scores[:, first : first + STEP])
+                    add_three_scores(query, each, block_keys_BDK, b, cut, head_dim, scores[:, first : first + STEP])
                 for each in range(num_queries // 3 * 3, num_queries):
-                    add_scores(query, each, keys_BDK[b], 0, cut, head_dim, scores[:, first : first + STEP])
-            fetch(values_LD, 0, head_dim * STEP)
+                    add_scores(query, each, block_keys_BDK[b], 0, cut, head_dim, scores[:, first : first + STEP])
+            fetch(head_values_LD if shared > 0 else values_LD, 0, head_dim * STEP)
             for each in range(num_queries):
                 seen = past + 1 + each // group
                 largest = LOWEST_ORDERED
@@ -135,10 +144,11 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
             output = np.zeros((num_queries, head_dim), np.float32)
             for first in range(0, end, STEP):
                 last_value = min(first + STEP, end)
+                block_values_LD = head_values_LD if first < shared else values_LD
                 for each in range(0, num_queries - 2, 3):
-                    add_three_outputs(scores, each, values_LD, first, last_value, cut, head_dim, output)
+                    add_three_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
                 for each in range(num_queries // 3 * 3, num_queries):
-                    add_outputs(scores, each, values_LD, first, last_value, cut, head_dim, output)
+                    add_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
             for each in range(num_queries):
                 for d in range(head_dim):
                     word = rounded(output[each, d], cut, below_half, last)

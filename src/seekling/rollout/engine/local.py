@@ -9,6 +9,7 @@ share those too. It does not page memory.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import time
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ from seekling.errors import ConfigError, InfrastructureError
 from seekling.models.lean import make_lean
 from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment
 from seekling.rollout.engine.cache import SlotCache
-from seekling.rollout.engine.causal import up_to_step
+from seekling.rollout.engine.causal import STEP, up_to_step
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
 from seekling.rollout.engine.fused import fuse_layers
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
@@ -43,6 +44,10 @@ class _Slot:
     length: int = 0
     """How many of them are valid under the current weights."""
     session: int | None = None
+    root: int = -1
+    """Slots of the same root hold the very same keys and values at the beginning, by copies of copies."""
+    root_length: int = 0
+    """How many tokens of the root's are certainly here."""
 
 
 @dataclass(slots=True)
@@ -144,6 +149,7 @@ class LocalSampler:
         self._drafter = Drafter(draft_tokens)
         self._eos_ids = end_of_turn_ids(model, tokenizer)
         self._version = 0
+        self._roots = itertools.count()
         self.stats = EngineStats()
 
     @property
@@ -311,7 +317,13 @@ class LocalSampler:
             slot = self._slots[index]
             own = min(_common(prompt, slot.token_ids[: slot.length]), len(prompt) - 1)
             if shared > own:
-                self._cache.copy_prefix(source, index, own, shared)
+                self._cache.copy_prefix(source, index, shared)
+                slot.root = self._slots[source].root
+                slot.root_length = min(self._slots[source].root_length, shared)
+            elif own == 0:
+                slot.root, slot.root_length = next(self._roots), self._episode_tokens
+            else:
+                slot.root_length = min(slot.root_length, own)  # what it holds behind that is overwritten now
             slot.length = max(own, shared)
             slot.token_ids[: len(prompt)] = prompt
             self.stats.reused_tokens += slot.length
@@ -367,8 +379,18 @@ class LocalSampler:
             return AttentionPlan(self._cache, None, tuple(segments))
         slots = [row.slot for row in decoding]
         pasts = [self._slots[slot].length for slot in slots]
-        rows = DecodeRows(slots, pasts, widths, device=self._device)
+        rows = DecodeRows(slots, pasts, widths, device=self._device, leaders=self._leaders(slots))
         return AttentionPlan(self._cache, rows, tuple(segments))
+
+    def _leaders(self, slots: list[int]) -> list[tuple[int, int]]:
+        """For each slot another of the same root, the first of all, and how many tokens of whole blocks they share."""
+        first: dict[int, int] = {}
+        found = []
+        for index in slots:
+            slot, leader = self._slots[index], first.setdefault(self._slots[index].root, index)
+            lengths = (each for side in (slot, self._slots[leader]) for each in (side.root_length, side.length))
+            found.append((leader, min(lengths) // STEP * STEP))
+        return found
 
     def _extend(self, rows: list[_Row], drafts: list[Draft], logits_PV: Tensor) -> None:
         """Draw after every token of every row, and keep the draws up to the first that its draft did not foresee."""
