@@ -9,6 +9,7 @@ R = B * H / C queries of a tile that share a key/value head, K tokens of a tile'
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from seekling.learn.pack import Strand
+from seekling.models.pointwise import accumulate_
 from seekling.rollout.engine.causal import attend, fill_to_step, up_to_step
 from seekling.rollout.engine.kernel import differentiate_softmax
 from seekling.rollout.engine.memory import in_steps
@@ -83,9 +85,12 @@ class _StrandAttention(torch.autograd.Function):
         d_key_CND, d_value_CND = (torch.zeros(key_CND.shape, device=key_CND.device) for _ in range(2))
         for strand in ctx.strands:
             key_CTD, value_CTD = _gather(strand, key_CND), _gather(strand, value_CND)
-            d_key_CTD, d_value_CTD = (torch.zeros(key_CTD.shape, device=key_CND.device) for _ in range(2))
-            for first in range(0, strand.length, QUERIES):
-                stop = min(first + QUERIES, strand.length)
+            tiles = [
+                tuple(each_CTD[:, begin : begin + KEYS].contiguous() for each_CTD in (key_CTD, value_CTD))
+                for begin in range(0, key_CTD.shape[1], KEYS)
+            ]
+            d_tiles = [torch.zeros(2, *key_CKD.shape, device=key_CND.device) for key_CKD, _ in tiles]
+            for first, stop in _query_tiles(strand.length):
                 among_N = slice(strand.start + first, strand.start + stop)
                 query_CRD, d_output_CRD, logsum_CR, delta_CR = (
                     _rows(each[:, among_N], len(key_CND)) for each in (query_HND, d_output_HND, logsum_HN, delta_HN)
@@ -93,10 +98,10 @@ class _StrandAttention(torch.autograd.Function):
                 d_query_CRD = torch.zeros(query_CRD.shape, device=query_CRD.device)
                 d_query_HBD = d_query_CRD.view(len(query_HND), -1, query_HND.shape[-1])
                 end = up_to_step(strand.num_before + stop)
-                for begin in range(0, end, KEYS):
-                    keys = slice(begin, min(begin + KEYS, end))
-                    weights_CRK = torch.bmm(query_CRD, key_CTD[:, keys].transpose(1, 2))
-                    d_scores_CRK = torch.bmm(d_output_CRD, value_CTD[:, keys].transpose(1, 2))
+                for number, begin in enumerate(range(0, end, KEYS)):
+                    key_CKD, value_CKD = (each_CKD[:, : end - begin] for each_CKD in tiles[number])
+                    weights_CRK = torch.bmm(query_CRD, key_CKD.transpose(1, 2))
+                    d_scores_CRK = torch.bmm(d_output_CRD, value_CKD.transpose(1, 2))
                     differentiate_softmax(
                         weights_CRK,
                         d_scores_CRK,
@@ -106,13 +111,22 @@ class _StrandAttention(torch.autograd.Function):
                         num_before=strand.num_before + first - begin,
                         scaling=ctx.scaling,
                     )
-                    d_value_CTD[:, keys] += torch.bmm(weights_CRK.transpose(1, 2), d_output_CRD)
-                    d_key_CTD[:, keys] += torch.bmm(d_scores_CRK.transpose(1, 2), query_CRD)
-                    d_query_CRD += torch.bmm(d_scores_CRK, key_CTD[:, keys])
+                    d_key_CKD, d_value_CKD = d_tiles[number][:, :, : end - begin]
+                    accumulate_(d_value_CKD, torch.bmm(weights_CRK.transpose(1, 2), d_output_CRD))
+                    accumulate_(d_key_CKD, torch.bmm(d_scores_CRK.transpose(1, 2), query_CRD))
+                    accumulate_(d_query_CRD, torch.bmm(d_scores_CRK, key_CKD))
                 d_query_HND[:, among_N] = d_query_HBD[:, : stop - first]
+            d_key_CTD, d_value_CTD = torch.cat(d_tiles, 2)
             _scatter(strand, d_key_CND, d_key_CTD)
             _scatter(strand, d_value_CND, d_value_CTD)
         return d_query_HND, d_key_CND.to(key_CND.dtype), d_value_CND.to(value_CND.dtype), None, None
+
+
+def _query_tiles(length: int) -> list[tuple[int, int]]:
+    """About `QUERIES` each, all of the same length: a rest of a few queries would take as many calls as a tile."""
+    count = max(1, round(length / QUERIES))
+    bounds = [length * number // count for number in range(count + 1)]
+    return list(itertools.pairwise(bounds))
 
 
 def _rows(tensor_HB: Tensor, num_kv_heads: int) -> Tensor:

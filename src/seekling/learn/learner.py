@@ -29,6 +29,7 @@ from seekling.learn.loss import Aggregation, TokenData, TokenField, TokenLoss, d
 from seekling.learn.pack import PackedRow, pack_rows
 from seekling.learn.vocabulary import score_tokens
 from seekling.models.lean import make_lean
+from seekling.models.pointwise import accumulate_
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory, resident_bytes
 from seekling.types import Trajectory
 
@@ -420,7 +421,7 @@ def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:
         if master.grad is None:
             master.grad = parameter.grad.float()
         else:
-            master.grad += parameter.grad
+            accumulate_(master.grad, parameter.grad)
         parameter.grad = None
 
     return move

@@ -122,6 +122,14 @@ def gated_silu_backward(d_output_NF: Tensor, gate_NF: Tensor, up_NF: Tensor) -> 
     return d_gate_NF, d_up_NF
 
 
+def accumulate_(total: Tensor, addend: Tensor) -> None:
+    """Add to a float32 tensor one of its shape and of any type, if it can be without making that float32 first."""
+    if total.device.type == "cpu" and addend.dtype in WORD_SHIFTS and total.is_contiguous():
+        _loop("accumulate", addend)(total.view(-1).numpy(), bits_of(addend.contiguous().view(-1)))
+    else:
+        total.add_(addend)
+
+
 def merge_attention_(output_NHD: Tensor, other_NHD: Tensor, logsum_NH: Tensor, other_logsum_NH: Tensor) -> None:
     """Turn what attending to some keys gave into what attending to others as well would have given.
 
@@ -335,6 +343,18 @@ def _rotate_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
 
 
 @cache
+def _accumulate_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
+    cut, block = np.uint32(shift), 1 << 14
+
+    def accumulate(total_N, addend_N):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        for part in prange((len(total_N) + block - 1) // block):
+            for n in range(part * block, min((part + 1) * block, len(total_N))):
+                total_N[n] += widened(addend_N[n], cut)
+
+    return compile_loop(accumulate, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+
+
+@cache
 def _merge_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     cut, below_half, last = rounding(shift)
 
@@ -402,6 +422,7 @@ _LOOPS: dict[str, Callable[[int, bool], Callable[..., None]]] = {
     "silu": _silu_loop,
     "silu_backward": _silu_backward_loop,
     "rotate": _rotate_loop,
+    "accumulate": _accumulate_loop,
     "merge": _merge_loop,
     "stats": _stats_loop,
     "probabilities": _probabilities_loop,
