@@ -69,6 +69,7 @@ HEAVY = {
         "compiled.py",
         "models/intrinsics.py",
         "models/pointwise.py",
+        "retrieval/postings_loop.py",
         "retrieval/row_scores.py",
         "rollout/engine/cache.py",
         "rollout/engine/kernel.py",

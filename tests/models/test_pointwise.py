@@ -7,11 +7,15 @@ import torch
 import torch.nn.functional as F
 
 from seekling.models.pointwise import (
+    accumulate_,
     can_loop,
     gated_silu,
     gated_silu_backward,
+    gated_silu_halves,
+    merge_attention_,
     rms_norm,
     rms_norm_backward,
+    rotate_,
     softmax_gradient_,
     softmax_stats,
 )
@@ -142,3 +146,52 @@ def test_what_the_loops_do_not_take_is_left_to_torch():
     assert not can_loop(torch.ones(1), torch.ones(1).bfloat16())
     assert not can_loop(torch.ones(1).double())
     assert not can_loop(torch.ones(1, device="meta"))
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_halves_of_one_tensor_are_gated_as_two_tensors_are(threads, dtype):
+    gate, up = drawn(dtype, 2, 3.0)
+    assert torch.equal(gated_silu_halves(torch.cat([gate, up], 1)), gated_silu(gate, up))
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_the_first_heads_are_rotated_as_transformers_rotates_them_and_the_others_left(threads, dtype):
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    (states,) = drawn(dtype, 1)
+    heads_NED = states.view(ROWS, 9, 64)
+    angle_ND = torch.arange(ROWS)[:, None] * 0.9 ** torch.arange(32)
+    cos_ND, sin_ND = (each.repeat(1, 2).to(dtype) for each in (angle_ND.cos(), angle_ND.sin()))
+    sides = heads_NED[:, :5].transpose(0, 1)[None], heads_NED[:, 5:7].transpose(0, 1)[None]
+    expected = apply_rotary_pos_emb(*sides, cos_ND[None], sin_ND[None])
+    found = heads_NED.clone()
+    rotate_(found, 7, cos_ND, sin_ND)
+    expected_NED = torch.cat([each[0].transpose(0, 1) for each in expected], 1)
+    torch.testing.assert_close(found[:, :7], expected_NED, atol=0 if dtype == torch.bfloat16 else 1e-6, rtol=0)
+    assert torch.equal(found[:, 7:], heads_NED[:, 7:])
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_attention_to_two_sets_of_keys_merges_into_attention_to_both(threads, dtype):
+    dice = torch.Generator().manual_seed(3)
+    scores_NHK = 30 * torch.randn(150, 9, 12, generator=dice)
+    values_KD = torch.randn(12, 64, generator=dice)
+    expected = scores_NHK.softmax(-1) @ values_KD
+    halves = [(scores_NHK[..., part], values_KD[part]) for part in (slice(7), slice(7, 12))]
+    outputs = [(scores.softmax(-1) @ values).to(dtype) for scores, values in halves]
+    logsums = [scores.logsumexp(-1) for scores, _ in halves]
+    merge_attention_(*outputs, *logsums)
+    torch.testing.assert_close(outputs[0].float(), expected, atol=4 * BOUNDS[dtype] + 2e-5, rtol=0)
+    torch.testing.assert_close(logsums[0], scores_NHK.logsumexp(-1), atol=1e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [*BOUNDS, torch.float16])
+@pytest.mark.parametrize("is_contiguous", [True, False])
+def test_what_is_added_up_is_the_sum_in_float32(threads, dtype, is_contiguous):
+    (addend,) = drawn(dtype, 1)
+    total = torch.ones(WIDTH, ROWS).T if not is_contiguous else torch.ones(ROWS, WIDTH)
+    for _ in range(3):
+        accumulate_(total, addend)
+    assert torch.equal(total, 1 + addend.float() + addend.float() + addend.float())
+    accumulate_(total, addend.T.contiguous().T)
+    torch.testing.assert_close(total, 1 + 4 * addend.float())

@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,24 +57,15 @@ class Bm25Ranker:
         wanted = [self._query_terms.numbers(query) for query in queries]
         num_threads = min(KEPT_ROOMS, os.cpu_count() or 1, len(wanted) // _QUERIES_PER_THREAD)
         if num_threads < 2 or self._postings.num_passages < _PASSAGES_TO_SHARE:
-            return [self._rank_one(numbers, top_k) for numbers in wanted]
+            return self._postings.best(wanted, top_k)
         rankings = [EMPTY_RANKING] * len(wanted)
 
         def rank_part(thread: int) -> None:  # the compiled search lets other threads run
-            rankings[thread::num_threads] = [self._rank_one(each, top_k) for each in wanted[thread::num_threads]]
+            rankings[thread::num_threads] = self._postings.best(wanted[thread::num_threads], top_k)
 
         with ThreadPoolExecutor(num_threads) as pool:
             list(pool.map(rank_part, range(num_threads)))
         return rankings
-
-    def _rank_one(self, numbers: Sequence[int], top_k: int) -> Ranking:
-        if not numbers:
-            return EMPTY_RANKING
-        # A word that is repeated is looked up once: a query of a million "castle" would hold up all others for minutes.
-        times_of = Counter(numbers)
-        group_of = {times: place for place, times in enumerate(dict.fromkeys([1, *times_of.values()]))}
-        terms = sorted(times_of, key=lambda term: group_of[times_of[term]])
-        return self._postings.best(np.array(terms), np.array([times_of[term] for term in terms]), top_k)
 
 
 def build_bm25(

@@ -49,8 +49,10 @@ class IndexRetriever:
         check_request(queries, top_k)
         return [
             [
-                Hit(self._passages[int(position)], float(score), rank)
-                for rank, (position, score) in enumerate(zip(ranking.positions_K, ranking.scores_K, strict=True))
+                Hit(self._passages[position], score, rank)
+                for rank, (position, score) in enumerate(
+                    zip(ranking.positions_K.tolist(), ranking.scores_K.tolist(), strict=True)
+                )
             ]
             for ranking in self._ranker.rank(queries, top_k)
         ]

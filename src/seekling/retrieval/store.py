@@ -15,6 +15,7 @@ import mmap
 import os
 from array import array
 from collections.abc import Iterator
+from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 
@@ -57,6 +58,10 @@ class TableWriter:
         self.close()
 
 
+KEPT_PASSAGES = 4096
+"""Passages that a store has read last, some megabytes: what is found once is found again in training."""
+
+
 class Table:
     """Rows of strings, read lazily. Safe to share between threads."""
 
@@ -92,6 +97,7 @@ class PassageStore:
 
     def __init__(self, folder: Path) -> None:
         self._table = Table(folder, "passages")
+        self._kept = lru_cache(KEPT_PASSAGES)(partial(_passage, self._table))
         self.document_rows_N = load_array(folder / PASSAGE_DOCUMENTS)
         """(N,) int32: the row of each passage's document, ascending."""
 
@@ -99,10 +105,14 @@ class PassageStore:
         return len(self._table)
 
     def __getitem__(self, position: int) -> Passage:
-        return Passage(*self._table.row(position))
+        return self._kept(position)
 
     def __iter__(self) -> Iterator[Passage]:
-        return (self[position] for position in range(len(self)))
+        return (_passage(self._table, position) for position in range(len(self)))
+
+
+def _passage(table: Table, position: int) -> Passage:
+    return Passage(*table.row(position))
 
 
 class DocumentStore:
