@@ -132,9 +132,9 @@ def test_adapters_need_no_optimizer_state_for_the_whole_model():
 
 def test_caches_stay_within_the_memory_they_are_given():
     recipe = recipe_with(rollout={"in_flight": 64, "episode_tokens": 1000, "cache_bytes": 20_000_000})
-    # An episode's cache is 1000 tokens of 2000 float32 numbers, 8 MB: two fit.
+    # A slot is 1024 tokens, whole blocks, of 2000 float32 numbers, 8.192 MB: two fit.
     weights, process = 4 * 1_000_000, CostModel().process_bytes
-    assert by_name(recipe)["eval-rl"].peak_bytes == process + weights + 16_000_000
+    assert by_name(recipe)["eval-rl"].peak_bytes == process + weights + 2 * 8_192_000
 
 
 def test_the_default_model_fits_the_memory_that_the_demo_promises():

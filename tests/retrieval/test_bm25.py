@@ -79,6 +79,16 @@ def test_a_word_that_a_query_repeats_is_looked_up_once_and_counts_as_often_as_it
     assert ranking.positions_K[0] == max(range(60), key=lambda n: 5000 * expected[n])
 
 
+def test_a_batch_too_deep_to_be_searched_at_once_is_searched_in_parts(tmp_path, monkeypatch):
+    ranker = ranker_of(random_texts(60), tmp_path)
+    queries = ["castle", "tower river", "", "duke of ships", "harbour"]
+    whole = ranker.rank(queries, 7)
+    monkeypatch.setattr(postings, "_MOST_HITS", 15)
+    for found, expected in zip(ranker.rank(queries, 7), whole, strict=True):
+        assert found.positions_K.tolist() == expected.positions_K.tolist()
+        assert found.scores_K.tolist() == expected.scores_K.tolist()
+
+
 def scored_by_bm25s(model, numbers):
     """As this index was always scored: words that come once together, then those that come twice, and so on."""
     terms_of = {}

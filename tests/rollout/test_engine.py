@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from seekling.doctor import read_model_shape
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
@@ -291,6 +292,14 @@ def other_weights(folder):
         for number, parameter in enumerate(model.parameters()):
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
     return dict(model.named_parameters())
+
+
+@pytest.mark.parametrize("episode_tokens", [100, 128, 129])
+def test_the_memory_that_doctor_and_tune_reckon_with_holds_exactly_their_episodes(tiny_model_dir, episode_tokens):
+    slot_bytes = 4 * read_model_shape(tiny_model_dir).slot_values(episode_tokens)
+    for cache_bytes, expected in [(3 * slot_bytes, 3), (3 * slot_bytes - 1, 2)]:
+        sampler = open_sampler(tiny_model_dir, in_flight=9, episode_tokens=episode_tokens, cache_bytes=cache_bytes)
+        assert sampler.num_slots == expected
 
 
 def test_new_weights_forget_every_cache(tiny_model_dir, prompts):

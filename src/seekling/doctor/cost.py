@@ -270,11 +270,11 @@ class _Costs:
         return 28.0 * trained / self._speed.memory_bytes_per_s
 
     def _num_live(self, episodes: int) -> int:
-        slot = self._recipe.rollout.episode_tokens * self._shape.cache_values_per_token * self._value_bytes
+        slot = self._shape.slot_values(self._recipe.rollout.episode_tokens) * self._value_bytes
         return max(1, min(episodes, self._recipe.rollout.in_flight, self._recipe.rollout.cache_bytes // slot))
 
     def _cache_bytes(self) -> int:
-        slot = self._recipe.rollout.episode_tokens * self._shape.cache_values_per_token * self._value_bytes
+        slot = self._shape.slot_values(self._recipe.rollout.episode_tokens) * self._value_bytes
         return self._num_live(self._recipe.rollout.in_flight) * slot
 
     def _forward_bytes(self) -> int:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from seekling.errors import ModelError
 
+SLOT_STEP = 64
+"""Tokens that a slot of the sampler's cache holds a multiple of."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
@@ -23,6 +26,10 @@ class ModelShape:
     num_layers: int
     cache_values_per_token: int
     """Numbers that the key/value cache holds for one token."""
+
+    def slot_values(self, episode_tokens: int) -> int:
+        """Numbers that the sampler's cache reserves for an episode of so many tokens."""
+        return -(-episode_tokens // SLOT_STEP) * SLOT_STEP * self.cache_values_per_token
 
     @property
     def num_head_parameters(self) -> int:

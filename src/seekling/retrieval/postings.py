@@ -20,6 +20,9 @@ from seekling.retrieval.interface import Ranking, best_of
 KEPT_ROOMS = 2
 """Queries at a time that find their room made; a further one makes a new one, of 4 bytes a passage."""
 
+_MOST_HITS = 1 << 20
+"""Places in the rankings of the queries that are searched at once: 16 MB."""
+
 
 class Postings:
     """For each term the passages that hold it, and what it adds to their scores.
@@ -45,6 +48,13 @@ class Postings:
             queries: numbers of terms; a term that stands there several times counts as often.
             top_k: at least 1.
         """
+        part = max(1, _MOST_HITS // min(top_k, self.num_passages))
+        if len(queries) > part:
+            return [
+                ranking
+                for start in range(0, len(queries), part)
+                for ranking in self.best(queries[start : start + part], top_k)
+            ]
         # A word that is repeated is looked up once: a query of a million "castle" would hold up all others for minutes.
         wanted = [_distinct(query) for query in queries]
         kernel = compiled()
@@ -66,7 +76,8 @@ class Postings:
             if len(self._rooms) < KEPT_ROOMS:
                 self._rooms.append(room_N)
         return [
-            Ranking(positions_K[:found], scores_K[:found])
+            # Copies: a short ranking must not keep the room of a long one.
+            Ranking(positions_K[:found].copy(), scores_K[:found].copy())
             for positions_K, scores_K, found in zip(positions_BK, scores_BK, found_B.tolist(), strict=True)
         ]
 

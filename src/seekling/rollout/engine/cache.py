@@ -96,12 +96,14 @@ class SlotCache:
 
 @cache
 def _store_loop() -> Callable[..., None]:
+    step = STEP  # in the closure, and so in the name under which the loop is kept compiled
+
     def store(key_CND, past, keys_CBDK):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_heads, num_new, head_dim = key_CND.shape
         for head in prange(num_heads):
-            for block in range(past // STEP, (past + num_new - 1) // STEP + 1):
-                first = block * STEP
-                start, stop = max(past, first), min(past + num_new, first + STEP)
+            for block in range(past // step, (past + num_new - 1) // step + 1):
+                first = block * step
+                start, stop = max(past, first), min(past + num_new, first + step)
                 for d in range(head_dim):
                     for token in range(start, stop):
                         keys_CBDK[head, block, d, token - first] = key_CND[head, token - past, d]
@@ -111,11 +113,13 @@ def _store_loop() -> Callable[..., None]:
 
 @cache
 def _path_loop() -> Callable[..., None]:
+    step = STEP
+
     def path(keys_CBDK, path_CTD):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_heads, num_tokens, head_dim = path_CTD.shape
         for head in prange(num_heads):
             for token in range(num_tokens):
-                block, place = token // STEP, token % STEP
+                block, place = token // step, token % step
                 for d in range(head_dim):
                     path_CTD[head, token, d] = keys_CBDK[head, block, d, place]
 

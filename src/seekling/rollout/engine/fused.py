@@ -42,10 +42,11 @@ def fuse_layers(model: PreTrainedModel, names: Mapping[int, str]) -> list[Packed
 
 
 def _is_plain(model: PreTrainedModel, layer: Any) -> bool:
-    """Whether all of the head is rotated, and the gate is a SiLU."""
+    """Whether all of the head is rotated, the gate is a SiLU, and everything is of one type."""
     num_rotated = 2 * len(model.get_decoder().rotary_emb.inv_freq)
     activation = type(layer.mlp.act_fn).__name__
-    return num_rotated == layer.self_attn.head_dim and num_rotated % 2 == 0 and activation.startswith("SiLU")
+    is_one_type = {parameter.dtype for parameter in layer.parameters()} == {model.dtype}
+    return num_rotated == layer.self_attn.head_dim and activation.startswith("SiLU") and is_one_type
 
 
 def _fuse(layer: Any, names: Mapping[int, str]) -> list[PackedLinear]:

@@ -93,7 +93,7 @@ def decode_attention(
 @cache
 def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
-    cut, below_half, last = rounding(shift)
+    (cut, below_half, last), step = rounding(shift), STEP
 
     def attend(  # type: ignore[no-untyped-def]
         query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R,
@@ -107,7 +107,7 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
             head_keys_BDK, head_values_LD = keys_SCBDK[leaders_R[row], head], values_SCLD[leaders_R[row], head]
             end, num_queries, shared = past + width, width * group, shared_R[row]
             for w in range(width):
-                block, place = (past + w) // STEP, (past + w) % STEP
+                block, place = (past + w) // step, (past + w) % step
                 for d in range(head_dim):
                     keys_BDK[block, d, place] = key_PCD[start + w, head, d]
                     values_LD[past + w, d] = value_PCD[start + w, head, d]
@@ -116,17 +116,19 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
                 for d in range(head_dim):
                     word = query_PHD[start + each // group, head * group + each % group, d]
                     query[each, d] = widened(word, cut) * scaling * LOG2_E
-            num_blocks = (end + STEP - 1) // STEP
-            padded = num_blocks * STEP
+            num_blocks = (end + step - 1) // step
+            padded = num_blocks * step
             scores = np.zeros((num_queries, padded), np.float32)
             for b in range(num_blocks):
-                first = b * STEP
+                first = b * step
                 block_keys_BDK = head_keys_BDK if first < shared else keys_BDK
                 for each in range(0, num_queries - 2, 3):
-                    add_three_scores(query, each, block_keys_BDK, b, cut, head_dim, scores[:, first : first + STEP])
+                    add_three_scores(
+                        query, each, block_keys_BDK, b, cut, head_dim, step, scores[:, first : first + step]
+                    )
                 for each in range(num_queries // 3 * 3, num_queries):
-                    add_scores(query, each, block_keys_BDK[b], 0, cut, head_dim, scores[:, first : first + STEP])
-            fetch(head_values_LD if shared > 0 else values_LD, 0, head_dim * STEP)
+                    add_scores(query, each, block_keys_BDK[b], 0, cut, head_dim, step, scores[:, first : first + step])
+            fetch(head_values_LD if shared > 0 else values_LD, 0, head_dim * step)
             for each in range(num_queries):
                 seen = past + 1 + each // group
                 largest = LOWEST_ORDERED
@@ -142,13 +144,13 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
                 for place in range(seen, padded):
                     scores[each, place] = 0
             output = np.zeros((num_queries, head_dim), np.float32)
-            for first in range(0, end, STEP):
-                last_value = min(first + STEP, end)
+            for first in range(0, end, step):
+                last_value = min(first + step, end)
                 block_values_LD = head_values_LD if first < shared else values_LD
                 for each in range(0, num_queries - 2, 3):
-                    add_three_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
+                    add_three_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, step, output)
                 for each in range(num_queries // 3 * 3, num_queries):
-                    add_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
+                    add_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, step, output)
             for each in range(num_queries):
                 for d in range(head_dim):
                     word = rounded(output[each, d], cut, below_half, last)
@@ -160,44 +162,44 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
 # Globals, as `compile_loop` wants them. Three queries at a time share what is read; sums stay in registers for four
 # dimensions or tokens.
 @njit(inline="always", fastmath=FASTMATH)
-def add_three_scores(query, each, keys_BDK, b, cut, head_dim, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
+def add_three_scores(query, each, keys_BDK, b, cut, head_dim, step, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add to the scores of a block's keys for a query and the two behind it."""
-    keys_DK, ahead = keys_BDK[b], (b + 1) * head_dim * STEP
+    keys_DK, ahead = keys_BDK[b], (b + 1) * head_dim * step
     x, y, z = scores[each], scores[each + 1], scores[each + 2]
     for d in range(0, head_dim - 3, 4):
         if each == 0:
-            fetch(keys_BDK, ahead + d * STEP, 4 * STEP)
+            fetch(keys_BDK, ahead + d * step, 4 * step)
         a0, a1, a2, a3 = query[each, d], query[each, d + 1], query[each, d + 2], query[each, d + 3]
         b0, b1, b2, b3 = query[each + 1, d], query[each + 1, d + 1], query[each + 1, d + 2], query[each + 1, d + 3]
         c0, c1, c2, c3 = query[each + 2, d], query[each + 2, d + 1], query[each + 2, d + 2], query[each + 2, d + 3]
         w0, w1, w2, w3 = keys_DK[d], keys_DK[d + 1], keys_DK[d + 2], keys_DK[d + 3]
-        for k in range(STEP):
+        for k in range(step):
             x0, x1 = widened(w0[k], cut), widened(w1[k], cut)
             x2, x3 = widened(w2[k], cut), widened(w3[k], cut)
             x[k] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
             y[k] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
             z[k] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
     for place in range(3):
-        add_scores(query, each + place, keys_DK, head_dim // 4 * 4, cut, head_dim, scores)
+        add_scores(query, each + place, keys_DK, head_dim // 4 * 4, cut, head_dim, step, scores)
 
 
 @njit(inline="always", fastmath=FASTMATH)
-def add_scores(query, each, keys_DK, start, cut, head_dim, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
+def add_scores(query, each, keys_DK, start, cut, head_dim, step, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add to the scores of a block's keys for one query, from a dimension on."""
     a = scores[each]
     for d in range(start, head_dim):
         q, w = query[each, d], keys_DK[d]
-        for k in range(STEP):
+        for k in range(step):
             a[k] += q * widened(w[k], cut)
 
 
 @njit(inline="always", fastmath=FASTMATH)
-def add_three_outputs(scores, each, values_LD, start, stop, cut, head_dim, output):  # type: ignore[no-untyped-def]  # pragma: no cover
+def add_three_outputs(scores, each, values_LD, start, stop, cut, head_dim, step, output):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add weighed values to the outputs of a query and the two behind it."""
     a, b, c = output[each], output[each + 1], output[each + 2]
     for n in range(start, stop - 3, 4):
         if each == 0:
-            fetch(values_LD, (n + STEP) * head_dim, 4 * head_dim)
+            fetch(values_LD, (n + step) * head_dim, 4 * head_dim)
         a0, a1, a2, a3 = scores[each, n], scores[each, n + 1], scores[each, n + 2], scores[each, n + 3]
         b0, b1, b2, b3 = scores[each + 1, n], scores[each + 1, n + 1], scores[each + 1, n + 2], scores[each + 1, n + 3]
         c0, c1, c2, c3 = scores[each + 2, n], scores[each + 2, n + 1], scores[each + 2, n + 2], scores[each + 2, n + 3]
@@ -209,11 +211,11 @@ def add_three_outputs(scores, each, values_LD, start, stop, cut, head_dim, outpu
             b[d] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
             c[d] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
     for place in range(3):
-        add_outputs(scores, each + place, values_LD, start + (stop - start) // 4 * 4, stop, cut, head_dim, output)
+        add_outputs(scores, each + place, values_LD, start + (stop - start) // 4 * 4, stop, cut, head_dim, step, output)
 
 
 @njit(inline="always", fastmath=FASTMATH)
-def add_outputs(scores, each, values_LD, start, stop, cut, head_dim, output):  # type: ignore[no-untyped-def]  # pragma: no cover
+def add_outputs(scores, each, values_LD, start, stop, cut, head_dim, step, output):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add weighed values to the output of one query."""
     a = output[each]
     for n in range(start, stop):

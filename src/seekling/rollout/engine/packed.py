@@ -36,7 +36,8 @@ class PackedLinear(nn.Module):
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over other weights and biases, of any floating type, from among a model's by their names."""
-        weight = torch.cat([tensors[name].to(torch.bfloat16) for name in self.weight_names])
+        weights = [tensors[name].to(torch.bfloat16) for name in self.weight_names]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
         self._bias = torch.cat([tensors[name].to(torch.bfloat16) for name in self.bias_names] or [weight.new_empty(0)])
 
