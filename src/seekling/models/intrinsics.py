@@ -48,13 +48,9 @@ def fetch(typing, array, start, count):
         byte, number, size = ir.IntType(8).as_pointer(), ir.IntType(32), kind.dtype.bitwidth // 8
         call = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         function = builder.module.declare_intrinsic("llvm.prefetch", [byte], call)
-        with cgutils.for_range_slice(
-            builder,
-            arguments[1],
-            builder.add(arguments[1], arguments[2]),
-            arguments[2].type(64 // size),
-            arguments[1].type,
-        ) as (index, _):
+        _, start, count = arguments
+        stop, line = builder.add(start, count), count.type(64 // size)  # elements of a line of the cache
+        with cgutils.for_range_slice(builder, start, stop, line, start.type) as (index, _):
             address = builder.bitcast(builder.gep(data, [index]), byte)
             builder.call(function, [address, number(0), number(3), number(1)])
         return context.get_dummy_value()

@@ -25,14 +25,16 @@ KINDS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3
 
 
 def fuse_layers(model: PreTrainedModel, names: Mapping[int, str]) -> list[PackedLinear]:
-    """Replace the forward passes of the decoder layers that are known, in place; their weights are packed.
+    """Replace the forward passes of the decoder layers that are known, in place, and pack what reads the same input.
+
+    `pack_linear_layers` must pack the rest before the model is used.
 
     Args:
         model: one that `can_pack` accepts, its attention that of the slots.
         names: of its parameters by their ids.
 
     Returns:
-        The packed layers, some of which hold several weights.
+        The packed layers, each of which holds several weights.
     """
     packed = []
     for layer in model.modules():
@@ -51,17 +53,14 @@ def _is_plain(model: PreTrainedModel, layer: Any) -> bool:
 
 def _fuse(layer: Any, names: Mapping[int, str]) -> list[PackedLinear]:
     attention, mlp = layer.self_attn, layer.mlp
-    sides = attention.q_proj, attention.k_proj, attention.v_proj
     num_kv_heads = attention.k_proj.out_features // attention.head_dim
-    for module, joined, parts in ((attention, "qkv_proj", sides), (mlp, "gate_up_proj", (mlp.gate_proj, mlp.up_proj))):
-        setattr(module, joined, PackedLinear.of(*parts, names=names))
-    for module, name in ((attention, "o_proj"), (mlp, "down_proj")):
-        setattr(module, name, PackedLinear.of(getattr(module, name), names=names))
-    for module, parts_ in ((attention, ("q_proj", "k_proj", "v_proj")), (mlp, ("gate_proj", "up_proj"))):
-        for name in parts_:
-            delattr(module, name)
+    joined = (attention, "qkv_proj", ("q_proj", "k_proj", "v_proj")), (mlp, "gate_up_proj", ("gate_proj", "up_proj"))
+    for module, name, parts in joined:
+        setattr(module, name, PackedLinear.of(*(getattr(module, part) for part in parts), names=names))
+        for part in parts:
+            delattr(module, part)
     layer.forward = partial(_layer, layer, num_kv_heads)
-    return [attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj]
+    return [attention.qkv_proj, mlp.gate_up_proj]
 
 
 def _layer(

@@ -1,12 +1,12 @@
 """Attention loops for CPUs, compiled at first use: decode attention, and the gradient of a softmax.
 
-In decode attention every row reads its own cached tokens, and no others. Batched attention calls pad all rows to the
-longest context and the widest draft, and spend most of their time in small matrix products' overhead. Here a work item
-is one key/value head of one row, keys and values are read once for all queries that share them, and sums are fp32. This
-module knows neither slots' owners nor layers.
+In decode attention every row reads its own tokens' keys and values, and no others. Batched attention calls pad all rows
+to the longest context and the widest draft, and spend most of their time in small matrix products' overhead. Here an
+item is one key/value head of one row, three queries at a time share what is read, and sums are fp32. This module knows
+neither slots' owners nor layers.
 
 Shape letters: S slots, R decode rows (of the softmax: queries that share a key/value head), P decode tokens of all
-rows, H query heads, C key/value heads, L slot length, K keys of a tile, D head dimension.
+rows, H query heads, C key/value heads, L slot length, B blocks of a slot, K keys of a block or tile, D head dimension.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
                 for each in range(0, num_queries - 2, 3):
                     add_three_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, step, output)
                 for each in range(num_queries // 3 * 3, num_queries):
-                    add_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, step, output)
+                    add_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
             for each in range(num_queries):
                 for d in range(head_dim):
                     word = rounded(output[each, d], cut, below_half, last)
@@ -211,11 +211,11 @@ def add_three_outputs(scores, each, values_LD, start, stop, cut, head_dim, step,
             b[d] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
             c[d] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
     for place in range(3):
-        add_outputs(scores, each + place, values_LD, start + (stop - start) // 4 * 4, stop, cut, head_dim, step, output)
+        add_outputs(scores, each + place, values_LD, start + (stop - start) // 4 * 4, stop, cut, head_dim, output)
 
 
 @njit(inline="always", fastmath=FASTMATH)
-def add_outputs(scores, each, values_LD, start, stop, cut, head_dim, step, output):  # type: ignore[no-untyped-def]  # pragma: no cover
+def add_outputs(scores, each, values_LD, start, stop, cut, head_dim, output):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add weighed values to the output of one query."""
     a = output[each]
     for n in range(start, stop):

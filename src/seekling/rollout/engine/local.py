@@ -121,9 +121,8 @@ class LocalSampler:
         num_heads = config.num_attention_heads
         num_kv_heads = config.num_key_value_heads or num_heads
         head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
-        slot_bytes = (
-            2 * config.num_hidden_layers * num_kv_heads * up_to_step(episode_tokens) * head_dim * self._dtype.itemsize
-        )
+        token_bytes = 2 * config.num_hidden_layers * num_kv_heads * head_dim * self._dtype.itemsize
+        slot_bytes = token_bytes * up_to_step(episode_tokens)
         num_slots = min(in_flight, cache_bytes // slot_bytes)
         if num_slots < 1:
             raise ConfigError(

@@ -39,22 +39,17 @@ class PackedLinear(nn.Module):
         weights = [tensors[name].to(torch.bfloat16) for name in self.weight_names]
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-        self._bias = torch.cat([tensors[name].to(torch.bfloat16) for name in self.bias_names] or [weight.new_empty(0)])
-
-    @property
-    def _bias_or_none(self) -> Tensor | None:
-        return self._bias if self.bias_names else None
+        biases = [tensors[name].to(torch.bfloat16) for name in self.bias_names]
+        self._bias = torch.cat(biases) if biases else None
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in) bfloat16 to (..., out)."""
-        output: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self._bias_or_none, "none", [], "")
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self._bias, "none", [], "")
         return output
 
     def add_to(self, other: Tensor, input: Tensor) -> Tensor:
         """The layer's output plus another tensor of its shape, rounded once."""
-        output: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
-            input, other, self._packed, self._bias_or_none, "add"
-        )
+        output: Tensor = torch.ops.mkldnn._linear_pointwise.binary(input, other, self._packed, self._bias, "add")
         return output
 
 
