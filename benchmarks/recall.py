@@ -1,17 +1,22 @@
 """Recall of pages and speed of search, on folders that hold a corpus.jsonl and a qa.jsonl.
 
     python benchmarks/recall.py FOLDER... [--kind bm25|dense|hybrid] [--passage-words N ...] [--questions N] [--pages N]
+                                          [--order file|id] [--lead]
 
 Recall@k of a question is the share of its supporting pages that are among the first k pages of a page search; k/n sums
 these shares over the questions. Questions without supporting pages are left out and counted. Indexes are built in
 a temporary folder. A subset (`--questions`, `--pages`) keeps the first questions and their pages, then other pages in
-file order: fewer distractors make it easier, so compare subsets only with the same subset.
+file order: fewer distractors make it easier, so compare subsets only with the same subset. `--order id` takes questions
+by the numbers in their ids, which for questions taken from a published set is that set's order. `--lead` keeps of each
+page what comes before its first section.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -49,12 +54,16 @@ def main() -> None:
     parser.add_argument("--passage-words", nargs="+", type=int, default=[RetrievalConfig().passage_words])
     parser.add_argument("--questions", type=int, default=0, help="first N questions; 0: all")
     parser.add_argument("--pages", type=int, default=0, help="keep about N pages; 0: all")
+    parser.add_argument("--order", default="file", choices=["file", "id"], help="which questions come first")
+    parser.add_argument("--lead", action="store_true", help="keep only each page's text before its first section")
     arguments = parser.parse_args()
     for folder in arguments.folders:
         every = read_questions(folder / "qa.jsonl")
+        if arguments.order == "id":
+            every.sort(key=lambda question: [int(number) for number in re.findall(r"\d+", question.id)])
         questions = [each for each in every[: arguments.questions or None] if each.supporting_ids]
         with tempfile.TemporaryDirectory() as work:
-            corpus = keep_pages(folder / "corpus.jsonl", questions, arguments.pages, Path(work))
+            corpus = keep_pages(folder / "corpus.jsonl", questions, arguments.pages, Path(work), lead=arguments.lead)
             for words in arguments.passage_words:
                 for kind in arguments.kind:
                     config = RetrievalConfig(kind=kind, encoder=arguments.encoder, passage_words=words)
@@ -62,17 +71,20 @@ def main() -> None:
                     print_line(folder.name, config, measured, len(questions))
 
 
-def keep_pages(corpus: Path, questions: Sequence[Question], num_pages: int, work: Path) -> Path:
-    """The corpus itself, or a copy of the questions' pages and of others up to `num_pages`."""
-    if not num_pages:
+def keep_pages(corpus: Path, questions: Sequence[Question], num_pages: int, work: Path, *, lead: bool) -> Path:
+    """The corpus itself, or a copy of the questions' pages and of others up to `num_pages` (0: all); or their leads."""
+    if not num_pages and not lead:
         return corpus
     wanted = {page for question in questions for page in question.supporting_ids}
-    room = max(0, num_pages - len(wanted))
+    room = max(0, num_pages - len(wanted)) if num_pages else sys.maxsize
     rows = []
     for document in read_documents(corpus):
         if document.id in wanted or room > 0:
             room -= document.id not in wanted
-            rows.append(json.dumps({"id": document.id, "title": document.title, "content": document.content}))
+            content = (
+                re.split(r"^##", document.content, maxsplit=1, flags=re.MULTILINE)[0] if lead else document.content
+            )
+            rows.append(json.dumps({"id": document.id, "title": document.title, "content": content}))
     subset = work / "corpus.jsonl"
     subset.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return subset

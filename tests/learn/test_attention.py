@@ -10,6 +10,8 @@ from torch import nn
 from seekling.learn import attention
 from seekling.learn.attention import strand_attention
 from seekling.learn.pack import Strand
+from seekling.models.tiles import can_tile
+from seekling.rollout.engine import causal
 
 # A prompt, two continuations of all of it, one of its beginning and of part of the first; then padding.
 STRANDS = (
@@ -49,15 +51,35 @@ def tensors(dtype, heads=4, kv_heads=2, depth=8):
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2e-5), (torch.bfloat16, 0.06)])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (4, 1)])
 @pytest.mark.parametrize("tile", [(256, 512), (64, 128)])
-def test_outputs_and_gradients_are_those_of_each_path_alone(dtype, bound, heads, kv_heads, tile, monkeypatch):
+@pytest.mark.parametrize("depth", [8, 64])
+def test_outputs_and_gradients_are_those_of_each_path_alone(dtype, bound, heads, kv_heads, tile, depth, monkeypatch):
     monkeypatch.setattr(attention, "QUERIES", tile[0])
     monkeypatch.setattr(attention, "KEYS", tile[1])
-    inputs, weights = tensors(dtype, heads, kv_heads)
-    found, _ = strand_attention(nn.Identity(), *inputs, None, strands=STRANDS, scaling=0.35)
+    for module in (attention, causal):
+        monkeypatch.setattr(module, "can_attend", lambda *kind: False)
+    compare(dtype, bound, heads, kv_heads, depth)
+
+
+@pytest.mark.skipif(not can_tile(torch.bfloat16, torch.device("cpu")), reason="this CPU has no tiles")
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (4, 1)])
+@pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_by_tiles_too(heads, kv_heads, depth, num_threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        compare(torch.bfloat16, 0.02, heads, kv_heads, depth)
+    finally:
+        torch.set_num_threads(before)
+
+
+def compare(dtype, bound, heads, kv_heads, depth):
+    inputs, weights = tensors(dtype, heads, kv_heads, depth)
+    found, _ = strand_attention(nn.Identity(), *inputs, None, strands=STRANDS, scaling=depth**-0.5)
     found_gradients = torch.autograd.grad((found * weights).sum(), inputs)
     # Rounding apart, bfloat16 must give what exact arithmetic gives of the same numbers.
     exact = [each.detach().double().requires_grad_() for each in inputs]
-    expected = reference(*exact, 0.35)
+    expected = reference(*exact, depth**-0.5)
     expected_gradients = torch.autograd.grad((expected * weights.double()).sum(), exact)
     torch.testing.assert_close(found.double(), expected, atol=bound, rtol=bound)
     for gradient, wanted in zip(found_gradients, expected_gradients, strict=True):

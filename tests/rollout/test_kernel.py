@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from seekling.models.tiles import can_tile
 from seekling.rollout.engine.attention import DecodeRows, _decode, _decode_compiled
+from seekling.rollout.engine.cache import SlotCache
 from seekling.rollout.engine.causal import STEP
+from seekling.rollout.engine.tiled import attend_tiled, decode_tiled, pair_dimensions, pair_tokens
 
+decode_by_tiles = partial(_decode_compiled, decode=decode_tiled)
+needs_tiles = pytest.mark.skipif(not can_tile(torch.bfloat16, torch.device("cpu")), reason="this CPU has no tiles")
+by_tiles = pytest.param(decode_by_tiles, torch.bfloat16, marks=needs_tiles)
 SHAPES = [(9, 3, 64), (4, 4, 16), (8, 1, 24), (6, 2, 10)]
 """Query heads, key/value heads, head dimension."""
 
@@ -30,18 +37,37 @@ def reference(query_PHD, keys_SCLD, values_SCLD, rows, scaling):
     return torch.cat(outputs)
 
 
+def lay(keys_SCLD, values_SCLD, decode):
+    """Keys and values as a way to decode reads them."""
+    if decode is _decode:
+        return keys_SCLD, values_SCLD
+    assert keys_SCLD.shape[2] % STEP == 0
+    if decode is _decode_compiled:
+        return keys_SCLD.unflatten(2, (-1, STEP)).transpose(3, 4).contiguous(), values_SCLD
+    keys = [pair_dimensions(keys_CLD, STEP) for keys_CLD in keys_SCLD]
+    return torch.stack(keys), torch.stack([pair_tokens(values_CLD) for values_CLD in values_SCLD])
+
+
+def lift(keys, values, decode):
+    """The other way."""
+    if decode is _decode:
+        return keys, values
+    if decode is _decode_compiled:
+        return keys.transpose(3, 4).flatten(2, 3), values
+    keys_SCBKE = keys.transpose(3, 4).contiguous()
+    values_SCFD2 = values.unsqueeze(-1).contiguous().view(torch.bfloat16)
+    return keys_SCBKE.view(torch.bfloat16).flatten(2, 3), values_SCFD2.transpose(3, 4).flatten(2, 3)
+
+
 def attend(decode, query, keys, values, rows, scaling):
     """Of decode rows, whose own keys and values are not in the caches yet, as they are not in the sampler."""
     keys, values, output = keys.clone(), values.clone(), torch.full_like(query, torch.nan)
     own = [each[rows.slot_P, :, rows.position_P] for each in (keys, values)]
     for each in (keys, values):
         each[rows.slot_P, :, rows.position_P] = 1e4
-    if decode is _decode_compiled:
-        assert keys.shape[2] % STEP == 0
-        keys = keys.unflatten(2, (-1, STEP)).transpose(3, 4).contiguous()
-    decode(query, *own, keys, values, rows, scaling, output)
-    if decode is _decode_compiled:
-        keys = keys.transpose(3, 4).flatten(2, 3)
+    lain = lay(keys, values, decode)
+    decode(query, *own, *lain, rows, scaling, output)
+    keys, values = lift(*lain, decode)
     for written, wanted in zip((keys, values), own, strict=True):
         assert torch.equal(written[rows.slot_P, :, rows.position_P], wanted)
     return output
@@ -51,6 +77,16 @@ def attend(decode, query, keys, values, rows, scaling):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_of_all_lengths_and_widths_attend_to_their_own_tokens_only(decode, shape, dtype):
+    compare_rows(decode, shape, dtype)
+
+
+@needs_tiles
+@pytest.mark.parametrize("shape", [(9, 3, 64), (2, 2, 64), (14, 2, 64), (32, 1, 128)])
+def test_so_do_rows_by_tiles(shape):
+    compare_rows(decode_by_tiles, shape, torch.bfloat16)
+
+
+def compare_rows(decode, shape, dtype):
     num_heads, num_kv_heads, head_dim = shape
     generator, random = torch.Generator().manual_seed(0), np.random.default_rng(0)
     slots, pasts = random.permutation(12)[:9].tolist(), [0, 1, 6, 61, 8, 63, 64, 90, 123]
@@ -68,20 +104,54 @@ def test_rows_of_all_lengths_and_widths_attend_to_their_own_tokens_only(decode, 
     torch.testing.assert_close(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.04, rtol=1e-2)
 
 
-def test_rows_read_the_tokens_they_share_from_their_leaders_slot():
+@pytest.mark.parametrize(("decode", "dtype"), [(_decode_compiled, torch.float32), by_tiles])
+def test_rows_read_the_tokens_they_share_from_their_leaders_slot(decode, dtype):
     random = torch.Generator().manual_seed(0)
-    keys, values = torch.randn(2, 3, 2, 3 * STEP, 8, generator=random)
-    query = torch.randn(4, 2, 8, generator=random)
+    keys, values = torch.randn(2, 3, 2, 3 * STEP, 64, generator=random).to(dtype)
+    query = torch.randn(4, 2, 64, generator=random).to(dtype)
     slots, pasts, widths = [0, 1, 2], [2 * STEP + 5, STEP, 9], [1, 2, 1]
     for each in (keys, values):
         each[1, :, :STEP] = each[0, :, :STEP]
     device = torch.device("cpu")
-    alone = attend(_decode_compiled, query, keys, values, DecodeRows(slots, pasts, widths, device=device), 0.3)
+    alone = attend(decode, query, keys, values, DecodeRows(slots, pasts, widths, device=device), 0.3)
     for each in (keys, values):
         each[1, :, :STEP] = torch.nan  # what is shared is read nowhere else
     leaders = [(0, 2 * STEP), (0, STEP), (2, 0)]
     rows = DecodeRows(slots, pasts, widths, device=device, leaders=leaders)
-    assert torch.equal(attend(_decode_compiled, query, keys, values, rows, 0.3), alone)
+    assert torch.equal(attend(decode, query, keys, values, rows, 0.3), alone)
+
+
+@needs_tiles
+@pytest.mark.parametrize(("past", "length"), [(0, 1), (0, 700), (5, 300), (64, 64), (300, 33), (511, 2)])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_segments_stored_in_pairs_attend_to_their_path(past, length, head_dim):
+    random = torch.Generator().manual_seed(past)
+    cache = SlotCache(
+        num_layers=1,
+        num_kv_heads=2,
+        head_dim=head_dim,
+        num_slots=3,
+        slot_tokens=past + length,
+        dtype=torch.bfloat16,
+        device=torch.device("cpu"),
+    )
+    keys, values = torch.randn(2, 2, past + length, head_dim, generator=random).bfloat16()
+    query = (torch.randn(6, length, head_dim, generator=random) * 3).bfloat16()
+    # What a longer episode left behind the path is not seen, and a half-filled pair of values is filled.
+    for each in (*cache.keys, *cache.values):
+        each.view(torch.int32).fill_(0x41004100)
+    bounds = [0, past // 2, past, past + length]
+    for slot, start, stop in zip((0, 1, 1), bounds[:-1], bounds[1:], strict=True):
+        if stop > start:
+            cache.store(0, slot, start, keys[:, start:stop], values[:, start:stop])
+        if slot == 0:
+            cache.copy_prefix(0, 1, stop)
+    found, logsum = attend_tiled(query, cache.keys[0][1], cache.values[0][1], num_before=past, scaling=0.2)
+    keys_HTD, values_HTD = (each.double().repeat_interleave(3, 0) for each in (keys, values))
+    is_future = torch.ones(length, past + length, dtype=torch.bool).triu(past + 1)
+    scores = (query.double() @ keys_HTD.transpose(1, 2) * 0.2).masked_fill(is_future, -torch.inf)
+    torch.testing.assert_close(logsum.double(), scores.logsumexp(-1), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(found.double(), scores.softmax(-1) @ values_HTD, atol=0.015, rtol=0.015)
 
 
 def test_scores_far_apart_neither_overflow_nor_vanish():
@@ -95,12 +165,12 @@ def test_scores_far_apart_neither_overflow_nor_vanish():
     assert found.item() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("decode", [_decode_compiled, _decode])
-def test_one_damaged_key_reaches_the_output(decode):
+@pytest.mark.parametrize(("decode", "dtype"), [(_decode_compiled, torch.float32), (_decode, torch.float32), by_tiles])
+def test_one_damaged_key_reaches_the_output(decode, dtype):
     rows = DecodeRows([0, 1], [5, 9], [2, 1], device=torch.device("cpu"))
-    keys, values = torch.randn(2, 2, 1, STEP, 8, generator=torch.Generator().manual_seed(0))
+    keys, values = torch.randn(2, 2, 1, STEP, 64, generator=torch.Generator().manual_seed(0)).to(dtype)
     keys[0, 0, 3, 2] = torch.nan
-    found = attend(decode, torch.ones(3, 2, 8), keys, values, rows, 0.3)
+    found = attend(decode, torch.ones(3, 2, 64, dtype=dtype), keys, values, rows, 0.3)
     assert not found[:2].isfinite().any()
     assert found[2].isfinite().all()
 

@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from seekling.learn.pack import Strand
+from seekling.learn.tiled import differentiate_attention
 from seekling.models.pointwise import accumulate_
 from seekling.rollout.engine.causal import attend, fill_to_step, up_to_step
 from seekling.rollout.engine.kernel import differentiate_softmax
 from seekling.rollout.engine.memory import in_steps
+from seekling.rollout.engine.tiled import can_attend
 
 STRAND_ATTENTION = "seekling_strands"
 
@@ -79,47 +81,67 @@ class _StrandAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_output_HND: Tensor) -> tuple[Tensor | None, ...]:
         query_HND, key_CND, value_CND, output_HND, logsum_HN = ctx.saved_tensors
-        delta_HN = (d_output_HND * output_HND).float().sum(-1)
         d_query_HND = torch.zeros_like(query_HND)
         # Every strand that follows on a token adds to its gradient, so sums are float32.
         d_key_CND, d_value_CND = (torch.zeros(key_CND.shape, device=key_CND.device) for _ in range(2))
+        by_tiles = can_attend(query_HND.dtype, query_HND.device, query_HND.shape[-1])
+        differentiate = differentiate_attention if by_tiles else _differentiate
         for strand in ctx.strands:
-            key_CTD, value_CTD = _gather(strand, key_CND), _gather(strand, value_CND)
-            tiles = [
-                tuple(each_CTD[:, begin : begin + KEYS].contiguous() for each_CTD in (key_CTD, value_CTD))
-                for begin in range(0, key_CTD.shape[1], KEYS)
-            ]
-            d_tiles = [torch.zeros(2, *key_CKD.shape, device=key_CND.device) for key_CKD, _ in tiles]
-            for first, stop in _query_tiles(strand.length):
-                among_N = slice(strand.start + first, strand.start + stop)
-                query_CRD, d_output_CRD, logsum_CR, delta_CR = (
-                    _rows(each[:, among_N], len(key_CND)) for each in (query_HND, d_output_HND, logsum_HN, delta_HN)
-                )
-                d_query_CRD = torch.zeros(query_CRD.shape, device=query_CRD.device)
-                d_query_HBD = d_query_CRD.view(len(query_HND), -1, query_HND.shape[-1])
-                end = up_to_step(strand.num_before + stop)
-                for number, begin in enumerate(range(0, end, KEYS)):
-                    key_CKD, value_CKD = (each_CKD[:, : end - begin] for each_CKD in tiles[number])
-                    weights_CRK = torch.bmm(query_CRD, key_CKD.transpose(1, 2))
-                    d_scores_CRK = torch.bmm(d_output_CRD, value_CKD.transpose(1, 2))
-                    differentiate_softmax(
-                        weights_CRK,
-                        d_scores_CRK,
-                        logsum_CR,
-                        delta_CR,
-                        num_queries=d_query_HBD.shape[1],
-                        num_before=strand.num_before + first - begin,
-                        scaling=ctx.scaling,
-                    )
-                    d_key_CKD, d_value_CKD = d_tiles[number][:, :, : end - begin]
-                    accumulate_(d_value_CKD, torch.bmm(weights_CRK.transpose(1, 2), d_output_CRD))
-                    accumulate_(d_key_CKD, torch.bmm(d_scores_CRK.transpose(1, 2), query_CRD))
-                    accumulate_(d_query_CRD, torch.bmm(d_scores_CRK, key_CKD))
-                d_query_HND[:, among_N] = d_query_HBD[:, : stop - first]
-            d_key_CTD, d_value_CTD = torch.cat(d_tiles, 2)
+            own = slice(strand.start, strand.start + strand.length)
+            d_query_HND[:, own], d_key_CTD, d_value_CTD = differentiate(
+                d_output_HND[:, own],
+                query_HND[:, own],
+                _gather(strand, key_CND),
+                _gather(strand, value_CND),
+                output_HND[:, own],
+                logsum_HN[:, own],
+                num_before=strand.num_before,
+                scaling=ctx.scaling,
+            )
             _scatter(strand, d_key_CND, d_key_CTD)
             _scatter(strand, d_value_CND, d_value_CTD)
         return d_query_HND, d_key_CND.to(key_CND.dtype), d_value_CND.to(value_CND.dtype), None, None
+
+
+def _differentiate(
+    d_output_HND: Tensor, query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, output_HND: Tensor, logsum_HN: Tensor,
+    *, num_before: int, scaling: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """As `differentiate_attention`, by matrix products of large tiles."""
+    delta_HN = (d_output_HND * output_HND).float().sum(-1)
+    d_query_HND = torch.empty_like(query_HND)
+    tiles = [
+        tuple(each_CTD[:, begin : begin + KEYS].contiguous() for each_CTD in (key_CTD, value_CTD))
+        for begin in range(0, key_CTD.shape[1], KEYS)
+    ]
+    d_tiles = [torch.zeros(2, *key_CKD.shape, device=key_CTD.device) for key_CKD, _ in tiles]
+    for first, stop in _query_tiles(query_HND.shape[1]):
+        query_CRD, d_output_CRD, logsum_CR, delta_CR = (
+            _rows(each[:, first:stop], len(key_CTD)) for each in (query_HND, d_output_HND, logsum_HN, delta_HN)
+        )
+        d_query_CRD = torch.zeros(query_CRD.shape, device=query_CRD.device)
+        d_query_HBD = d_query_CRD.view(len(query_HND), -1, query_HND.shape[-1])
+        end = up_to_step(num_before + stop)
+        for number, begin in enumerate(range(0, end, KEYS)):
+            key_CKD, value_CKD = (each_CKD[:, : end - begin] for each_CKD in tiles[number])
+            weights_CRK = torch.bmm(query_CRD, key_CKD.transpose(1, 2))
+            d_scores_CRK = torch.bmm(d_output_CRD, value_CKD.transpose(1, 2))
+            differentiate_softmax(
+                weights_CRK,
+                d_scores_CRK,
+                logsum_CR,
+                delta_CR,
+                num_queries=d_query_HBD.shape[1],
+                num_before=num_before + first - begin,
+                scaling=scaling,
+            )
+            d_key_CKD, d_value_CKD = d_tiles[number][:, :, : end - begin]
+            accumulate_(d_value_CKD, torch.bmm(weights_CRK.transpose(1, 2), d_output_CRD))
+            accumulate_(d_key_CKD, torch.bmm(d_scores_CRK.transpose(1, 2), query_CRD))
+            accumulate_(d_query_CRD, torch.bmm(d_scores_CRK, key_CKD))
+        d_query_HND[:, first:stop] = d_query_HBD[:, : stop - first]
+    d_key_CTD, d_value_CTD = torch.cat(d_tiles, 2)
+    return d_query_HND, d_key_CTD, d_value_CTD
 
 
 def _query_tiles(length: int) -> list[tuple[int, int]]:

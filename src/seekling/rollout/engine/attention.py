@@ -10,8 +10,9 @@ tokens, R decode rows, W tokens of the widest decode row, P decode tokens of all
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from transformers import AttentionInterface
 from seekling.rollout.engine.cache import SlotCache
 from seekling.rollout.engine.causal import attend
 from seekling.rollout.engine.kernel import decode_attention
+from seekling.rollout.engine.tiled import attend_tiled, decode_tiled
 
 SLOT_ATTENTION = "seekling_slots"
 
@@ -125,8 +127,7 @@ def slot_attention(
     num_tokens = 0
     if plan.rows is not None:
         num_tokens = plan.rows.num_tokens
-        decode = _decode_compiled if cache.is_blocked else _decode
-        decode(
+        _DECODE[cache.layout](
             query_NHD[:num_tokens],
             key[0, :, :num_tokens].transpose(0, 1),
             value[0, :, :num_tokens].transpose(0, 1),
@@ -140,21 +141,26 @@ def slot_attention(
         num_tokens, end = segment.start + segment.length, segment.past + segment.length
         new = slice(segment.start, num_tokens)
         cache.store(layer, segment.slot, segment.past, key[0, :, new], value[0, :, new])
-        output_NHD[new] = _prefill(query[0, :, new], *cache.path(layer, segment.slot, end), segment.past, scaling)
+        if cache.layout == "pairs":
+            held = cache.keys[layer][segment.slot], cache.values[layer][segment.slot]
+            attended = attend_tiled(query[0, :, new], *held, num_before=segment.past, scaling=scaling)
+            output_NHD[new] = attended[0].transpose(0, 1)
+        else:
+            output_NHD[new] = _prefill(query[0, :, new], *cache.path(layer, segment.slot, end), segment.past, scaling)
     output_NHD[num_tokens:] = 0
     return output_NHD.unsqueeze(0), None
 
 
 def _decode_compiled(
-    query_PHD: Tensor, key_PCD: Tensor, value_PCD: Tensor, keys_SCBDK: Tensor, values_SCLD: Tensor, rows: DecodeRows,
-    scaling: float, output_PHD: Tensor,
+    query_PHD: Tensor, key_PCD: Tensor, value_PCD: Tensor, keys: Tensor, values: Tensor, rows: DecodeRows,
+    scaling: float, output_PHD: Tensor, *, decode: Callable[..., None] = decode_attention,
 ) -> None:  # fmt: skip
-    decode_attention(
+    decode(
         query_PHD.contiguous(),
         key_PCD.contiguous(),
         value_PCD.contiguous(),
-        keys_SCBDK,
-        values_SCLD,
+        keys,
+        values,
         order_R=rows.order_R,
         slots_R=rows.slots_R,
         starts_R=rows.starts_R,
@@ -191,6 +197,13 @@ def _decode(
     )
     output_RCWGD = output_RCQD.view(num_rows, num_kv_heads, width, group, head_dim)
     output_PHD.copy_(output_RCWGD[rows.row_P, :, rows.offset_P].reshape(num_tokens, num_heads, head_dim))
+
+
+_DECODE: Mapping[str, Callable[..., None]] = {
+    "pairs": partial(_decode_compiled, decode=decode_tiled),
+    "blocks": _decode_compiled,
+    "rows": _decode,
+}
 
 
 def _prefill(query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, past: int, scaling: float) -> Tensor:

@@ -2,9 +2,10 @@
 
 On a CPU the keys of `STEP` tokens form a block that holds one dimension after the other: a loop over tokens then reads
 them side by side, and no score needs a sum across a register. What attends to many tokens at once gets them as a path.
+On a CPU with tiles a block holds pairs of dimensions, and values are pairs of tokens, as products by tiles read them.
 
-Shape letters: S slots, C key/value heads, L slot length, D head dimension, B blocks of a slot, K = STEP tokens of a
-block, N new tokens, T tokens of a path.
+Shape letters: S slots, C key/value heads, L slot length, D head dimension, E = D / 2 pairs of dimensions, F = L / 2
+pairs of tokens, B blocks of a slot, K = STEP tokens of a block, N new tokens, T tokens of a path.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import mmap
 from collections.abc import Callable
 from functools import cache
+from typing import Literal
 
 import torch
 from numba import prange
@@ -21,6 +23,7 @@ from torch import Tensor
 from seekling.compiled import compile_loop
 from seekling.models.pointwise import WORD_SHIFTS, bits_of, use_threads
 from seekling.rollout.engine.causal import STEP, fill_to_step, up_to_step
+from seekling.rollout.engine.tiled import can_attend, store_pairs
 
 
 class SlotCache:
@@ -52,12 +55,18 @@ class SlotCache:
             both = torch.frombuffer(self._memory, dtype=dtype).view(shape)
         else:
             both = torch.zeros(shape, dtype=dtype, device=device)
-        self.is_blocked = device.type == "cpu" and dtype in WORD_SHIFTS
-        """Whether keys lie in blocks, as the compiled loops read them."""
+        self.layout: Literal["pairs", "blocks", "rows"] = "rows"
+        """How keys and values lie, and so what reads them."""
         # Zeros, not just any memory: a masked score is garbage plus -inf, which is NaN where the garbage holds one.
-        keys = both[0].view(*shape[1:4], -1, head_dim, STEP) if self.is_blocked else both[0]
-        self.keys, self.values = list(keys), list(both[1])
-        """For each layer (S, C, B, D, K), or (S, C, L, D) where not blocked, and (S, C, L, D)."""
+        keys, values = both
+        if can_attend(dtype, device, head_dim):
+            self.layout, words = "pairs", both.view(torch.uint32)
+            keys, values = words[0].view(*shape[1:4], -1, head_dim // 2, STEP), words[1].view(*shape[1:4], -1, head_dim)
+        elif device.type == "cpu" and dtype in WORD_SHIFTS:
+            self.layout, keys = "blocks", keys.view(*shape[1:4], -1, head_dim, STEP)
+        self.keys, self.values = list(keys), list(values)
+        """For each layer: pairs (S, C, B, E, K) and (S, C, F, D); blocks (S, C, B, D, K) and (S, C, L, D); or rows
+        (S, C, L, D) both."""
 
     def release(self) -> None:
         """Forget everything, and on a CPU give the memory back to the system until it is written again."""
@@ -66,27 +75,30 @@ class SlotCache:
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Copy the first positions of one slot to another; both then hold the very same there."""
-        for values_SCLD in self.values:
-            values_SCLD[target, :, :length].copy_(values_SCLD[source, :, :length])
-        stop = up_to_step(length) // STEP if self.is_blocked else length
+        for values in self.values:
+            stop = -(-length // 2) if self.layout == "pairs" else length
+            values[target, :, :stop].copy_(values[source, :, :stop])
         for keys in self.keys:
+            stop = length if self.layout == "rows" else up_to_step(length) // STEP
             keys[target, :, :stop].copy_(keys[source, :, :stop])
 
     def store(self, layer: int, slot: int, past: int, key_CND: Tensor, value_CND: Tensor) -> None:
         """Write keys and values of N tokens behind the first `past`."""
-        end = past + key_CND.shape[1]
-        self.values[layer][slot, :, past:end] = value_CND
-        keys = self.keys[layer][slot]
-        if self.is_blocked:
+        keys, values, new = self.keys[layer][slot], self.values[layer][slot], slice(past, past + key_CND.shape[1])
+        if self.layout == "pairs":
+            store_pairs(past, key_CND, value_CND, keys, values)
+            return
+        values[:, new] = value_CND
+        if self.layout == "blocks":
             use_threads()
             _store_loop()(bits_of(key_CND.contiguous()), past, bits_of(keys))
         else:
-            keys[:, past:end] = key_CND
+            keys[:, new] = key_CND
 
     def path(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
-        """(C, T, D) keys and values of a slot's first `end` tokens; T is the next whole `STEP`."""
+        """(C, T, D) keys and values of a slot's first `end` tokens, not in pairs; T is the next whole `STEP`."""
         keys, values_CLD = self.keys[layer][slot], self.values[layer][slot]
-        if not self.is_blocked:
+        if self.layout == "rows":
             return fill_to_step(keys, end), fill_to_step(values_CLD, end)
         path_CTD = keys.new_empty((keys.shape[0], up_to_step(end), keys.shape[2]))
         use_threads()

@@ -1,8 +1,8 @@
 """Causal attention of many new tokens at once: of the last tokens of a path to all of it.
 
-What comes before the new tokens is attended to whole and they themselves causally, in two calls whose results are
-merged by their log-sums. So hardly any pair of tokens that may not attend is computed, and no mask is made. The
-sampler's prefill and the learner's packed rows share it.
+Without tiles, what comes before the new tokens is attended to whole and they themselves causally, in two calls whose
+results are merged by their log-sums. So hardly any pair of tokens that may not attend is computed, and no mask is made.
+The sampler's prefill and the learner's packed rows share it.
 
 Shape letters: H query heads, C key/value heads, N new tokens, T tokens of the path, D head dimension.
 """
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seekling.models.pointwise import can_loop, merge_attention_
+from seekling.rollout.engine.tiled import attend_tiled, can_attend, pair_dimensions, pair_tokens
 
 STEP = 64
 """Shapes are multiples of this, since a kernel is compiled and kept for every shape."""
@@ -41,6 +42,10 @@ def attend(
         (H, N, D) outputs, and (H, N) float32 logarithms of the sums of the exponentiated scores.
     """
     num_new = query_HND.shape[1]
+    if can_attend(query_HND.dtype, query_HND.device, query_HND.shape[-1]):
+        stop = up_to_step(num_before + num_new)
+        pairs = pair_dimensions(key_CTD[:, :stop], STEP), pair_tokens(value_CTD[:, :stop])
+        return attend_tiled(query_HND, *pairs, num_before=num_before, scaling=scaling)
     first = num_before // STEP * STEP
     lead = num_before - first
     stop = up_to_step(num_before + num_new)

@@ -1,0 +1,311 @@
+"""Attention by tiles (`seekling.models.tiles`): of many new tokens to a path, and of decode rows to their slots.
+
+Scores of 32 queries exist for `KEYS` keys at a time, in the processor's nearest cache. Keys and values lie in pairs:
+two dimensions of a key, or two tokens' values, in one 32-bit word, the even one in the lower half. The loops read up to
+the end of the block that holds the path's last token; what is there must be finite.
+
+Shape letters: S slots, H query heads, C key/value heads, N new tokens, P decode tokens of all rows, R decode rows,
+T tokens of a path or slot (whole blocks), D head dimension, E = D / 2 pairs of dimensions, F = T / 2 pairs of tokens,
+B blocks of K tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+
+from seekling.compiled import compile_loop
+from seekling.models.pointwise import (
+    FASTMATH,
+    LOG2_E,
+    WORD_SHIFTS,
+    bits_of,
+    power_of_two,
+    rounded,
+    rounding,
+    use_threads,
+)
+from seekling.models.tiles import (
+    SIDE,
+    TILE_ROWS,
+    add_product,
+    add_stripe,
+    can_tile,
+    clear_sums,
+    load_sums,
+    start_tiles,
+    stop_tiles,
+    store_stripe,
+    store_sums,
+)
+from seekling.models.vectors import LOW, row_maximum, row_powers
+
+KEYS = 256
+
+
+def can_attend(dtype: torch.dtype, device: torch.device, head_dim: int) -> bool:
+    """Whether the loops here take heads of this kind."""
+    return can_tile(dtype, device) and head_dim % (2 * SIDE) == 0
+
+
+def pair_dimensions(tensor_CTD: Tensor, step: int) -> Tensor:
+    """(C, B, E, K) words, a token's neighbouring dimensions in each; `step` is K."""
+    num_heads, num_tokens, head_dim = tensor_CTD.shape
+    words_CTE = tensor_CTD.contiguous().view(torch.uint32)
+    return words_CTE.view(num_heads, num_tokens // step, step, head_dim // 2).transpose(2, 3).contiguous()
+
+
+def pair_tokens(tensor_CTD: Tensor) -> Tensor:
+    """(C, F, D) words, a dimension of two neighbouring tokens in each."""
+    num_heads, num_tokens, head_dim = tensor_CTD.shape
+    halves = tensor_CTD.contiguous().view(num_heads, num_tokens // 2, 2, head_dim)
+    return halves.transpose(2, 3).contiguous().view(torch.uint32).squeeze(-1)
+
+
+def store_pairs(past: int, key_CND: Tensor, value_CND: Tensor, keys_CBEK: Tensor, values_CFD: Tensor) -> None:
+    """Write keys and values of N tokens behind a slot's first `past`, whose last pair of values may be half full."""
+    use_threads()
+    _store_loop()(past, *map(_bits, (key_CND, value_CND)), keys_CBEK.numpy(), values_CFD.numpy())
+
+
+def attend_tiled(
+    query_HND: Tensor, keys_CBEK: Tensor, values_CFD: Tensor, *, num_before: int, scaling: float
+) -> tuple[Tensor, Tensor]:
+    """As `causal.attend`, of keys by `pair_dimensions` and values by `pair_tokens`."""
+    num_heads, num_new, head_dim = query_HND.shape
+    output_NHD = query_HND.new_empty(num_new, num_heads, head_dim)
+    logsum_HN = torch.empty(num_heads, num_new)
+    _attend_loop(head_dim)(
+        _bits(query_HND.transpose(0, 1)),
+        keys_CBEK.numpy(),
+        values_CFD.numpy(),
+        num_before,
+        np.float32(scaling),
+        use_threads(),
+        bits_of(output_NHD),
+        logsum_HN.numpy(),
+    )
+    return output_NHD.transpose(0, 1), logsum_HN
+
+
+def decode_tiled(
+    query_PHD: Tensor,
+    key_PCD: Tensor,
+    value_PCD: Tensor,
+    keys_SCBEK: Tensor,
+    values_SCFD: Tensor,
+    *,
+    order_R: np.ndarray,
+    slots_R: np.ndarray,
+    starts_R: np.ndarray,
+    pasts_R: np.ndarray,
+    widths_R: np.ndarray,
+    leaders_R: np.ndarray,
+    shared_R: np.ndarray,
+    scaling: float,
+    output_PHD: Tensor,
+) -> None:
+    """As `kernel.decode_attention`, of slots in pairs."""
+    use_threads()
+    _decode_loop(query_PHD.shape[2], query_PHD.shape[1] // key_PCD.shape[1])(
+        *map(_bits, (query_PHD, key_PCD, value_PCD)),
+        keys_SCBEK.numpy(),
+        values_SCFD.numpy(),
+        order_R,
+        slots_R,
+        starts_R,
+        pasts_R,
+        widths_R,
+        leaders_R,
+        shared_R,
+        np.float32(scaling),
+        bits_of(output_PHD),
+    )
+
+
+def _bits(tensor: Tensor) -> np.ndarray:
+    return bits_of(tensor.contiguous())
+
+
+@cache
+def _attend_loop(head_dim: int) -> Callable[..., None]:
+    (cut, below_half, last), side, most, low = rounding(WORD_SHIFTS[torch.bfloat16]), SIDE, KEYS, np.float32(LOW)
+
+    def attend(  # type: ignore[no-untyped-def]
+        query_NHD, keys_CBEK, values_CFD, num_before, scaling, num_threads, output_NHD, logsum_HN
+    ):  # pragma: no cover - compiled
+        num_new, num_heads = query_NHD.shape[:2]
+        group = num_heads // keys_CBEK.shape[0]
+        num_parts = (num_new + side - 1) // side
+        for thread in prange(num_threads):
+            start_tiles(side // 2)
+            query = np.zeros((side, head_dim), np.uint16)
+            scores, weights = np.empty((side, most), np.float32), np.empty((side, most), np.uint16)
+            output = np.empty((side, head_dim), np.float32)
+            highest, total = np.empty(side, np.float32), np.empty(side, np.float32)
+            factor = scaling * LOG2_E
+            for item in range(thread, num_parts * num_heads, num_threads):
+                head, first = item % num_heads, item // num_heads * side
+                keys_BEK, values_FD = keys_CBEK[head // group], values_CFD[head // group]
+                rows = min(side, num_new - first)
+                for q in range(side):
+                    for d in range(head_dim):
+                        query[q, d] = query_NHD[first + q, head, d] if q < rows else np.uint16(0)
+                        output[q, d] = 0
+                    highest[q], total[q] = np.float32(-3e38), 0
+                end = num_before + first + rows
+                for begin in range(0, end, most):
+                    size = min(most, (end - begin + side - 1) // side * side)
+                    put_products(query, keys_BEK, begin, side, size, scores)
+                    for q in range(rows):
+                        for k in range(max(num_before + first + q + 1 - begin, 0), size):
+                            scores[q, k] = low
+                        before = highest[q]
+                        now = max(before, row_maximum(scores, q * most, size) * factor)
+                        some = row_powers(scores, q * most, weights, q * most, size, factor, now)
+                        shrink = power_of_two(before - now)
+                        highest[q], total[q] = now, total[q] * shrink + some
+                        if shrink < 1:
+                            for d in range(head_dim):
+                                output[q, d] *= shrink
+                    add_outputs(weights, values_FD, begin, side, size, output)
+                for q in range(rows):
+                    share = np.float32(1) / total[q]
+                    logsum_HN[head, first + q] = (highest[q] + np.log2(total[q])) / LOG2_E
+                    for d in range(head_dim):
+                        output_NHD[first + q, head, d] = rounded(output[q, d] * share, cut, below_half, last)
+            stop_tiles()
+
+    return compile_loop(attend, parallel=True, fastmath=FASTMATH, error_model="numpy")
+
+
+@cache
+def _decode_loop(head_dim: int, group: int) -> Callable[..., None]:
+    (cut, below_half, last), side, low, most = rounding(WORD_SHIFTS[torch.bfloat16]), SIDE, np.float32(LOW), TILE_ROWS
+
+    def decode(  # type: ignore[no-untyped-def]
+        query_PHD, key_PCD, value_PCD, keys_SCBEK, values_SCFD, order_R, slots_R, starts_R, pasts_R, widths_R,
+        leaders_R, shared_R, scaling, output_PHD,
+    ):  # fmt: skip # pragma: no cover - compiled
+        num_kv_heads, step = keys_SCBEK.shape[1], keys_SCBEK.shape[4]
+        block_words = head_dim // 2 * step
+        factor = scaling * LOG2_E
+        for item in prange(order_R.shape[0] * num_kv_heads):
+            row, head = order_R[item // num_kv_heads], item % num_kv_heads
+            start, past, width = starts_R[row], pasts_R[row], widths_R[row]
+            end, num_queries, shared = past + width, width * group, shared_R[row]
+            keys_BEK, values_FD = keys_SCBEK[slots_R[row], head], values_SCFD[slots_R[row], head]
+            head_keys_BEK, head_values_FD = keys_SCBEK[leaders_R[row], head], values_SCFD[leaders_R[row], head]
+            for w in range(width):
+                token = past + w
+                put_keys(keys_BEK[token // step], token % step, key_PCD[start + w : start + w + 1, head], cut)
+                put_value(values_FD[token // 2], token % 2, value_PCD[start + w, head], cut)
+            num_blocks = (end + step - 1) // step
+            padded = num_blocks * step
+            query = np.empty((most, head_dim), np.uint16)
+            scores, weights = np.empty((most, padded), np.float32), np.empty((most, padded), np.uint16)
+            output = np.empty((most, head_dim), np.float32)
+            for first in range(0, num_queries, most):
+                used = min(most, num_queries - first)
+                for each in range(used):
+                    n = first + each
+                    for d in range(head_dim):
+                        query[each, d] = query_PHD[start + n // group, head * group + n % group, d]
+                start_tiles(used)
+                for b in range(num_blocks):
+                    block_keys_BEK = head_keys_BEK if b * step < shared else keys_BEK
+                    clear_sums()
+                    for d in range(0, head_dim, side):
+                        add_stripe(query, d, 2 * head_dim, block_keys_BEK, b * block_words + d // 2 * step, 4 * step)
+                    store_stripe(scores, b * step, 4 * padded)
+                for each in range(used):
+                    for k in range(past + 1 + (first + each) // group, padded):
+                        scores[each, k] = low
+                    highest = row_maximum(scores, each * padded, padded) * factor
+                    totals = row_powers(scores, each * padded, weights, each * padded, padded, factor, highest)
+                    scores[each, 0] = np.float32(1) / totals
+                for d in range(0, head_dim, 2 * side):
+                    clear_sums()
+                    for token in range(0, padded, side):
+                        block_values_FD = head_values_FD if token < shared else values_FD
+                        here = token // 2 * head_dim
+                        add_stripe(weights, token, 2 * padded, block_values_FD, here + d, 4 * head_dim)
+                    store_stripe(output, d, 4 * head_dim)
+                stop_tiles()
+                for each in range(used):
+                    n = first + each
+                    for d in range(head_dim):
+                        word = rounded(output[each, d] * scores[each, 0], cut, below_half, last)
+                        output_PHD[start + n // group, head * group + n % group, d] = word
+
+    return compile_loop(decode, parallel=True, fastmath=FASTMATH, error_model="numpy")
+
+
+@cache
+def _store_loop() -> Callable[..., None]:
+    cut = np.uint32(WORD_SHIFTS[torch.bfloat16])
+
+    def store(past, key_CND, value_CND, keys_CBEK, values_CFD):  # type: ignore[no-untyped-def]  # pragma: no cover
+        num_heads, num_new = key_CND.shape[:2]
+        step = keys_CBEK.shape[3]
+        for head in prange(num_heads):
+            for block in range(past // step, (past + num_new - 1) // step + 1):
+                first = block * step
+                begin, end = max(past, first), min(past + num_new, first + step)
+                put_keys(keys_CBEK[head, block], begin - first, key_CND[head, begin - past : end - past], cut)
+            for n in range(num_new):
+                put_value(values_CFD[head, (past + n) // 2], (past + n) % 2, value_CND[head, n], cut)
+
+    return compile_loop(store, parallel=True)
+
+
+# Globals, as `compile_loop` wants them.
+@njit(inline="always")
+def put_keys(words_EK, place, key_ND, cut):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write tokens' keys into their block, from a place on."""
+    for e in range(words_EK.shape[0]):
+        for n in range(key_ND.shape[0]):
+            words_EK[e, place + n] = np.uint32(key_ND[n, 2 * e]) | np.uint32(key_ND[n, 2 * e + 1]) << cut
+
+
+@njit(inline="always")
+def put_value(words_D, half, value_D, cut):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write a token's value into the words that it shares with a neighbour; of the two, the lower half comes first."""
+    for d in range(words_D.shape[0]):
+        if half == 0:
+            words_D[d] = np.uint32(value_D[d])
+        else:
+            words_D[d] = (words_D[d] & np.uint32(0xFFFF)) | np.uint32(value_D[d]) << cut
+
+
+@njit(inline="always")
+def put_products(rows_QD, words_BEK, begin, used, size, result_QK):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Inner products of the first `used` rows with `size` tokens from `begin` on."""
+    width, row = rows_QD.shape[1], result_QK.shape[1]
+    step = words_BEK.shape[2]
+    for k in range(0, size, SIDE):
+        first = (begin + k) // step * (width // 2) * step + (begin + k) % step
+        for q in range(0, used, SIDE):
+            clear_sums()
+            for d in range(0, width, SIDE):
+                add_product(rows_QD, q * width + d, 2 * width, words_BEK, first + d // 2 * step, 4 * step)
+            store_sums(result_QK, q * row + k, 4 * row)
+
+
+@njit(inline="always")
+def add_outputs(weights_QK, words_FD, begin, used, size, total_QD):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add what `size` tokens from `begin` on hold to the first `used` rows, by their weights."""
+    width, row = total_QD.shape[1], weights_QK.shape[1]
+    for d in range(0, width, SIDE):
+        for q in range(0, used, SIDE):
+            load_sums(total_QD, q * width + d, 4 * width)
+            for k in range(0, size, SIDE):
+                add_product(
+                    weights_QK, q * row + k, 2 * row, words_FD, (begin + k) // 2 * width + d, 4 * width
+                )  # fmt: skip
+            store_sums(total_QD, q * width + d, 4 * width)
