@@ -1,14 +1,17 @@
-"""Milliseconds of one decode step's attention, compiled loop against batched calls, on the default model's shapes.
+"""Milliseconds of one decode step's attention on the default model's shapes: batched calls, vector loops, tiles.
 
-    python benchmarks/decode_attention.py [--rows 48 12] [--drafts 0 4] [--repeats 5]
+    python benchmarks/decode_attention.py [--rows 48 12] [--drafts 0 4] [--shared 0 256] [--repeats 5]
 
-Both sides read the same caches of 30 layers: rows of 300 to 800 cached tokens, drafts of random widths up to the given
-one. Before timing, both must give the same numbers. Printed last: median ratios, compiled over batched.
+All read the same 30 layers: rows of 300 to 800 cached tokens, drafts of random widths up to the given one, the first
+`--shared` tokens of four rows at a time the same and read from one slot (batched calls read each row's own). Before
+timing, all must give the same numbers. Printed last: median ratios over batched calls. A CPU without tiles leaves them
+out.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -17,11 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seekling.rollout.engine.attention import DecodeRows, _decode, _decode_compiled
-from seekling.rollout.engine.cache import SlotCache
+from seekling.rollout.engine.attention import _DECODE, DecodeRows
+from seekling.rollout.engine.causal import STEP
+from seekling.rollout.engine.tiled import can_attend, pair_dimensions, pair_tokens
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, NUM_LAYERS, NUM_SLOTS, SLOT_TOKENS = 9, 3, 64, 30, 64, 1024
-Decode = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, DecodeRows, float, Tensor], None]
+Decode = Callable[..., None]
 
 
 def step_ms(decode: Decode, new: list[Tensor], keys: list[Tensor], values: list[Tensor], rows: DecodeRows) -> float:
@@ -32,30 +36,37 @@ def step_ms(decode: Decode, new: list[Tensor], keys: list[Tensor], values: list[
     return 1e3 * (time.perf_counter() - started)
 
 
-def compare(cache: SlotCache, plain_keys: list[Tensor], num_rows: int, draft_tokens: int, repeats: int) -> float:
-    """Print both sides' median and return their ratio."""
-    random = np.random.default_rng(0)
-    slots = sorted(random.choice(NUM_SLOTS, num_rows, replace=False).tolist())
-    widths = random.integers(1, draft_tokens + 2, num_rows).tolist()
-    rows = DecodeRows(slots, random.integers(300, 800, num_rows).tolist(), widths, device=torch.device("cpu"))
+def lay_out(keys: list[Tensor], values: list[Tensor]) -> dict[str, tuple[Decode, list[Tensor], list[Tensor]]]:
+    """What decodes, with (S, C, L, D) keys and values of each layer as it reads them."""
+    blocks = [each.unflatten(2, (-1, STEP)).transpose(3, 4).contiguous() for each in keys]
+    ways: dict[str, tuple[Decode, list[Tensor], list[Tensor]]] = {
+        "batched": (_DECODE["rows"], keys, values),
+        "vectors": (_DECODE["blocks"], blocks, values),
+    }
+    if can_attend(torch.bfloat16, torch.device("cpu"), HEAD_DIM):
+        key_pairs = [pair_dimensions(each.flatten(0, 1), STEP).unflatten(0, (NUM_SLOTS, -1)) for each in keys]
+        value_pairs = [pair_tokens(each.flatten(0, 1)).unflatten(0, (NUM_SLOTS, -1)) for each in values]
+        ways["tiles"] = _DECODE["pairs"], key_pairs, value_pairs
+    return ways
+
+
+def compare(
+    ways: dict[str, tuple[Decode, list[Tensor], list[Tensor]]], rows: DecodeRows, repeats: int
+) -> dict[str, float]:
+    """Medians of the ways to decode."""
     new = [
         torch.randn(rows.num_tokens, heads, HEAD_DIM).bfloat16() for heads in (NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS)
     ]
-    outputs = [torch.empty_like(new[0]) for _ in range(2)]
-    _decode_compiled(*new, cache.keys[0], cache.values[0], rows, 0.125, outputs[0])
-    _decode(*new, plain_keys[0], cache.values[0], rows, 0.125, outputs[1])
-    torch.testing.assert_close(*outputs, atol=0.03, rtol=0.03)
-    # In turns, so that what else the machine does falls on both.
+    outputs = []
+    for decode, keys, values in ways.values():
+        outputs.append(torch.empty_like(new[0]))
+        decode(*new, keys[0], values[0], rows, HEAD_DIM**-0.5, outputs[-1])
+        torch.testing.assert_close(outputs[-1], outputs[0], atol=0.03, rtol=0.03)
+    # In turns, so that what else the machine does falls on all.
     times = [
-        (
-            step_ms(_decode_compiled, new, cache.keys, cache.values, rows),
-            step_ms(_decode, new, plain_keys, cache.values, rows),
-        )
-        for _ in range(repeats)
+        [step_ms(decode, new, keys, values, rows) for decode, keys, values in ways.values()] for _ in range(repeats)
     ]
-    compiled, batched = (statistics.median(side) for side in zip(*times, strict=True))
-    print(f"{num_rows} rows, drafts up to {draft_tokens}: compiled {compiled:.1f} ms, batched {batched:.1f} ms")
-    return compiled / batched
+    return {name: statistics.median(each) for name, each in zip(ways, zip(*times, strict=True), strict=True)}
 
 
 @torch.inference_mode()
@@ -64,27 +75,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[48, 12])
     parser.add_argument("--drafts", type=int, nargs="+", default=[0, 4])
+    parser.add_argument("--shared", type=int, nargs="+", default=[0, 256])
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    cache = SlotCache(
-        num_layers=NUM_LAYERS,
-        num_kv_heads=NUM_KV_HEADS,
-        head_dim=HEAD_DIM,
-        num_slots=NUM_SLOTS,
-        slot_tokens=SLOT_TOKENS,
-        dtype=torch.bfloat16,
-        device=torch.device("cpu"),
-    )
-    for each in (*cache.keys, *cache.values):
-        each.normal_()
-    plain_keys = [keys.transpose(3, 4).flatten(2, 3).contiguous() for keys in cache.keys]
-    ratios = [
-        compare(cache, plain_keys, rows, drafts, arguments.repeats)
-        for rows in arguments.rows
-        for drafts in arguments.drafts
-    ]
-    print("ratio", " ".join(f"{ratio:.2f}" for ratio in ratios))
+    random = np.random.default_rng(0)
+    shape = NUM_SLOTS, NUM_KV_HEADS, SLOT_TOKENS, HEAD_DIM
+    keys, values = ([torch.randn(shape).bfloat16() for _ in range(NUM_LAYERS)] for _ in range(2))
+    # The first tokens of four slots are the same.
+    for each in (*keys, *values):
+        head = slice(max(arguments.shared))
+        each.view(NUM_SLOTS // 4, 4, *shape[1:])[:, 1:, :, head] = each[::4, None, :, head]
+    ways, ratios = lay_out(keys, values), []
+    for num_rows, draft_tokens, shared in itertools.product(arguments.rows, arguments.drafts, arguments.shared):
+        slots = sorted(random.choice(NUM_SLOTS, num_rows, replace=False).tolist())
+        rows = DecodeRows(
+            slots,
+            random.integers(300, 800, num_rows).tolist(),
+            random.integers(1, draft_tokens + 2, num_rows).tolist(),
+            leaders=[(slot // 4 * 4, shared) for slot in slots],
+            device=torch.device("cpu"),
+        )
+        found = compare(ways, rows, arguments.repeats)
+        print(f"{num_rows} rows, drafts up to {draft_tokens}, {shared} shared:", end=" ")
+        print(", ".join(f"{name} {each:.1f} ms" for name, each in found.items()), flush=True)
+        ratios.append({name: each / found["batched"] for name, each in found.items()})
+    for name in list(ways)[1:]:
+        print("ratio", name, " ".join(f"{each[name]:.2f}" for each in ratios))
 
 
 if __name__ == "__main__":

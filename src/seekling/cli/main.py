@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,6 @@ import typer
 
 from seekling import __version__
 from seekling.errors import SeeklingError
-
-# Read when numpy is loaded, which no line above does. Threads of its library wait for more by spinning for 2^26 cycles,
-# on cores that torch or faiss want next: one client of the search server waited 117 ms instead of 25.
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 P = ParamSpec("P")
 R = TypeVar("R")
