@@ -25,6 +25,7 @@ from seekling.rollout.engine.causal import STEP
 from seekling.rollout.engine.tiled import can_attend, pair_dimensions, pair_tokens
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, NUM_LAYERS, NUM_SLOTS, SLOT_TOKENS = 9, 3, 64, 30, 64, 1024
+SHORTEST = 300
 Decode = Callable[..., None]
 
 
@@ -78,6 +79,8 @@ def main() -> None:
     parser.add_argument("--shared", type=int, nargs="+", default=[0, 256])
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
+    if max(arguments.shared) > SHORTEST:
+        parser.error(f"--shared is at most {SHORTEST}: rows begin at that length")
     torch.manual_seed(0)
     random = np.random.default_rng(0)
     shape = NUM_SLOTS, NUM_KV_HEADS, SLOT_TOKENS, HEAD_DIM
@@ -91,7 +94,7 @@ def main() -> None:
         slots = sorted(random.choice(NUM_SLOTS, num_rows, replace=False).tolist())
         rows = DecodeRows(
             slots,
-            random.integers(300, 800, num_rows).tolist(),
+            random.integers(SHORTEST, 800, num_rows).tolist(),
             random.integers(1, draft_tokens + 2, num_rows).tolist(),
             leaders=[(slot // 4 * 4, shared) for slot in slots],
             device=torch.device("cpu"),

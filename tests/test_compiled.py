@@ -29,6 +29,28 @@ def test_where_nothing_can_be_cached_the_loop_is_compiled_all_the_same(monkeypat
     assert seen == [{"nogil": True, "parallel": False}] * 2
 
 
+def test_a_loop_is_compiled_anew_when_what_it_calls_has_changed(tmp_path):
+    (tmp_path / "helper.py").write_text("from numba import njit\n@njit\ndef add(x):\n    return x + 1\nSIZE = 10\n")
+    (tmp_path / "loop.py").write_text(
+        "from helper import SIZE, add\nfrom seekling.compiled import compile_loop\n"
+        "def loop(x):\n    return SIZE * add(x)\n"
+        "print(compile_loop(loop)(1))\n"
+    )
+
+    def run() -> str:
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "loop.py"]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    seen = [run()]
+    for old, new in (("x + 1", "x + 20"), ("SIZE = 10", "SIZE = 100")):
+        (tmp_path / "helper.py").write_text((tmp_path / "helper.py").read_text().replace(old, new))
+        seen.append(run())
+    assert seen == ["20", "210", "2100"]
+
+
 LOOPS = """
 import json, torch
 from seekling.models import pointwise

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from hashlib import sha256
+from pathlib import Path
+from types import FunctionType
+from typing import TypeVar, cast
+
+import numpy as np
 
 Loop = TypeVar("Loop", bound=Callable[..., object])
 
@@ -22,11 +27,30 @@ def compile_loop(function: Loop, *, parallel: bool = False, **options: object) -
     """
     from numba import njit
 
-    # Numba's cache takes the two for one.
-    function.__qualname__ += ".parallel" if parallel else ".serial"
+    # Numba's cache takes the two for one, and looks at no other file than the loop's own.
+    function.__qualname__ += (".parallel." if parallel else ".serial.") + _fingerprint(cast(FunctionType, function))
     options["parallel"] = parallel
     jit: Callable[..., Callable[[Loop], Loop]] = njit
     try:
         return jit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the compiled code can be written to
         return jit(**options)(function)
+
+
+def _fingerprint(function: FunctionType) -> str:
+    """Of all that a loop takes from globals: numbers, and the files of what it calls, as they are now."""
+    found, seen, waiting = set(), {function}, [function]
+    while waiting:
+        each = waiting.pop()
+        for name in each.__code__.co_names:
+            value = each.__globals__.get(name)
+            # A compiled function's is `py_func`, an intrinsic's `_defn`.
+            called = getattr(value, "py_func", None) or getattr(value, "_defn", None)
+            if isinstance(called, FunctionType) and called not in seen:
+                state = Path(called.__code__.co_filename).stat()
+                found.add(f"{called.__module__}.{called.__qualname__} {state.st_mtime_ns} {state.st_size}")
+                seen.add(called)
+                waiting.append(called)
+            elif isinstance(value, (int, float, np.generic)):
+                found.add(f"{name} {value!r}")
+    return sha256("\n".join(sorted(found)).encode()).hexdigest()[:16]

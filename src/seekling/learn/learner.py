@@ -423,7 +423,7 @@ def _unrounded(weight: Tensor, generator: torch.Generator) -> Tensor:
     bits = weight.contiguous().view(torch.int16).to(torch.int32) << shift
     most = (1 << shift - 1) - 1
     drawn = torch.randint(-most, most + 1, weight.shape, generator=generator, dtype=torch.int32).to(weight.device)
-    return torch.where(weight == 0, bits, bits + drawn).view(torch.float32)
+    return torch.where((weight == 0) | ~weight.isfinite(), bits, bits + drawn).view(torch.float32)
 
 
 def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:

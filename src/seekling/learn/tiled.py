@@ -34,6 +34,8 @@ from seekling.rollout.engine.causal import STEP
 from seekling.rollout.engine.tiled import add_outputs, pair_dimensions, pair_tokens, put_products
 
 QUERIES, KEYS = 64, 128
+_SUM_BYTES = 1 << 27
+"""Of the gradients that threads add up apart from each other; where they would take more, fewer threads work."""
 _PADDING = 16
 """fp32 between rows that would lie a power of two apart, and then drive each other out of the cache."""
 
@@ -66,7 +68,9 @@ def differentiate_attention(
     """
     num_heads, num_new, head_dim = query_HND.shape
     num_kv_heads, num_tokens, _ = key_CTD.shape
-    num_threads = use_threads()
+    num_parts = -(-num_new // QUERIES)
+    bytes_of_sums = 8 * num_kv_heads * head_dim * (num_tokens + _PADDING)
+    num_threads = max(1, min(use_threads(), num_parts * num_heads, _SUM_BYTES // bytes_of_sums))
     d_query_NHD = query_HND.new_empty(num_new, num_heads, head_dim)
     d_both_SCDT = torch.zeros(2, num_threads, num_kv_heads, head_dim, num_tokens + _PADDING)
     _loop(head_dim)(
@@ -108,7 +112,9 @@ def _loop(head_dim: int) -> Callable[..., None]:
             d_query = np.empty((most_queries, head_dim), np.float32)
             delta, logsum = np.zeros((2, most_queries), np.float32)
             for item in range(thread, num_parts * num_heads, num_threads):
-                head, first = item // num_parts, item % num_parts * most_queries
+                # Later parts see more. Every other head's are taken from the end, so that threads get equal shares.
+                head, part = item // num_parts, item % num_parts
+                first = (part if head % 2 == 0 else num_parts - 1 - part) * most_queries
                 kv = head // group
                 keys_BEK, values_BEK, keys_FD = keys_CBEK[kv], values_CBEK[kv], keys_CFD[kv]
                 d_key_DT, d_value_DT = d_key_SCDT[thread, kv], d_value_SCDT[thread, kv]

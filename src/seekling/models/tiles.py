@@ -17,7 +17,8 @@ from typing import Any
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import torch
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 # Loops in a closure's cache were assembled already; others are when they are compiled.
@@ -27,6 +28,7 @@ SIDE = 32
 """Rows and columns of the square that four tiles make; how far a product adds up in one step."""
 
 TILE_ROWS = 16
+_NEEDED = {"+amx-tile", "+amx-bf16", "+avx512f", "+avx512bf16"}
 _CONFIG_BYTES, _ROW_BYTES_AT, _ROWS_AT, _ROW_BYTES = 64, 16, 48, 64
 _NUM_TILES, _FIRST_RIGHT = 8, 6
 # numba's annotations take the typing context, which compiled loops do not pass, for an argument.
@@ -40,8 +42,9 @@ def can_tile(dtype: torch.dtype, device: torch.device) -> bool:
 
 @cache
 def _has_tiles() -> bool:
-    has_features = llvm.get_host_cpu_features().get("amx-bf16") and torch.cpu._is_amx_tile_supported()
-    return bool(has_features and torch.cpu._init_amx())
+    # Of what numba compiles for, which may be told to leave out what the processor has.
+    features = cpu_target.target_context.codegen().magic_tuple()[-1].split(",")
+    return _NEEDED.issubset(features) and torch.cpu._is_amx_tile_supported() and bool(torch.cpu._init_amx())
 
 
 @_intrinsic
@@ -50,7 +53,7 @@ def start_tiles(typing, rows):
 
     def generate(context, builder, signature, arguments):
         byte = ir.IntType(8)
-        config = builder.alloca(ir.ArrayType(byte, _CONFIG_BYTES))
+        config = cgutils.alloca_once(builder, ir.ArrayType(byte, _CONFIG_BYTES))  # type: ignore[no-untyped-call]
         builder.store(ir.Constant(config.type.pointee, None), config)
         start = builder.bitcast(config, byte.as_pointer())
 

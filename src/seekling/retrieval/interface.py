@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seekling.errors import DataError
+from seekling.retrieval.products import products
 from seekling.types import Document, Hit
 
 
@@ -118,7 +119,7 @@ def nearest_in_blocks(
     floor_B = np.full(len(queries_BD), -np.inf, np.float32)
     start = 0
     for block_ND in blocks:
-        scores_NB = block_ND @ queries_BD.T
+        scores_NB = products(block_ND, queries_BD)
         # Rounding lifts a score by half a unit at most: whatever is a whole one below the k-th best stays out.
         rows, columns = np.nonzero(scores_NB >= floor_B - 10.0**-decimals)
         for query in np.unique(columns).tolist():

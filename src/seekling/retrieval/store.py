@@ -249,12 +249,14 @@ def new_array(path: Path, dtype: type[np.generic], shape: tuple[int, ...]) -> np
 
 
 def load_array(path: Path) -> np.ndarray:
-    """Map an .npy file read-only, as a plain array: slices of np.memmap cost microseconds each.
+    """Map an .npy file as a plain array: slices of np.memmap cost microseconds each.
+
+    Whoever writes to it changes a copy of their own. torch takes no array that may not be written to.
 
     Raises:
         IndexMismatchError: the file is missing, cut or not an array.
     """
     try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
         raise IndexMismatchError(f"{path} is missing or damaged ({error}); rebuild the index") from None

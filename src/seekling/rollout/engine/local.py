@@ -256,6 +256,7 @@ class LocalSampler:
                 future.set_exception(error)
         self._rows, self._waiting = [], []
         self._forget()
+        self._cache.release()  # may hold what is not finite
 
     @torch.inference_mode()
     def _step(self) -> bool:

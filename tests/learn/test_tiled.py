@@ -1,0 +1,102 @@
+"""Sampler and learner of a bfloat16 model whose heads are wide enough for tiles, against float32 of the same weights.
+
+They run with tiles where the CPU has them, and without everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from seekling.learn import attention
+from seekling.learn.learner import Batch, Learner
+from seekling.learn.loss import cross_entropy
+from seekling.models.tiles import can_tile
+from seekling.rollout.engine import cache, causal
+from seekling.rollout.engine.local import LocalSampler
+from seekling.rollout.sampler import SampleRequest
+from seekling.types import Trajectory
+from tests.rollout.policies import plain_logprobs, run
+
+NUM_EPISODES, NUM_TURNS = 8, 3
+BOUND = 0.12
+"""Nats. 8 bits of mantissa through two layers; logits are of size 4."""
+
+
+def wide_model(dtype: torch.dtype, head_dim: int) -> LlamaForCausalLM:
+    """The same bfloat16 numbers whatever the type; 6 heads on 2 of keys and values."""
+    config = LlamaConfig(
+        vocab_size=600, hidden_size=96, intermediate_size=128, num_hidden_layers=2, num_attention_heads=6,
+        num_key_value_heads=2, head_dim=head_dim, max_position_embeddings=4096, initializer_range=0.1,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return LlamaForCausalLM(config).bfloat16().to(dtype).eval()
+
+
+@pytest.fixture(params=[True, False], ids=["by tiles", "without tiles"])
+def by_tiles(request, monkeypatch):
+    if request.param and not can_tile(torch.bfloat16, torch.device("cpu")):
+        pytest.skip("this CPU has no tiles")
+    if not request.param:
+        for module in (attention, cache, causal):
+            monkeypatch.setattr(module, "can_attend", lambda *kind: False)
+    return request.param
+
+
+def play(sampler: LocalSampler) -> list[tuple[list[int], list[bool], list[float]]]:
+    """Episodes in two groups, more than there are slots: drafts, common prompts, observations of odd lengths."""
+    random = np.random.default_rng(0)
+    prompts = [np.tile(random.integers(3, 600, length), 3).tolist() for length in (31, 70)]
+    observations = random.integers(3, 600, (NUM_TURNS, 90))
+
+    async def episode(number: int) -> tuple[list[int], list[bool], list[float]]:
+        token_ids, logprobs = list(prompts[number % 2]), [0.0] * len(prompts[number % 2])
+        is_sampled = [False] * len(token_ids)
+        for turn in range(NUM_TURNS):
+            # A cold policy repeats itself, which drafts foresee; of a warm one they are rejected.
+            warmth = 0.2 if number < 4 else 1.0
+            drawn = await sampler.sample(
+                SampleRequest(number, tuple(token_ids), 21, temperature=warmth, seed=97 * number + turn)
+            )
+            seen = observations[turn, : 17 + 13 * (number % 3)].tolist()
+            token_ids += [*drawn.token_ids, *seen]
+            logprobs += [*drawn.logprobs, *[0.0] * len(seen)]
+            is_sampled += [True] * len(drawn.token_ids) + [False] * len(seen)
+        sampler.close_session(number)
+        return token_ids, is_sampled, logprobs
+
+    async def together() -> list[tuple[list[int], list[bool], list[float]]]:
+        return list(await asyncio.gather(*map(episode, range(NUM_EPISODES))))
+
+    return run(together())
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 192])
+def test_sampler_and_learner_both_give_the_log_probabilities_of_exact_arithmetic(tiny_model_dir, by_tiles, head_dim):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    sampler = LocalSampler(
+        wide_model(torch.bfloat16, head_dim), tokenizer, in_flight=5, episode_tokens=512, draft_tokens=4
+    )
+    assert (sampler._cache.layout == "pairs") == by_tiles
+    episodes, exact = play(sampler), wide_model(torch.float32, head_dim)
+    assert 0 < sampler.stats.accepted_tokens < sampler.stats.drafted_tokens
+    trajectories, expected = [], []
+    for token_ids, is_sampled, logprobs in episodes:
+        mask_T = np.asarray(is_sampled)
+        expected_T = plain_logprobs(exact, token_ids)[:-1].gather(1, torch.tensor(token_ids)[1:, None])[:, 0].numpy()
+        expected.append(expected_T[mask_T[1:]])
+        np.testing.assert_allclose(np.asarray(logprobs)[mask_T], expected[-1], atol=BOUND)
+        trajectories.append(Trajectory(np.asarray(token_ids), mask_T, np.asarray(logprobs, np.float32)))
+    learners = [Learner(wide_model(dtype, head_dim), row_tokens=1024) for dtype in (torch.bfloat16, torch.float32)]
+    for each, found_T, expected_A in zip(trajectories, learners[0].logprobs(trajectories), expected, strict=True):
+        np.testing.assert_allclose(found_T[each.train_mask_T], expected_A, atol=BOUND)
+    batch = Batch(trajectories, np.linspace(-1, 1, NUM_EPISODES))
+    for learner in learners:
+        learner.forward_backward(batch, cross_entropy)
+    gradients = [torch.cat([each.grad.float().flatten() for each in learner._masters.values()]) for learner in learners]
+    assert float((gradients[0] - gradients[1]).norm() / gradients[1].norm()) < 0.03
