@@ -232,29 +232,13 @@ def test_bfloat16_stays_near_float32_and_keeps_its_weights_in_float32():
     for learner in (rough, exact):
         learner.forward_backward(batch, cross_entropy)
     assert rough.optim_step(1e-5) == pytest.approx(exact.optim_step(1e-5), rel=0.03)
+    # A step of 1e-5 is lost in a bfloat16 weight of 1, two hundred and fifty that add up are not.
     assert rough.export_weights()["model.norm.weight"].dtype == torch.bfloat16
-
-
-def test_bfloat16_weights_are_as_given_and_small_updates_move_them_on_average():
-    model, exact_model = small_model(dtype=torch.bfloat16), small_model()
-    with torch.no_grad():
-        model.model.norm.weight[:2] = torch.tensor([0.0, -0.0])
-    given = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    before = {name: weight.detach().clone() for name, weight in exact_model.named_parameters()}
-    learners = Learner(model), Learner(exact_model)
-    assert all(torch.equal(weight, given[name]) for name, weight in learners[0].export_weights().items())
-    for learner in learners:
-        learner.forward_backward(batch_of(0, 1), cross_entropy)
-        learner.optim_step(1e-4)
-    moved, wanted = [], []
-    for name, weight in exact_model.named_parameters():
-        direction = torch.sign(weight.detach() - before[name])
-        moved.append(((model.get_parameter(name).detach().float() - given[name].float()) * direction).flatten())
-        wanted.append(direction.abs().flatten() * 1e-4)
-    # A tenth of the weights has moved, by a step of bfloat16 that is ten times as large. A few gradients that are near
-    # 0 have another sign in bfloat16.
-    assert 0.02 < (torch.cat(moved) != 0).float().mean() < 0.4
-    assert float(torch.cat(moved).mean()) == pytest.approx(float(torch.cat(wanted).mean()), rel=0.25)
+    assert torch.equal(rough.export_weights()["model.norm.weight"], torch.ones(32, dtype=torch.bfloat16))
+    for _ in range(250):
+        rough.forward_backward(Batch(batch.trajectories[:1], np.ones(1)), cross_entropy)
+        rough.optim_step(1e-5)
+    assert (rough.export_weights()["model.norm.weight"] != 1).any()
 
 
 def with_random_adapters(seed=0):

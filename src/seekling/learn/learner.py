@@ -87,7 +87,7 @@ class Learner:
         model: decoder-only, in the dtype of the forward pass; its attention is replaced.
         lora_rank: 0 trains every weight; otherwise low-rank adapters on all linear layers.
         lora_alpha: LoRA's alpha.
-        seed: of the adapters' first weights, and of what bfloat16 weights were before they were rounded.
+        seed: of the adapters' first weights.
         betas, weight_decay: of AdamW.
         row_tokens: tokens of one packed row; bounds activation memory.
         max_grad_norm: gradients are scaled down to this norm; 0 leaves them.
@@ -125,9 +125,8 @@ class Learner:
         model.train()
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # float32 parameters are their own masters.
-        generator = torch.Generator().manual_seed(seed)
         self._masters = {
-            name: p if p.dtype == torch.float32 else nn.Parameter(_unrounded(p.detach(), generator))
+            name: p if p.dtype == torch.float32 else nn.Parameter(p.detach().float())
             for name, p in self._trained.items()
         }
         for name, parameter in self._trained.items():
@@ -409,21 +408,6 @@ class Learner:
         for name, parameter in self._trained.items():
             if self._masters[name] is not parameter:
                 parameter.copy_(self._masters[name])
-
-
-def _unrounded(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """A float32 tensor that rounds to a bfloat16 one, drawn evenly from those that do.
-
-    If masters began at the rounded values, no weight in use would change before its master had moved by half a step of
-    bfloat16, 0.2 to 0.4 % of the weight: hundreds of updates of 1e-6. So, a small update changes a few weights at once.
-    """
-    if weight.dtype != torch.bfloat16:
-        return weight.float()
-    shift = 16
-    bits = weight.contiguous().view(torch.int16).to(torch.int32) << shift
-    most = (1 << shift - 1) - 1
-    drawn = torch.randint(-most, most + 1, weight.shape, generator=generator, dtype=torch.int32).to(weight.device)
-    return torch.where((weight == 0) | ~weight.isfinite(), bits, bits + drawn).view(torch.float32)
 
 
 def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:
