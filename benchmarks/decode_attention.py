@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seekling.rollout.engine.attention import _DECODE, DecodeRows
+from seekling.rollout.engine.attention import DecodeRows, _decode, _decode_compiled
 from seekling.rollout.engine.causal import STEP
 from seekling.rollout.engine.tiled import can_attend, pair_dimensions, pair_tokens
 
@@ -41,13 +41,13 @@ def lay_out(keys: list[Tensor], values: list[Tensor]) -> dict[str, tuple[Decode,
     """What decodes, with (S, C, L, D) keys and values of each layer as it reads them."""
     blocks = [each.unflatten(2, (-1, STEP)).transpose(3, 4).contiguous() for each in keys]
     ways: dict[str, tuple[Decode, list[Tensor], list[Tensor]]] = {
-        "batched": (_DECODE["rows"], keys, values),
-        "vectors": (_DECODE["blocks"], blocks, values),
+        "batched": (_decode, keys, values),
+        "vectors": (_decode_compiled, blocks, values),
     }
     if can_attend(torch.bfloat16, torch.device("cpu"), HEAD_DIM):
         key_pairs = [pair_dimensions(each.flatten(0, 1), STEP).unflatten(0, (NUM_SLOTS, -1)) for each in keys]
         value_pairs = [pair_tokens(each.flatten(0, 1)).unflatten(0, (NUM_SLOTS, -1)) for each in values]
-        ways["tiles"] = _DECODE["pairs"], key_pairs, value_pairs
+        ways["tiles"] = _decode_compiled, key_pairs, value_pairs
     return ways
 
 
@@ -62,7 +62,7 @@ def compare(
     for decode, keys, values in ways.values():
         outputs.append(torch.empty_like(new[0]))
         decode(*new, keys[0], values[0], rows, HEAD_DIM**-0.5, outputs[-1])
-        torch.testing.assert_close(outputs[-1], outputs[0], atol=0.03, rtol=0.03)
+        torch.testing.assert_close(outputs[-1], outputs[0], atol=0.05, rtol=0.03)
     # In turns, so that what else the machine does falls on all.
     times = [
         [step_ms(decode, new, keys, values, rows) for decode, keys, values in ways.values()] for _ in range(repeats)

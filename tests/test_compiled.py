@@ -89,8 +89,8 @@ if can_tile(torch.bfloat16, torch.device("cpu")):
     result = tiled.attend_tiled(product, *pairs, num_before=0, scaling=1.0)
     learn_tiled.differentiate_attention(product, product, product, product, *result, num_before=0, scaling=1.0)
     one = product[:1, :1].clone()
-    attention._DECODE["pairs"](one, one, one, *(each[None] for each in pairs), rows, 1.0, one.clone())
-    made += [tiled._store_loop(), tiled._attend_loop(64), tiled._decode_loop(64, 1), learn_tiled._loop(64)]
+    attention._decode_compiled(one, one, one, *(each[None] for each in pairs), rows, 1.0, one.clone())
+    made += [tiled._store_loop(), tiled._attend_loop(64), tiled.decode_loop(64, 1), learn_tiled._loop(64)]
 print(json.dumps([[sum(each.stats.cache_hits.values()), sum(each.stats.cache_misses.values())] for each in made]))
 """
 

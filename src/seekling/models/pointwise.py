@@ -22,7 +22,7 @@ from seekling.models.intrinsics import as_float, as_word
 
 WORD_SHIFTS = {torch.bfloat16: 16, torch.float32: 0}
 """Types that the loops read: their bits, shifted left by so many, are those of an fp32."""
-WORDS = {torch.bfloat16: torch.uint16, torch.float32: torch.uint32}
+WORDS = {torch.bfloat16: torch.uint16, torch.float32: torch.uint32, torch.uint32: torch.uint32}
 # Without "nnan": a NaN of damaged weights must reach the logits, where it is noticed.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 LOG2_E = np.float32(1.4426950408889634)

@@ -10,9 +10,8 @@ tokens, R decode rows, W tokens of the widest decode row, P decode tokens of all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from transformers import AttentionInterface
 from seekling.rollout.engine.cache import SlotCache
 from seekling.rollout.engine.causal import attend
 from seekling.rollout.engine.kernel import decode_attention
-from seekling.rollout.engine.tiled import attend_tiled, decode_tiled
+from seekling.rollout.engine.tiled import attend_tiled
 
 SLOT_ATTENTION = "seekling_slots"
 
@@ -127,7 +126,8 @@ def slot_attention(
     num_tokens = 0
     if plan.rows is not None:
         num_tokens = plan.rows.num_tokens
-        _DECODE[cache.layout](
+        decode = _decode if cache.layout == "rows" else _decode_compiled
+        decode(
             query_NHD[:num_tokens],
             key[0, :, :num_tokens].transpose(0, 1),
             value[0, :, :num_tokens].transpose(0, 1),
@@ -153,9 +153,9 @@ def slot_attention(
 
 def _decode_compiled(
     query_PHD: Tensor, key_PCD: Tensor, value_PCD: Tensor, keys: Tensor, values: Tensor, rows: DecodeRows,
-    scaling: float, output_PHD: Tensor, *, decode: Callable[..., None] = decode_attention,
+    scaling: float, output_PHD: Tensor,
 ) -> None:  # fmt: skip
-    decode(
+    decode_attention(
         query_PHD.contiguous(),
         key_PCD.contiguous(),
         value_PCD.contiguous(),
@@ -197,13 +197,6 @@ def _decode(
     )
     output_RCWGD = output_RCQD.view(num_rows, num_kv_heads, width, group, head_dim)
     output_PHD.copy_(output_RCWGD[rows.row_P, :, rows.offset_P].reshape(num_tokens, num_heads, head_dim))
-
-
-_DECODE: Mapping[str, Callable[..., None]] = {
-    "pairs": partial(_decode_compiled, decode=decode_tiled),
-    "blocks": _decode_compiled,
-    "rows": _decode,
-}
 
 
 def _prefill(query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, past: int, scaling: float) -> Tensor:

@@ -36,6 +36,7 @@ from seekling.models.pointwise import (
     widened,
 )
 from seekling.rollout.engine.causal import STEP
+from seekling.rollout.engine.tiled import decode_loop
 
 
 def decode_attention(
@@ -61,8 +62,8 @@ def decode_attention(
         query_PHD: (P, H, D), of the type of the caches, one of `WORD_SHIFTS`; contiguous, as what follows.
         key_PCD: (P, C, D) keys of the new tokens.
         value_PCD: (P, C, D) their values.
-        keys_SCBDK: (S, C, B, D, K) keys in blocks of `STEP` tokens; written to.
-        values_SCLD: (S, C, L, D); written to.
+        keys_SCBDK: (S, C, B, D, K) keys in blocks of `STEP` tokens, or pairs as `SlotCache` has them; written to.
+        values_SCLD: (S, C, L, D), or words of pairs; written to.
         order_R: in which the rows are worked on; every thread takes an equal stretch.
         slots_R: slot of each row.
         starts_R: first of the row's tokens among the P.
@@ -76,7 +77,9 @@ def decode_attention(
     """
     num_heads, head_dim = query_PHD.shape[1:]
     use_threads()
-    _kernel(WORD_SHIFTS[query_PHD.dtype], head_dim, num_heads // key_PCD.shape[1])(
+    kind = head_dim, num_heads // key_PCD.shape[1]
+    loop = decode_loop(*kind) if keys_SCBDK.dtype == torch.uint32 else _kernel(WORD_SHIFTS[query_PHD.dtype], *kind)
+    loop(
         *map(bits_of, (query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD)),
         order_R,
         slots_R,

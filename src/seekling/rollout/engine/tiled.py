@@ -93,41 +93,6 @@ def attend_tiled(
     return output_NHD.transpose(0, 1), logsum_HN
 
 
-def decode_tiled(
-    query_PHD: Tensor,
-    key_PCD: Tensor,
-    value_PCD: Tensor,
-    keys_SCBEK: Tensor,
-    values_SCFD: Tensor,
-    *,
-    order_R: np.ndarray,
-    slots_R: np.ndarray,
-    starts_R: np.ndarray,
-    pasts_R: np.ndarray,
-    widths_R: np.ndarray,
-    leaders_R: np.ndarray,
-    shared_R: np.ndarray,
-    scaling: float,
-    output_PHD: Tensor,
-) -> None:
-    """As `kernel.decode_attention`, of slots in pairs."""
-    use_threads()
-    _decode_loop(query_PHD.shape[2], query_PHD.shape[1] // key_PCD.shape[1])(
-        *map(_bits, (query_PHD, key_PCD, value_PCD)),
-        keys_SCBEK.numpy(),
-        values_SCFD.numpy(),
-        order_R,
-        slots_R,
-        starts_R,
-        pasts_R,
-        widths_R,
-        leaders_R,
-        shared_R,
-        np.float32(scaling),
-        bits_of(output_PHD),
-    )
-
-
 def _bits(tensor: Tensor) -> np.ndarray:
     return bits_of(tensor.contiguous())
 
@@ -185,7 +150,8 @@ def _attend_loop(head_dim: int) -> Callable[..., None]:
 
 
 @cache
-def _decode_loop(head_dim: int, group: int) -> Callable[..., None]:
+def decode_loop(head_dim: int, group: int) -> Callable[..., None]:
+    """The compiled loop of `kernel.decode_attention` over slots in pairs."""
     (cut, below_half, last), side, low, most = rounding(WORD_SHIFTS[torch.bfloat16]), SIDE, np.float32(LOW), TILE_ROWS
 
     def decode(  # type: ignore[no-untyped-def]
