@@ -241,12 +241,11 @@ def put_keys(words_EK, place, key_ND, cut):  # type: ignore[no-untyped-def]  # p
 
 @njit(inline="always")
 def put_value(words_D, half, value_D, cut):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Write a token's value into the words that it shares with a neighbour; of the two, the lower half comes first."""
+    """Write a token's value into the words that it shares with a neighbour."""
+    place = np.uint32(half) * cut
+    kept = ~(np.uint32(0xFFFF) << place)
     for d in range(words_D.shape[0]):
-        if half == 0:
-            words_D[d] = np.uint32(value_D[d])
-        else:
-            words_D[d] = (words_D[d] & np.uint32(0xFFFF)) | np.uint32(value_D[d]) << cut
+        words_D[d] = (words_D[d] & kept) | np.uint32(value_D[d]) << place
 
 
 @njit(inline="always")
