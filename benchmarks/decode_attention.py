@@ -79,8 +79,8 @@ def main() -> None:
     parser.add_argument("--shared", type=int, nargs="+", default=[0, 256])
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    if max(arguments.shared) > SHORTEST:
-        parser.error(f"--shared is at most {SHORTEST}: rows begin at that length")
+    if max(arguments.shared) > SHORTEST or any(shared % STEP for shared in arguments.shared):
+        parser.error(f"--shared is a multiple of {STEP}, and at most {SHORTEST}: rows begin at that length")
     torch.manual_seed(0)
     random = np.random.default_rng(0)
     shape = NUM_SLOTS, NUM_KV_HEADS, SLOT_TOKENS, HEAD_DIM

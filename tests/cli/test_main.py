@@ -128,7 +128,9 @@ def test_a_misspelt_command_exits_with_2_and_names_it(capsys):
 @pytest.mark.parametrize(("given", "kept"), [(None, "4"), ("20", "20")])
 def test_numpys_threads_are_told_not_to_spin_before_numpy_is_loaded(given, kept):
     script = (
-        "import seekling, os, sys\nassert 'numpy' not in sys.modules\nprint(os.environ['OPENBLAS_THREAD_TIMEOUT'])\n"
+        "import seekling.cli.main, os, sys\n"
+        "assert 'numpy' not in sys.modules\n"
+        "print(os.environ['OPENBLAS_THREAD_TIMEOUT'])\n"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
     if given:

@@ -15,10 +15,11 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 # numba's annotations take the typing context, which compiled loops do not pass, for an argument.
-_intrinsic: Callable[[Callable[..., object]], Callable[..., Any]] = intrinsic
+typed_intrinsic: Callable[[Callable[..., object]], Callable[..., Any]] = intrinsic
+"""numba's `intrinsic`."""
 
 
-@_intrinsic
+@typed_intrinsic
 def as_float(typing, word):
     """In compiled loops: the fp32 whose bits a uint32 is."""
 
@@ -28,7 +29,7 @@ def as_float(typing, word):
     return types.float32(types.uint32), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def as_word(typing, value):
     """In compiled loops: the bits of an fp32, as a uint32."""
 
@@ -38,13 +39,13 @@ def as_word(typing, value):
     return types.uint32(types.float32), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def fetch(typing, array, start, count):
     """In compiled loops: begin to read elements of a contiguous array, counted flat, into the cache."""
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
-        data = context.make_array(kind)(context, builder, arguments[0]).data
+        data = elements(context, builder, kind, arguments[0])
         byte, number, size = ir.IntType(8).as_pointer(), ir.IntType(32), kind.dtype.bitwidth // 8
         call = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         function = builder.module.declare_intrinsic("llvm.prefetch", [byte], call)
@@ -56,3 +57,8 @@ def fetch(typing, array, start, count):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp), generate
+
+
+def elements(context, builder, kind: types.Array, array: ir.Value) -> ir.Value:
+    """Where the elements of an array begin, while an intrinsic is generated."""
+    return context.make_array(kind)(context, builder, array).data

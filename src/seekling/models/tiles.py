@@ -19,7 +19,8 @@ import torch
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.registry import cpu_target
-from numba.extending import intrinsic
+
+from seekling.models.intrinsics import elements, typed_intrinsic
 
 # Loops in a closure's cache were assembled already; others are when they are compiled.
 llvm.initialize_native_asmparser()
@@ -31,8 +32,6 @@ TILE_ROWS = 16
 _NEEDED = {"+amx-tile", "+amx-bf16", "+avx512f", "+avx512bf16"}
 _CONFIG_BYTES, _ROW_BYTES_AT, _ROWS_AT, _ROW_BYTES = 64, 16, 48, 64
 _NUM_TILES, _FIRST_RIGHT = 8, 6
-# numba's annotations take the typing context, which compiled loops do not pass, for an argument.
-_intrinsic: Callable[[Callable[..., object]], Callable[..., Any]] = intrinsic
 
 
 def can_tile(dtype: torch.dtype, device: torch.device) -> bool:
@@ -47,7 +46,7 @@ def _has_tiles() -> bool:
     return _NEEDED.issubset(features) and torch.cpu._is_amx_tile_supported() and bool(torch.cpu._init_amx())
 
 
-@_intrinsic
+@typed_intrinsic
 def start_tiles(typing, rows):
     """In compiled loops: before the first product; `rows` of the sums' and the left sides' tiles are used, up to 16."""
 
@@ -80,7 +79,7 @@ def _plain(name: str, lines: Sequence[str], doc: str) -> Callable[..., Any]:
         return types.void(), generate
 
     define.__name__, define.__doc__ = name, doc
-    return _intrinsic(define)
+    return typed_intrinsic(define)
 
 
 stop_tiles = _plain("stop_tiles", ["tilerelease"], "In compiled loops: after the last product.")
@@ -104,7 +103,7 @@ def _mover(name: str, line: str, places: Sequence[tuple[int, int]], doc: str) ->
         return types.void(array, types.intp, types.intp), generate
 
     define.__name__, define.__doc__ = name, doc
-    return _intrinsic(define)
+    return typed_intrinsic(define)
 
 
 _SQUARE, _STRIPE = [(0, 0), (0, 1), (1, 0), (1, 1)], [(0, 0), (0, 1), (0, 2), (0, 3)]
@@ -120,7 +119,7 @@ store_stripe = _mover(
 )
 
 
-@_intrinsic
+@typed_intrinsic
 def add_product(typing, left, left_start, left_stride, right, right_start, right_stride):
     """In compiled loops: add to the sums (32, 32) bfloat16 times (32, 32), each an array, a flat place, row bytes."""
 
@@ -143,7 +142,7 @@ def add_product(typing, left, left_start, left_stride, right, right_start, right
     return types.void(left, types.intp, types.intp, right, types.intp, types.intp), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def add_stripe(typing, left, left_start, left_stride, right, right_start, right_stride):
     """In compiled loops: as `add_product`, of few rows on the left and 64 columns on the right."""
 
@@ -170,8 +169,7 @@ def _run(builder, lines: Sequence[str], arguments: Sequence[ir.Value]) -> None:
 
 def _address(context, builder, kind, array, index) -> ir.Value:
     """Of an element of a contiguous array, counted flat."""
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), ir.IntType(8).as_pointer())
+    return builder.bitcast(builder.gep(elements(context, builder, kind, array), [index]), ir.IntType(8).as_pointer())
 
 
 def _below(builder, pointer: ir.Value, stride: ir.Value) -> ir.Value:

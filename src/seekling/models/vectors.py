@@ -8,12 +8,12 @@ scales by a power of two. Rows are whole multiples of 32 elements of contiguous 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+
+from seekling.models.intrinsics import elements, typed_intrinsic
 
 LOW = -1e30
 """For a score that counts as none: its exponential is 0, whatever reasonable factor it had."""
@@ -22,11 +22,9 @@ _LANES = 16
 _FLOATS, _WORDS, _HALVES = (ir.VectorType(kind, _LANES) for kind in (ir.FloatType(), ir.IntType(32), ir.IntType(16)))
 _POLYNOMIAL = (0.00133999444, 0.00961817028, 0.0555033415, 0.240226462, 0.693147182, 1.0)
 _CURRENT_ROUNDING = 4
-# numba's annotations take the typing context, which compiled loops do not pass, for an argument.
-_intrinsic: Callable[[Callable[..., object]], Callable[..., Any]] = intrinsic
 
 
-@_intrinsic
+@typed_intrinsic
 def row_maximum(typing, scores, start, count):
     """In compiled loops: the largest of so many fp32."""
 
@@ -45,7 +43,7 @@ def row_maximum(typing, scores, start, count):
     return types.float32(scores, types.intp, types.intp), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def row_powers(typing, scores, start, weights, place, count, factor, offset):
     """In compiled loops: write 2 ** (score * factor - offset) as bfloat16, and return their sum before rounding."""
 
@@ -68,7 +66,7 @@ def row_powers(typing, scores, start, weights, place, count, factor, offset):
     return real(scores, index, weights, index, index, real, real), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def pair_gradients(
     typing, scores, d_weights, start, stride, weight_pairs, d_score_pairs, place, d_scores, count, factor, scaling,
     logsum, delta, row
@@ -116,7 +114,7 @@ def pair_gradients(
 
 def _data(context, builder, signature, arguments, number: int) -> ir.Value:
     """Of an array among the arguments, where its elements begin."""
-    return context.make_array(signature.args[number])(context, builder, arguments[number]).data
+    return elements(context, builder, signature.args[number], arguments[number])
 
 
 def _vector_at(builder, data: ir.Value, at: ir.Value, part: int, kind: ir.Type) -> ir.Value:

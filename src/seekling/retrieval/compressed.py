@@ -240,7 +240,7 @@ class CompressedVectors:
         """
         depth = math.ceil(_CANDIDATES_PER_ROOT * len(self._rows) ** (1 / 3))
         depth = max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * top_k, min(_MAX_CANDIDATES, depth))
-        queries_BD = products(queries_BD, self._rotated_DD)
+        queries_BD = products_on_one_core(queries_BD, self._rotated_DD)
         if depth >= len(self._rows) * _SHARE_TO_READ_ALL:
             blocks = (self._rows.block(start, start + _BLOCK_ROWS) for start in range(0, len(self._rows), _BLOCK_ROWS))
             return nearest_in_blocks(blocks, queries_BD, top_k, decimals=decimals)
@@ -259,7 +259,7 @@ class CompressedVectors:
             max(_MIN_PROBES, math.ceil(num_lists * len(self._rows) ** -_PROBED_POWER), lists_for_depth), num_lists
         )
         turned_BC = self._turn.apply(queries_BD)
-        scores_BL = products(turned_BC, self._centroids_LC)
+        scores_BL = products_on_one_core(turned_BC, self._centroids_LC)
         promise_BL = scores_BL + self._bonus_L
         is_probed_BL = promise_BL >= np.partition(promise_BL, num_lists - num_probes)[:, num_lists - num_probes, None]
         lists_BL = np.where(is_probed_BL, np.arange(num_lists), -1)
@@ -336,7 +336,7 @@ class RowFile:
         return IndexMismatchError(f"{self._path} was cut while it was in use; rebuild the index")
 
 
-def products(queries_BD: np.ndarray, rows_ND: np.ndarray) -> np.ndarray:
+def products_on_one_core(queries_BD: np.ndarray, rows_ND: np.ndarray) -> np.ndarray:
     """(B, N) float32 inner products, on one core where numba is installed.
 
     numpy's library shares even one query between threads, and these then wait for more by spinning for 26 ms: on two
