@@ -20,6 +20,7 @@ import torch
 import trl.trainer.grpo_trainer as grpo_trainer
 from datasets import Dataset
 from grpo_workload import Stopwatch, Texts, Workload
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -139,18 +140,22 @@ def force(trainer: GRPOTrainer, forced: Forced) -> None:
 def check(trainer: GRPOTrainer, out: Path, dtype: str) -> None:
     """Compare TRL's log-probabilities and gradient norm on our episodes with ours; print both."""
     ours = json.loads((out / f"check-{dtype}.json").read_text(encoding="utf-8"))
+    for each in ours["episodes"]:
+        each["attended"] = [1] * len(each["ids"])
     start = min(each["mask"].index(True) for each in ours["episodes"])
-    ids = torch.tensor([each["ids"] for each in ours["episodes"]])
-    mask = torch.tensor([each["mask"] for each in ours["episodes"]])[:, start:].long()
-    logprobs = torch.tensor([each["logprobs"] for each in ours["episodes"]])[:, start:]
+    ids, attended, trained, logprobs = (
+        pad_sequence([torch.tensor(each[name]) for each in ours["episodes"]], batch_first=True)
+        for name in ("ids", "attended", "mask", "logprobs")
+    )
+    mask, logprobs = trained[:, start:].long(), logprobs[:, start:]
     trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation
     inputs = {
         "prompt_ids": ids[:, :start], "prompt_mask": torch.ones_like(ids[:, :start]), "completion_ids": ids[:, start:],
-        "completion_mask": torch.ones_like(mask), "tool_mask": mask, "advantages": torch.tensor(ours["advantages"]),
+        "completion_mask": attended[:, start:], "tool_mask": mask, "advantages": torch.tensor(ours["advantages"]),
         "num_items_in_batch": mask.sum(),
     }  # fmt: skip
     model = trainer.model.train()
-    theirs, *_ = trainer._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), mask.shape[1])
+    theirs, *_ = trainer._get_per_token_logps_and_entropies(model, ids, attended, mask.shape[1])
     difference = ((theirs.detach().float() - logprobs) * mask).abs()
     trainer._compute_loss(model, inputs).backward()
     norm = float(torch.linalg.vector_norm(torch.stack([p.grad.norm().float() for p in model.parameters()])))
