@@ -247,13 +247,13 @@ class _Run:
         return self._learner
 
     def _keep_reference(self, learner: Learner, saved: TrainingState | None) -> None:
-        """The KL anchor is the policy before RL; a run resumed inside RL finds it in the exported SFT model."""
-        sft = self.folder.path / "checkpoints" / "sft"
-        if saved is not None and saved.stage == "rl":
+        """The KL anchor is the policy before RL; a run resumed inside RL finds it in its state or in the SFT model."""
+        if saved is None or saved.stage != "rl":
+            learner.keep_reference()
+        elif not learner.has_reference:
+            sft = self.folder.path / "checkpoints" / "sft"
             model, _ = load_policy(sft if sft.exists() else self.model_dir, dtype=self.recipe.model.dtype)
             learner.keep_reference(model)
-        else:
-            learner.keep_reference()
 
     def _export(self, name: str, learner: Learner) -> None:
         out = self.folder.path / "checkpoints" / name
