@@ -252,6 +252,7 @@ class Learner:
             return
         reference = self.copy_policy() if model is None else model
         reference.set_attn_implementation(STRAND_ATTENTION)
+        make_lean(reference)
         self._reference = reference.eval().requires_grad_(False)
 
     def copy_policy(self) -> PreTrainedModel:

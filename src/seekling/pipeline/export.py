@@ -39,8 +39,9 @@ def new_learner(recipe: Recipe, model_dir: Path, stage: str = "sft") -> Learner:
     # Before the model is loaded, since what is free then is for it too.
     checkpoint_layers = _must_checkpoint(recipe, model_dir)
     # What trains begins with all digits that the file has; what stays as it is, with those it is used with.
-    dtype = pick_dtype(recipe.model.dtype)
-    model, _ = load_policy(model_dir, dtype=dtype if recipe.model.lora_rank else "float32")
+    dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
+    loaded_as = dtype if recipe.model.lora_rank else "float32"
+    model, _ = load_policy(model_dir, dtype=loaded_as, device=recipe.model.device)
     return Learner(
         model,
         lora_rank=recipe.model.lora_rank,

@@ -252,7 +252,9 @@ class _Run:
             learner.keep_reference()
         elif not learner.has_reference:
             sft = self.folder.path / "checkpoints" / "sft"
-            model, _ = load_policy(sft if sft.exists() else self.model_dir, dtype=self.recipe.model.dtype)
+            model, _ = load_policy(
+                sft if sft.exists() else self.model_dir, dtype=self.recipe.model.dtype, device=self.recipe.model.device
+            )
             learner.keep_reference(model)
 
     def _export(self, name: str, learner: Learner) -> None:
@@ -270,7 +272,7 @@ class _Run:
     def _evaluate(self, name: str) -> None:
         sampler = self.agent.sampler
         if name == "base":
-            base, _ = load_policy(self.model_dir, dtype=self.recipe.model.dtype)
+            base, _ = load_policy(self.model_dir, dtype=self.recipe.model.dtype, device=self.recipe.model.device)
             self._checked(scored_by(base)).load_weights(dict(base.named_parameters()), version=BASE_VERSION)
         else:
             learner = self._learner or self.learner(name)
