@@ -137,7 +137,10 @@ def main() -> None:
     inner = LocalSampler(model, tokenizer, in_flight=min(episodes, 64), episode_tokens=slot_tokens)
     sampler: Sampler = FixedLengths(inner, work.turns)
     roller = Roller(env, sampler, renderer, in_flight=inner.num_slots, blocking_tools=work.search_s > 0)
-    learner = Learner(load_policy(work.model, dtype=work.dtype)[0], row_tokens=row_tokens)  # type: ignore[arg-type]
+    # As the peer: weights that train have the file's digits, the forward pass has the measured dtype's.
+    learner = Learner(
+        load_policy(work.model, dtype="float32")[0], row_tokens=row_tokens, dtype=getattr(torch, work.dtype)
+    )
     config = RlConfig(
         steps=work.steps, questions_per_step=work.questions, group_size=work.group,
         learning_rate=work.learning_rate, warmup_steps=0, clip_high=0.2,

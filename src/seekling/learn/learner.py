@@ -12,6 +12,7 @@ import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from seekling.errors import DataError, ModelError, NothingToLearnError
 from seekling.files import replacing
@@ -93,6 +94,8 @@ class Learner:
         max_grad_norm: gradients are scaled down to this norm; 0 leaves them.
         checkpoint_layers: keep only what goes into each layer and compute the rest again in the backward pass: a third
             more arithmetic, much less memory, the same gradients.
+        dtype: of the forward pass; None: the model's. The trained weights begin at the model's values all the same,
+            which a lower precision would round.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Learner:
         row_tokens: int = 1024,
         max_grad_norm: float = 1.0,
         checkpoint_layers: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if getattr(model.config, "final_logit_softcapping", None):
             raise ModelError("models that cap their final logits are not supported by the learner yet")
@@ -114,6 +118,7 @@ class Learner:
             keep_freed_memory()
         model.set_attn_implementation(STRAND_ATTENTION)
         make_lean(model)
+        loaded = _cast(model, dtype or model.dtype)
         self._model = model
         self._adapted = add_lora(model, rank=lora_rank, alpha=lora_alpha, seed=seed) if lora_rank else None
         if checkpoint_layers:
@@ -126,7 +131,7 @@ class Learner:
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # float32 parameters are their own masters.
         self._masters = {
-            name: p if p.dtype == torch.float32 else nn.Parameter(p.detach().float())
+            name: p if p.dtype == torch.float32 else nn.Parameter(loaded.get(name, p.detach()).float())
             for name, p in self._trained.items()
         }
         for name, parameter in self._trained.items():
@@ -137,6 +142,8 @@ class Learner:
         )
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
         self._reference: PreTrainedModel | None = None
+        self._anchor: dict[str, Tensor] | None = None
+        """The adapters of the reference, where the base weights are the policy's; empty: the base weights alone."""
         self.critic: Critic | None = None
         """The value model of PPO; saved and loaded with the policy."""
         self.num_steps = 0
@@ -228,27 +235,63 @@ class Learner:
         """
         return self._logprobs(self._model, trajectories)
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether the anchor of a KL term was kept, or loaded with the adapters."""
+        return self._reference is not None or self._anchor is not None
+
     def keep_reference(self, model: PreTrainedModel | None = None) -> None:
-        """Freeze the anchor of a KL term: the given model, or else a copy of the policy as it is now."""
+        """Freeze the anchor of a KL term: the given model, or else the policy as it is now.
+
+        Of a policy with adapters these alone are kept, and saved with it; otherwise a copy of all weights.
+        """
+        if model is None and self._adapted is not None:
+            adapters = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
+            is_base = not any("lora_B" in name and bool(value.any()) for name, value in adapters.items())
+            self._anchor = {} if is_base else adapters
+            return
         reference = self.copy_policy() if model is None else model
         reference.set_attn_implementation(STRAND_ATTENTION)
+        make_lean(reference)
         self._reference = reference.eval().requires_grad_(False)
 
     def copy_policy(self) -> PreTrainedModel:
         """A model of its own with the policy's weights as they are now, adapters merged."""
-        weights = {name: tensor.detach().clone() for name, tensor in self.export_weights().items()}
         config = copy.deepcopy(self._model.config)
         with torch.device(self.device):
-            made: PreTrainedModel = type(self._model)(config)
-        made.to(dtype=next(self._model.parameters()).dtype)  # type: ignore[call-arg]
-        made.load_state_dict(weights, strict=False)
+            # Not made in float32 and cast: that would round the rotary frequencies, and with them all positions.
+            made: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=self._model.dtype)
+        made.load_state_dict(dict(self.export_weights()), strict=False)
         made.tie_weights()
         return made
 
     def reference_logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """As `logprobs`, under the policy that `keep_reference` froze."""
+        if self._anchor is not None:
+            with self._at_anchor():
+                return self._logprobs(self._model, trajectories)
         assert self._reference is not None, "keep_reference comes first"
         return self._logprobs(self._reference, trajectories)
+
+    @contextmanager
+    def _at_anchor(self) -> Iterator[None]:
+        """The model with the adapters of the reference in place of its own."""
+        assert self._adapted is not None
+        if not self._anchor:
+            with self._adapted.disable_adapter():
+                yield
+            return
+        own = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
+        self._put(self._anchor)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    @torch.no_grad()
+    def _put(self, values: Mapping[str, Tensor]) -> None:
+        for name, parameter in self._trained.items():
+            parameter.copy_(values[name])
 
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
@@ -325,6 +368,7 @@ class Learner:
             "masters": {name: master.detach() for name, master in self._masters.items()},
             "optimizer": self._optimizer.state_dict(),
             "num_steps": self.num_steps,
+            **({"reference": self._anchor} if self._anchor is not None else {}),
         }
 
     def load(self, path: Path, *, with_optimizer: bool = True) -> None:
@@ -350,6 +394,7 @@ class Learner:
                 raise DataError(f"{path} is the training state of another model or adapter; delete it to start over")
         for each, masters, optimizer, num_steps in found:
             each._take(masters, optimizer if with_optimizer else None, num_steps)
+        self._anchor = state.get("reference", self._anchor)
 
     @torch.no_grad()
     def _take(self, masters: Mapping[str, Tensor], optimizer: dict[str, Any] | None, num_steps: int) -> None:
@@ -403,11 +448,17 @@ class Learner:
         # Two trajectories that part at a token share the position that predicts it: its logits are computed once.
         return hidden_1ND[0, torch.from_numpy(sources).to(device)], where
 
-    @torch.no_grad()
     def _publish_masters(self) -> None:
-        for name, parameter in self._trained.items():
-            if self._masters[name] is not parameter:
-                parameter.copy_(self._masters[name])
+        self._put(self._masters)
+
+
+def _cast(model: PreTrainedModel, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Cast the parameters in place, but no buffer: rotary frequencies need all their digits. Returns what was cast."""
+    before = {name: p.data for name, p in model.named_parameters() if p.dtype != dtype}
+    for name, parameter in model.named_parameters():
+        if name in before:
+            parameter.data = before[name].to(dtype)
+    return before
 
 
 def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:

@@ -39,18 +39,15 @@ def merged_weights(model: PreTrainedModel, adapted: PeftModel | None) -> Mapping
     """
     if adapted is None:
         return dict(model.named_parameters())
-    deltas = {
-        name: module.get_delta_weight("default")
-        for name, module in model.named_modules()
-        if isinstance(module, LoraLinear)
-    }
+    adapted_layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
     weights: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         if "lora_" in name:
             continue
         owner = name.removesuffix(".base_layer.weight")
         if owner != name:
-            weights[f"{owner}.weight"] = (parameter.float() + deltas[owner].float()).to(parameter.dtype)
+            delta = adapted_layers[owner].get_delta_weight("default")
+            weights[f"{owner}.weight"] = (parameter.float() + delta.float()).to(parameter.dtype)
         else:
             weights[name.replace(".base_layer.", ".")] = parameter
     return weights

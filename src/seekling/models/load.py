@@ -8,26 +8,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from seekling.errors import MissingExtraError, ModelError
+from seekling.errors import ConfigError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Dtype = Literal["auto", "float32", "bfloat16"]
+Device = Literal["auto", "cpu", "cuda"]
 
 
-def load_policy(path: Path | str, *, dtype: Dtype = "auto") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_policy(
+    path: Path | str, *, dtype: Dtype = "auto", device: Device = "cpu"
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer from a local directory.
 
     Args:
         path: a directory that `resolve_model` returned.
-        dtype: of the weights in memory. auto is what `pick_dtype` picks for this machine.
+        dtype: of the weights in memory. auto is what `pick_dtype` picks for the device.
+        device: where the weights go. auto is what `pick_device` picks for this machine.
 
     Returns:
-        The model in eval mode, on the CPU, and the tokenizer, whose padding token differs from its end token: a mask
+        The model in eval mode and the tokenizer, whose padding token differs from its end token: a mask
         made from the padding id must not hide the token that ends every turn.
 
     Raises:
+        ConfigError: there is no such device.
         ModelError: files are missing, damaged, or of a model that transformers does not know.
         MissingExtraError: torch or transformers is not installed.
     """
@@ -38,6 +43,7 @@ def load_policy(path: Path | str, *, dtype: Dtype = "auto") -> tuple[PreTrainedM
     except ImportError as error:
         raise MissingExtraError(f"running a model needs {error.name}: pip install 'seekling[train]'") from None
     transformers.utils.logging.disable_progress_bar()
+    place = pick_device(device)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
         # transformers' annotations do not say that output_loading_info makes the result a pair.
@@ -45,7 +51,7 @@ def load_policy(path: Path | str, *, dtype: Dtype = "auto") -> tuple[PreTrainedM
             "tuple[PreTrainedModel, dict[str, set[str]]]",
             transformers.AutoModelForCausalLM.from_pretrained(
                 str(path),
-                dtype=torch.bfloat16 if pick_dtype(dtype) == "bfloat16" else torch.float32,
+                dtype=torch.bfloat16 if pick_dtype(dtype, place) == "bfloat16" else torch.float32,
                 local_files_only=True,
                 output_loading_info=True,
             ),
@@ -61,12 +67,31 @@ def load_policy(path: Path | str, *, dtype: Dtype = "auto") -> tuple[PreTrainedM
         )
     _ensure_padding(tokenizer, path)
     model.config.pad_token_id = tokenizer.pad_token_id
+    model.to(place)  # type: ignore[arg-type]  # transformers' annotation lacks it
     model.eval()
     return model, tokenizer
 
 
-def pick_dtype(dtype: Dtype) -> Literal["float32", "bfloat16"]:
-    """Return the arithmetic that `auto` means here: bfloat16 where the processor or the GPU has it.
+def pick_device(device: Device) -> Literal["cpu", "cuda"]:
+    """Return what `auto` means here: the first NVIDIA GPU, where torch sees one.
+
+    Raises:
+        ConfigError: cuda, and torch sees no GPU.
+    """
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "auto":
+        return "cpu"
+    reason = "sees no NVIDIA GPU" if torch.version.cuda else "was built without CUDA"
+    raise ConfigError(f'model.device = "cuda", but torch {torch.__version__} {reason}; give model.device=cpu or auto')
+
+
+def pick_dtype(dtype: Dtype, device: Device = "auto") -> Literal["float32", "bfloat16"]:
+    """Return the arithmetic that `auto` means on a device: bfloat16 where the processor or the GPU has it.
 
     Without hardware support bfloat16 is emulated and slower than float32.
     """
@@ -74,7 +99,7 @@ def pick_dtype(dtype: Dtype) -> Literal["float32", "bfloat16"]:
         return dtype
     import torch
 
-    if torch.cuda.is_available():
+    if pick_device(device) == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
     return "bfloat16" if cpu_has_bfloat16() else "float32"
 

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import safetensors.torch
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from seekling.config import Recipe, build_recipe
@@ -37,7 +38,10 @@ def new_learner(recipe: Recipe, model_dir: Path, stage: str = "sft") -> Learner:
     settings = recipe.sft if stage == "sft" else recipe.rl
     # Before the model is loaded, since what is free then is for it too.
     checkpoint_layers = _must_checkpoint(recipe, model_dir)
-    model, _ = load_policy(model_dir, dtype=recipe.model.dtype)
+    # What trains begins with all digits that the file has; what stays as it is, with those it is used with.
+    dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
+    loaded_as = dtype if recipe.model.lora_rank else "float32"
+    model, _ = load_policy(model_dir, dtype=loaded_as, device=recipe.model.device)
     return Learner(
         model,
         lora_rank=recipe.model.lora_rank,
@@ -47,6 +51,7 @@ def new_learner(recipe: Recipe, model_dir: Path, stage: str = "sft") -> Learner:
         row_tokens=settings.row_tokens,
         max_grad_norm=settings.max_grad_norm,
         checkpoint_layers=checkpoint_layers,
+        dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
     )
 
 

@@ -46,7 +46,7 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
         recipe,
         _shape(recipe.model.spec),
         speed,
-        dtype=pick_dtype(recipe.model.dtype),
+        dtype=pick_dtype(recipe.model.dtype, recipe.model.device),
         num_test_questions=_num_test_questions(recipe),
         free_bytes=look_at_machine(cache_home()).available_bytes,
     )

@@ -247,13 +247,15 @@ class _Run:
         return self._learner
 
     def _keep_reference(self, learner: Learner, saved: TrainingState | None) -> None:
-        """The KL anchor is the policy before RL; a run resumed inside RL finds it in the exported SFT model."""
-        sft = self.folder.path / "checkpoints" / "sft"
-        if saved is not None and saved.stage == "rl":
-            model, _ = load_policy(sft if sft.exists() else self.model_dir, dtype=self.recipe.model.dtype)
-            learner.keep_reference(model)
-        else:
+        """The KL anchor is the policy before RL; a run resumed inside RL finds it in its state or in the SFT model."""
+        if saved is None or saved.stage != "rl":
             learner.keep_reference()
+        elif not learner.has_reference:
+            sft = self.folder.path / "checkpoints" / "sft"
+            model, _ = load_policy(
+                sft if sft.exists() else self.model_dir, dtype=self.recipe.model.dtype, device=self.recipe.model.device
+            )
+            learner.keep_reference(model)
 
     def _export(self, name: str, learner: Learner) -> None:
         out = self.folder.path / "checkpoints" / name
@@ -270,7 +272,7 @@ class _Run:
     def _evaluate(self, name: str) -> None:
         sampler = self.agent.sampler
         if name == "base":
-            base, _ = load_policy(self.model_dir, dtype=self.recipe.model.dtype)
+            base, _ = load_policy(self.model_dir, dtype=self.recipe.model.dtype, device=self.recipe.model.device)
             self._checked(scored_by(base)).load_weights(dict(base.named_parameters()), version=BASE_VERSION)
         else:
             learner = self._learner or self.learner(name)

@@ -180,7 +180,7 @@ def changed(recipe: Recipe, settings: dict[str, int]) -> Recipe:
 
 def _samplings(recipe: Recipe, choice: Choice) -> Iterator[dict[str, int]]:
     shape = read_model_shape(resolve_model(recipe.model.spec))
-    value_bytes = 2 if pick_dtype(recipe.model.dtype) == "bfloat16" else 4
+    value_bytes = 2 if pick_dtype(recipe.model.dtype, recipe.model.device) == "bfloat16" else 4
     slot_bytes = shape.slot_values(recipe.rollout.episode_tokens) * value_bytes
     for group_size in choice.group_sizes or (recipe.rl.group_size,):
         for in_flight in choice.in_flight or _doubling(recipe.rl.questions_per_step * group_size):

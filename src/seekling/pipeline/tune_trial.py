@@ -101,7 +101,7 @@ def measure(recipe: Recipe, what: str) -> Measured:
         what: sample, sft or rl. In RL sampler and learner are in memory together, as in a run.
     """
     model_dir = resolve_model(recipe.model.spec)
-    model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype)
+    model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype, device=recipe.model.device)
     vocabulary = model.config.vocab_size
     _never_end(model, tokenizer)
     sampler = make_sampler(recipe, model, tokenizer)

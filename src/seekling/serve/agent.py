@@ -125,8 +125,10 @@ def _open_sampler(
     recipe: Recipe, model_dir: Path
 ) -> Iterator[tuple[LocalSampler | VllmSampler, PreTrainedTokenizerBase]]:
     """The sampler that a recipe names, and the model's tokenizer."""
-    model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype)
-    if recipe.rollout.sampler == "engine":
+    is_ours = recipe.rollout.sampler == "engine"
+    device = recipe.model.device if is_ours else "cpu"  # vLLM puts its own where it runs
+    model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype, device=device)
+    if is_ours:
         yield make_sampler(recipe, model, tokenizer), tokenizer
         return
     from seekling.rollout.vllm_sampler import VllmSampler

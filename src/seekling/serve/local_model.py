@@ -58,7 +58,7 @@ def open_local_chat(
     """
     is_run = (Path(model_or_run) / "recipe.toml").is_file()
     folder = trained_policy(Path(model_or_run)) if is_run else resolve_model(model_or_run, log=log)
-    model, tokenizer = load_policy(folder, dtype=dtype)
+    model, tokenizer = load_policy(folder, dtype=dtype, device="auto")
     longest = int(model.config.max_position_embeddings or CONTEXT_TOKENS)
     context_tokens = min(context_tokens or CONTEXT_TOKENS, longest)
     sampler = LocalSampler(

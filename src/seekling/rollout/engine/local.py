@@ -27,6 +27,7 @@ from seekling.rollout.engine.cache import SlotCache
 from seekling.rollout.engine.causal import STEP, up_to_step
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
 from seekling.rollout.engine.fused import fuse_layers
+from seekling.rollout.engine.graphs import DecodeGraphs, can_record
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
 from seekling.rollout.engine.packed import can_pack, pack_linear_layers
 from seekling.rollout.engine.sampling import draw, uniforms
@@ -129,15 +130,20 @@ class LocalSampler:
                 f"rollout.cache_bytes = {cache_bytes} holds no episode of {episode_tokens} tokens, which takes "
                 f"{slot_bytes} bytes; raise rollout.cache_bytes or lower rollout.episode_tokens"
             )
+        is_recorded = can_record(model)
         self._cache = SlotCache(
             num_layers=config.num_hidden_layers,
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
             num_slots=num_slots,
-            slot_tokens=episode_tokens,
+            # One more for what a recorded pass writes of an episode that is not decoding.
+            slot_tokens=episode_tokens + is_recorded,
             dtype=self._dtype,
             device=self._device,
         )
+        self._graphs: DecodeGraphs | None = None
+        if is_recorded:
+            self._graphs = DecodeGraphs(self._decoder, self._cache, num_slots=num_slots, device=self._device)
         self._slots = [_Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
         self._slot_of: dict[int, int] = {}
         self._waiting: list[tuple[SampleRequest, asyncio.Future[Sample]]] = []
@@ -270,11 +276,7 @@ class LocalSampler:
         filling, segments = self._prefill_segments(sum(widths))
         if not decoding and not segments:
             return False
-        plan = self._plan(decoding, widths, segments)
-        token_ids, positions = self._pack(decoding, widths, segments)
-        hidden_1ND = self._decoder(
-            input_ids=token_ids[None], position_ids=positions[None], use_cache=False, plan=plan
-        ).last_hidden_state
+        hidden_ND, where = self._forward(decoding, widths, segments)
         finished = []
         for row, segment in zip(filling, segments, strict=True):
             slot = self._slots[segment.slot]
@@ -283,14 +285,30 @@ class LocalSampler:
                 finished.append((row, segment.start + segment.length - 1))
         rows = [*decoding, *(row for row, _ in finished)]
         if rows:
-            where = [*range(sum(widths)), *(index for _, index in finished)]
+            where += [index for _, index in finished]
             padded = where + [0] * (in_steps(len(where)) - len(where))
-            logits_PV = self._head(hidden_1ND[0, padded])[: len(where)]
+            logits_PV = self._head(hidden_ND[padded])[: len(where)]
             self._extend(rows, [*drafts, *(Draft() for _ in finished)], logits_PV)
         self.stats.prefilled_tokens += sum(segment.length for segment in segments)
         self.stats.steps += 1
         self.stats.busy_s += time.perf_counter() - started
         return True
+
+    def _forward(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> tuple[Tensor, list[int]]:
+        """Hidden states of a pass, and where those of the decoding rows' tokens are."""
+        if self._graphs is not None and not segments and max(widths) == 1:
+            lengths_S = np.asarray([slot.length for slot in self._slots])
+            newest_S = np.zeros(len(self._slots), np.int64)
+            for row in decoding:
+                newest_S[row.slot] = row.new_ids[-1]
+            longest = max(int(lengths_S[row.slot]) for row in decoding)
+            return self._graphs.run(newest_S, lengths_S, longest=longest), [row.slot for row in decoding]
+        plan = self._plan(decoding, widths, segments)
+        token_ids, positions = self._pack(decoding, widths, segments)
+        hidden_1ND: Tensor = self._decoder(
+            input_ids=token_ids[None], position_ids=positions[None], use_cache=False, plan=plan
+        ).last_hidden_state
+        return hidden_1ND[0], list(range(sum(widths)))
 
     def _draft(self, row: _Row) -> Draft:
         """Guess what follows a row's newest token, and put both into its slot."""

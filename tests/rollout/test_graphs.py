@@ -1,0 +1,86 @@
+"""Decode passes of a fixed shape: the same samples as rows that are packed anew each step, and idle slots unharmed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+from seekling.models import load_policy
+from seekling.rollout.engine.graphs import DecodeGraphs
+from seekling.rollout.engine.local import LocalSampler
+from seekling.rollout.sampler import Sample, SampleRequest
+from tests.rollout.policies import run
+
+
+def open_double(folder, *, fixed: bool) -> LocalSampler:
+    """On a CPU float64 takes the path of a GPU: caches in rows, torch's own kernels."""
+    model, tokenizer = load_policy(folder, dtype="float32")
+    sampler = LocalSampler(model.double(), tokenizer, in_flight=4, episode_tokens=100, draft_tokens=0)
+    assert sampler._cache.layout == "rows"
+    if fixed:
+        sampler._graphs = DecodeGraphs(
+            sampler._decoder, sampler._cache, num_slots=sampler.num_slots, device=sampler.device
+        )
+    return sampler
+
+
+async def episodes(sampler: LocalSampler, *, turns: int = 3) -> list[list[Sample]]:
+    """Six episodes in four slots; between its turns an episode's cache lies idle while the others decode."""
+
+    async def episode(number: int) -> list[Sample]:
+        prompt = tuple(np.random.default_rng(number // 2).integers(3, 60, 5 + 9 * (number // 2)).tolist())
+        found = []
+        for turn in range(turns):
+            request = SampleRequest(number, prompt, 4 + 3 * number, seed=10 * number + turn)
+            found.append(await sampler.sample(request))
+            for _ in range(7 * number):
+                await asyncio.sleep(0)
+            prompt = (*prompt, *found[-1].token_ids, 5, 6, 7)
+        sampler.close_session(number)
+        return found
+
+    return list(await asyncio.gather(*(episode(number) for number in range(6))))
+
+
+@pytest.mark.parametrize("longest", [256, 32])
+def test_passes_over_all_slots_sample_what_packed_rows_sample(tiny_model_dir, monkeypatch, longest):
+    monkeypatch.setattr("seekling.rollout.engine.graphs.LENGTH_STEP", longest)
+    packed, fixed = (run(episodes(open_double(tiny_model_dir, fixed=fixed))) for fixed in (False, True))
+    for expected, found in zip(packed, fixed, strict=True):
+        assert [each.token_ids for each in found] == [each.token_ids for each in expected]
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5)
+
+
+def test_most_passes_have_the_fixed_shape(tiny_model_dir, monkeypatch):
+    sampler, count = open_double(tiny_model_dir, fixed=True), 0
+    inner = sampler._graphs.run
+
+    def counted(*args, **settings):
+        nonlocal count
+        count += 1
+        return inner(*args, **settings)
+
+    monkeypatch.setattr(sampler._graphs, "run", counted)
+    run(episodes(sampler, turns=1))
+    assert count > sampler.stats.steps / 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU")
+def test_recorded_passes_sample_what_packed_rows_sample(tiny_model_dir):
+    found = []
+    for is_recorded in (True, False):
+        model, tokenizer = load_policy(tiny_model_dir, dtype="float32", device="cuda")
+        sampler = LocalSampler(model, tokenizer, in_flight=4, episode_tokens=100, draft_tokens=0)
+        assert sampler._graphs is not None
+        if not is_recorded:
+            sampler._graphs = None
+        found.append(run(episodes(sampler)))
+    for expected, one in zip(*found, strict=True):
+        assert [each.token_ids for each in one] == [each.token_ids for each in expected]
+        for mine, theirs in zip(one, expected, strict=True):
+            np.testing.assert_allclose(mine.logprobs, theirs.logprobs, atol=1e-4)
