@@ -84,7 +84,7 @@ def make_environment(work: Workload, texts: Texts, renderer: Renderer, schema: d
         return texts.text(7, work.observation_tokens)
 
     function = schema["function"]
-    tool = Tool("search", function["description"], function["parameters"], search)
+    tool = Tool("search", function["description"], function["parameters"], search, may_wait=work.search_s > 0)
     config = EnvConfig(protocol="tools", max_turns=9, observation_tokens=work.observation_tokens + 40)
     protocol = SearchesAlways(config, {"search": tool}, native_tools=True)
     return SearchEnv(protocol, {"search": tool}, config, count_tokens=renderer.count_tokens)
@@ -136,7 +136,7 @@ def main() -> None:
     slot_tokens = prompt_tokens + work.most_tokens
     inner = LocalSampler(model, tokenizer, in_flight=min(episodes, 64), episode_tokens=slot_tokens)
     sampler: Sampler = FixedLengths(inner, work.turns)
-    roller = Roller(env, sampler, renderer, in_flight=inner.num_slots, blocking_tools=work.search_s > 0)
+    roller = Roller(env, sampler, renderer, in_flight=inner.num_slots)
     # As the peer: weights that train have the file's digits, the forward pass has the measured dtype's.
     learner = Learner(
         load_policy(work.model, dtype="float32")[0], row_tokens=row_tokens, dtype=getattr(torch, work.dtype)

@@ -194,7 +194,8 @@ class Episode:
     duration_s: float = 0.0
     usage: Mapping[str, float] = field(default_factory=dict)
     """What a served model reported and charged: prompt_tokens (every turn's whole prompt), completion_tokens,
-    num_requests, and cost_usd where a price was given; empty for a local policy."""
+    num_requests, and cost_usd where a price was given. Of our own engine, where it guessed ahead: drafted_tokens, and
+    accepted_tokens, those that were right."""
 
     @property
     def num_searches(self) -> int:

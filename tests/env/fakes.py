@@ -26,8 +26,9 @@ QUESTION = Question("7", "Where was the builder of the harbour of Fowey born", (
 class FakeLibrary:
     """Ranks the three pages by the number of words they share with a query."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
+    def __init__(self, failure: Exception | None = None, *, may_wait: bool = False) -> None:
         self.queries: list[str] = []
+        self.may_wait = may_wait
         self._failure = failure
 
     def search(self, query: str, top_k: int) -> list[Hit]:

@@ -10,7 +10,7 @@ from seekling.env.tools import all_tools
 from seekling.errors import DataError
 from seekling.evaluate.bounds import GoldLibrary, OracleEnv, PlainProtocol, gold_passages, has_gold_page
 from seekling.retrieval.index import build_index
-from seekling.retrieval.library import open_library
+from seekling.retrieval.library import Library, open_library
 from seekling.types import Question, StopReason
 from tests.experts.village import BRIDGE, SINGLE, UNANSWERABLE, write_village
 
@@ -59,6 +59,14 @@ def test_closed_book_asks_the_question_alone_and_gold_passage_with_its_passages(
     assert "Passage 1 (Alder Mill): " in gold.content
     assert "1612" in gold.content
     assert gold.content.endswith("Question: When was Alder Mill built?\n")
+
+
+def test_what_asks_a_search_server_for_gold_pages_may_wait(library):
+    distant = Library(library._retriever, library._documents, may_wait=True)
+    assert [plain(each, "gold-passage").may_wait for each in (library, distant)] == [False, True]
+    assert not plain(distant, "closed-book").may_wait
+    assert [oracle(each).may_wait for each in (library, distant)] == [False, True]
+    assert GoldLibrary(distant, ()).may_wait
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,16 @@ def test_two_groups_of_one_question_are_counted_each_by_itself():
     records, batch = scored(groups)
     assert batch.trajectories == []
     assert rollout_metrics(groups, records)["num_zero_variance_groups"] == 2
+
+
+def test_metrics_tell_how_guessing_ahead_went_over_all_tokens():
+    question, turns = QUESTIONS[0], (Turn("", "answer", num_action_tokens=8),)
+    usages = {"drafted_tokens": 3.0, "accepted_tokens": 3.0}, {"drafted_tokens": 9.0, "accepted_tokens": 0.0}, {}
+    episodes = tuple(replace(episode(question, "x", turns=turns), usage=usage) for usage in usages)
+    group = EpisodeGroup(question, episodes, (trajectory([5, 6], [0, 1]),) * 3, ())
+    records, _ = scored([group])
+    metrics = rollout_metrics([group], records)
+    assert (metrics["draft_acceptance"], metrics["drafted_per_token"]) == (3 / 12, 12 / 24)
 
 
 def test_metrics_describe_the_episodes_that_did_not_fail():
@@ -272,6 +283,8 @@ class OneTokenSession:
 
 class OneTokenEnv:
     """An episode is one token; the answer is its text."""
+
+    may_wait = False
 
     def __init__(self):
         self.protocol = make_env().protocol

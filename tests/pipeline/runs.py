@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,6 +22,8 @@ BIRCH = replace(
     supporting_ids=("birch_mill",),
     hops=(Hop("Birch Mill", "year of building", "1655", "birch_mill"),),
 )
+DRAFTS = ("draft_acceptance", "drafted_per_token", "drafted_tokens", "accepted_tokens")
+"""Of evaluations: what was sampled before an interruption is no longer there to guess from."""
 STAGES = ("expert", "eval-base", "sft", "eval-sft", "rl", "eval-rl")
 
 
@@ -97,9 +99,9 @@ def what_must_repeat(run: Path) -> dict[str, object]:
     """Everything in a run folder that does not depend on the clock."""
     found: dict[str, object] = {"recipe": (run / "recipe.toml").read_text(encoding="utf-8")}
     for path in sorted(run.glob("eval/*.json")):
-        found[path.name] = _timeless(json.loads(path.read_text(encoding="utf-8")))
+        found[path.name] = _timeless(json.loads(path.read_text(encoding="utf-8")), DRAFTS)
     for path in sorted(run.glob("episodes/*.jsonl")):
-        found[path.name] = [_timeless(row) for row in rows(path)]
+        found[path.name] = [_timeless(row, DRAFTS if path.stem.startswith("eval-") else ()) for row in rows(path)]
     found["metrics"] = [_timeless(row) for row in rows(run / "metrics.jsonl")]
     for path in sorted(run.glob("checkpoints/*/model.safetensors")):
         found[f"{path.parent.name} weights"] = path.read_bytes()
@@ -109,11 +111,12 @@ def what_must_repeat(run: Path) -> dict[str, object]:
     return found
 
 
-def _timeless(value: object) -> object:
+def _timeless(value: object, without: Collection[str] = ()) -> object:
     if isinstance(value, dict):
         return {
-            key: _timeless(each)
+            key: _timeless(each, without)
             for key, each in value.items()
             if not (key.endswith("_s") or key in ("seconds_per_question", "wall_seconds_per_question", "time_s"))
+            and key not in without
         }
-    return [_timeless(each) for each in value] if isinstance(value, list) else value
+    return [_timeless(each, without) for each in value] if isinstance(value, list) else value

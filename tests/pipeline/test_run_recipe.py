@@ -16,7 +16,7 @@ from seekling.pipeline.eval_request import evaluate_model
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.stages import run_recipe
 from seekling.pipeline.table import result_table
-from tests.pipeline.runs import STAGES, QuietReporter, rows, village_recipe, what_must_repeat
+from tests.pipeline.runs import DRAFTS, STAGES, QuietReporter, rows, village_recipe, what_must_repeat
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,8 @@ def test_a_run_goes_through_all_stages_and_leaves_what_the_folder_promises(strai
     ]
     assert metrics[59]["loss"] < metrics[0]["loss"]
     assert {"reward_mean", "f1_mean", "num_failed_episodes", "sample_s", "learn_s"} <= metrics[-1].keys()
+    assert all(0 < row["draft_acceptance"] <= 1 and row["drafted_per_token"] > 0 for row in metrics[60:])
+    assert all(0 < each.draft_acceptance <= 1 for each in summaries[1:])
     times = [row["time_s"] for row in metrics]
     assert times == sorted(times)
     # The tiny model learns the form; that RL had something to tell apart is what the other tests lean on.
@@ -122,8 +124,9 @@ def test_a_run_interrupted_and_started_again_ends_as_the_straight_one(
     reporter = QuietReporter()
     summaries = run_recipe(recipe, folder, reporter)
     assert what_must_repeat(folder) == what_must_repeat(straight[0])
-    assert [replace(each, seconds_per_question=None, wall_seconds_per_question=None) for each in summaries] == [
-        replace(each, seconds_per_question=None, wall_seconds_per_question=None) for each in straight[1]
+    of_the_process = dict.fromkeys(("seconds_per_question", "wall_seconds_per_question", *DRAFTS[:2]))
+    assert [replace(each, **of_the_process) for each in summaries] == [
+        replace(each, **of_the_process) for each in straight[1]
     ]
     # Not all was done again: what was saved counts, and stages before it are not even begun.
     began = reporter.tracked[0]

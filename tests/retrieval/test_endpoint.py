@@ -9,6 +9,7 @@ from seekling.errors import ConfigError, DataError, IndexMismatchError, SearchSe
 from seekling.retrieval import endpoint
 from seekling.retrieval.endpoint import EndpointEncoder, describe_endpoint, parse_endpoint
 from seekling.retrieval.index import build_index, open_index
+from seekling.retrieval.library import open_library
 from seekling.retrieval.service import Patience
 from tests.chat_server import chat_server
 from tests.retrieval.towns import QUERIES, config_for, write_corpus
@@ -191,6 +192,8 @@ def test_an_index_made_through_a_server_is_searched_through_it(tmp_path):
     with chat_server(embeddings) as server:
         build_index(corpus, tmp_path / "index", config_for("hybrid", f"{server.url}#m"))
         hits = open_index(tmp_path / "index").search(QUERIES, 3)
+        assert open_library(tmp_path / "index").may_wait
+        assert open_library(tmp_path / "index", config_for("hybrid", f"{server.url}#m")).may_wait
     assert [len(each) for each in hits] == [3] * len(QUERIES)
 
 

@@ -63,6 +63,7 @@ def test_a_remote_library_does_all_that_a_local_one_does(index, url):
     assert remote.view_sections("star:fowey") == local.view_sections("star:fowey")
     assert remote.read_section("star:fowey:History") == local.read_section("star:fowey:History")
     assert remote.title_of("nowhere") == ""
+    assert (local.may_wait, remote.may_wait) == (False, True)
     with pytest.raises(ToolError, match="no page 'alnwik'"):
         remote.view_sections("alnwik")
 

@@ -68,6 +68,7 @@ def test_a_chroma_server_finds_what_the_index_finds(index_dir, encoder, chroma_u
     config = RetrievalConfig(kind="remote", url=url, encoder=encoder)
     library = open_library("unused", config)
     same_hits([library.search(query, 4) for query in QUERIES], open_index(index_dir).search(QUERIES, 4))
+    assert library.may_wait
 
 
 def test_a_collection_of_another_encoder_is_refused(index_dir, url, tmp_path):

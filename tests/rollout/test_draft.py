@@ -87,6 +87,24 @@ def test_a_wrong_token_of_the_history_is_not_held_against_the_lookup_behind_it()
     assert drafter.draft(text, limit=2) == Draft((3, 1), 0)
 
 
+def test_what_was_guessed_beyond_the_end_of_a_turn_is_not_held_against_its_source(tiny_model_dir):
+    """Short turns whose drafts are right to their last token."""
+    plain = open_sampler(tiny_model_dir, draft_tokens=0)
+    prompt = encode(plain._tokenizer, REPETITIVE[0])
+    (free,) = sample_all(plain, [SampleRequest(1, prompt, 4, seed=3)])
+    assert len(set(free.token_ids)) == 4
+    stop = plain._tokenizer.decode(list(free.token_ids[:3]))
+    sampler = open_sampler(tiny_model_dir, draft_tokens=4)
+    text = [*prompt, *free.token_ids]
+    for number in range(60):
+        sampler._drafter.remember([*text, 0, 0], len(text) + 2)  # goes on, and wrongly, after the turn's end
+        (sample,) = sample_all(sampler, [SampleRequest(number, prompt, 9, seed=3, stop_strings=(stop,))])
+        assert sample.token_ids == free.token_ids[:3]
+        sampler.close_session(number)
+    assert sampler.stats.drafted_tokens > sampler.stats.accepted_tokens >= 60
+    assert sampler._drafter._history.acceptance == 1.0
+
+
 REPETITIVE = [
     "Cahors lost its walls in 1111. Cahors lost its walls in 1111. Cahors lost",
     "Fowey, Evora, Delft; Fowey, Evora, Delft; Fowey",
@@ -111,6 +129,8 @@ def test_drafts_change_no_token_and_no_logprob(tiny_model_dir, temperature):
         samples = sample_all(sampler, requests)
         outputs.append(samples)
         accepted.append((sampler.stats.drafted_tokens, sampler.stats.accepted_tokens, sampler.stats.steps))
+        told = sum(each.num_drafted for each in samples), sum(each.num_accepted for each in samples)
+        assert told == accepted[-1][:2]
     for samples in outputs[1:]:
         assert [sample.token_ids for sample in samples] == [sample.token_ids for sample in outputs[0]]
         assert [sample.finish for sample in samples] == [sample.finish for sample in outputs[0]]

@@ -359,18 +359,32 @@ def test_a_rollout_that_was_given_up_does_not_keep_weights_from_being_loaded(tin
     assert sample_all(sampler, greedy(prompts)) == sample_all(fresh, greedy(prompts))
 
 
-@pytest.mark.parametrize("change", ["missing", "unknown"])
+@pytest.mark.parametrize("change", ["missing", "unknown", "another size"])
 def test_weights_of_another_model_are_refused_by_name(tiny_model_dir, prompts, change):
     sampler = open_sampler(tiny_model_dir)
     weights = other_weights(tiny_model_dir)
     if change == "missing":
         del weights["model.norm.weight"]
-    else:
+    elif change == "unknown":
         weights["model.layers.9.mlp.up_proj.weight"] = torch.zeros(1)
+    else:
+        weights["model.norm.weight"] = torch.ones(len(weights["model.norm.weight"]) + 1)
     with pytest.raises(InfrastructureError, match=r"model\.norm\.weight|model\.layers\.9\.mlp"):
         sampler.load_weights(weights, version=1)
     assert sampler.policy_version == 0
     assert sample_all(sampler, greedy(prompts)) == sample_all(open_sampler(tiny_model_dir), greedy(prompts))
+
+
+def test_refused_weights_leave_caches_and_drafts_as_they_were(tiny_model_dir, prompts):
+    sampler, undisturbed = open_sampler(tiny_model_dir), open_sampler(tiny_model_dir)
+    for each in (sampler, undisturbed):
+        sample_all(each, greedy(prompts))
+    weights = other_weights(tiny_model_dir)
+    weights["model.norm.weight"] = weights["model.norm.weight"][:-1]
+    with pytest.raises(InfrastructureError, match=r"1 of \d+ have other sizes, such as model\.norm\.weight with "):
+        sampler.load_weights(weights, version=1)
+    assert sample_all(sampler, greedy(prompts)) == sample_all(undisturbed, greedy(prompts))
+    assert replace(sampler.stats, busy_s=0.0) == replace(undisturbed.stats, busy_s=0.0)
 
 
 def test_a_failing_engine_ends_all_waiting_samples_as_infrastructure_failures(tiny_model_dir, prompts):

@@ -42,8 +42,7 @@ def renderer(tokenizer):
 
 def roll(env, renderer, scripts, questions=(QUESTION,), decoding=DECODING, **settings):
     sampler = ScriptedSampler(scripts)
-    roller = Roller(env, sampler, renderer, blocking_tools=settings.pop("blocking_tools", False))
-    return roller.rollout(questions, decoding, **settings), sampler
+    return Roller(env, sampler, renderer).rollout(questions, decoding, **settings), sampler
 
 
 def one_episode(env, renderer, turns, **settings):
@@ -185,12 +184,12 @@ class UnreliableLibrary(FakeLibrary):
         return super().search(query, top_k)
 
 
-@pytest.mark.parametrize("blocking_tools", [False, True])
-def test_pitfall_9_a_search_that_fails_ends_the_episode_outside_its_group(tokenizer, renderer, blocking_tools):
-    env = make_env(library=UnreliableLibrary(), top_k=1, count_tokens=renderer.count_tokens)
+@pytest.mark.parametrize("may_wait", [False, True])
+def test_pitfall_9_a_search_that_fails_ends_the_episode_outside_its_group(tokenizer, renderer, may_wait):
+    env = make_env(library=UnreliableLibrary(may_wait=may_wait), top_k=1, count_tokens=renderer.count_tokens)
     good = [(encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")]
     bad = [(encode(tokenizer, "<search> down </search>"), "stop"), (encode(tokenizer, ANSWER), "stop")]
-    (group,), sampler = roll(env, renderer, [good, bad, good, bad], group_size=4, blocking_tools=blocking_tools)
+    (group,), sampler = roll(env, renderer, [good, bad, good, bad], group_size=4)
     assert [e.stop_reason for e in group.episodes] == [StopReason.ANSWERED] * 2
     assert len(group.trajectories) == 2
     assert [e.stop_reason for e in group.failed] == [StopReason.INFRA_FAILURE] * 2
@@ -289,6 +288,23 @@ def test_decoding_settings_reach_the_sampler_and_the_record(tokenizer, renderer)
     assert (episode.temperature, episode.policy_version, trajectory.policy_version) == (0.7, 0, 0)
 
 
+class GuessingSampler(ScriptedSampler):
+    """Says of every sample how many tokens were guessed on the way."""
+
+    async def sample(self, request: SampleRequest):
+        return replace(await super().sample(request), num_drafted=5, num_accepted=2)
+
+
+def test_an_episode_says_how_many_tokens_were_guessed_ahead(tokenizer, renderer):
+    script = [(encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")]
+    for sampler, usage in (
+        (GuessingSampler([script]), {"drafted_tokens": 10.0, "accepted_tokens": 4.0}),
+        (ScriptedSampler([script]), {}),
+    ):
+        (group,) = Roller(make_env(), sampler, renderer).rollout([QUESTION], DECODING)
+        assert group.episodes[0].usage == usage
+
+
 def test_groups_are_reported_as_they_end_and_returned_in_order(tokenizer, renderer):
     search, answer = (encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")
     questions = [replace(QUESTION, id=name) for name in ("slow", "quick")]
@@ -300,10 +316,10 @@ def test_groups_are_reported_as_they_end_and_returned_in_order(tokenizer, render
     assert [group.question.id for group in groups] == ["slow", "quick"]
 
 
-def rolled_ids(folder, renderer, *, seed, in_flight, blocking_tools=False):
-    env = make_env(top_k=1, count_tokens=renderer.count_tokens, max_turns=3)
+def rolled_ids(folder, renderer, *, seed, in_flight, may_wait=False):
+    env = make_env(library=FakeLibrary(may_wait=may_wait), top_k=1, count_tokens=renderer.count_tokens, max_turns=3)
     sampler = open_sampler(folder, in_flight=in_flight, episode_tokens=1024)
-    roller = Roller(env, sampler, renderer, in_flight=in_flight, blocking_tools=blocking_tools)
+    roller = Roller(env, sampler, renderer, in_flight=in_flight)
     questions = [replace(QUESTION, id=str(n), question=f"Who built harbour {n}") for n in range(3)]
     groups = roller.rollout(questions, Decoding(12, 1024), group_size=2, seed=seed)
     return [t.token_ids_T.tolist() for group in groups for t in group.trajectories]
@@ -312,7 +328,7 @@ def rolled_ids(folder, renderer, *, seed, in_flight, blocking_tools=False):
 def test_a_seed_gives_the_same_episodes_however_many_run_at_once(tiny_model_dir, renderer):
     first = rolled_ids(tiny_model_dir, renderer, seed=1, in_flight=8)
     assert rolled_ids(tiny_model_dir, renderer, seed=1, in_flight=2) == first
-    assert rolled_ids(tiny_model_dir, renderer, seed=1, in_flight=8, blocking_tools=True) == first
+    assert rolled_ids(tiny_model_dir, renderer, seed=1, in_flight=8, may_wait=True) == first
     assert rolled_ids(tiny_model_dir, renderer, seed=2, in_flight=8) != first
 
 

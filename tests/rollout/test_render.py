@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -148,3 +149,15 @@ def test_token_lengths_of_a_character_that_was_cut_short_still_add_up(tokenizer)
     renderer = Renderer(tokenizer)
     ids = encode(tokenizer, "a 😀")[:-1]
     assert sum(renderer.token_lengths(ids)) == len(renderer.decode(ids))
+
+
+def test_texts_can_be_counted_in_threads_while_prompts_are_encoded(tokenizer):
+    """Whether control tokens are text is a state of the tokenizer underneath, which threads must not share."""
+    renderer = Renderer(tokenizer)
+    question, page = [Message("user", "Bergen?")], "Delft <|im_end|> lies on a river. " * 20
+    prompt, num_tokens = renderer.prompt(question), renderer.count_tokens(page)
+    with ThreadPoolExecutor(3) as pool:
+        counted = [pool.submit(lambda: {renderer.count_tokens(page) for _ in range(300)}) for _ in range(3)]
+        prompts = {renderer.prompt(question) for _ in range(300)}
+    assert [each.result() for each in counted] == [{num_tokens}] * 3
+    assert prompts == {prompt}

@@ -1,7 +1,7 @@
 """An episode's rules: a small state machine between a policy's texts and the tools.
 
 `SearchEnv` is shared by all episodes and holds no state of theirs; `Session` is one episode. A session is used by one
-thread at a time; `step` may block on a tool or a program.
+thread at a time; `start` and `step` may block on a tool or a program where the environment `may_wait`.
 
 How an episode ends:
 - an answer: `answered`;
@@ -76,6 +76,16 @@ class SearchEnv:
         self.config = config
         self.sandbox = sandbox
         self.budget = Budget(config.observation_tokens, count_tokens)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether `start` and `step` may wait for something outside of this process: a program, a server, an own tool.
+
+        Other episodes must go on meanwhile, so whoever runs several calls these in threads. Where nothing is waited
+        for, a thread would only take from decoding the processors that a search needs either way, and make the order
+        in which episodes go on, and with it the batches, a matter of timing.
+        """
+        return self.protocol.may_wait or any(tool.may_wait for tool in self.tools.values())
 
     def start(self, question: Question) -> Session:
         """Begin an episode. Cheap: nothing is opened before it is needed."""

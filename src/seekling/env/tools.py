@@ -31,6 +31,9 @@ RESERVED_NAMES = (*LIBRARY_TOOLS, "think", "answer", "information", "tool_call",
 class SearchableLibrary(typing.Protocol):
     """What the library's tools need of it; `seekling.retrieval.library.Library` is one."""
 
+    may_wait: bool
+    """A call may wait for something outside of this process, such as a search server."""
+
     def search(self, query: str, top_k: int) -> list[Hit]:
         """The best passages."""
         ...
@@ -69,6 +72,8 @@ class Tool:
     """Called with named arguments. Returns text, JSON, or a list of `SearchResult`."""
     documents_of: Callable[[Mapping[str, Json], object], tuple[str, ...]] | None = None
     """Given arguments and return value, the ids of the documents whose text or title came back, best first."""
+    may_wait: bool = True
+    """A call may wait for something outside of this process. Then it runs in a thread, several at a time."""
 
     def to_json(self) -> dict[str, Json]:
         """The tool as chat templates expect it."""
@@ -154,7 +159,7 @@ def result_text(value: object) -> str:
 
 
 def tool_from_function(function: Callable[..., object]) -> Tool:
-    """Make a tool of a typed, documented function.
+    """Make a tool of a typed, documented function, which must be safe to call from several threads at once.
 
     The first line of the docstring tells the model what the tool does; an `Args:` section (Google's form) tells what
     each parameter means.
@@ -254,6 +259,9 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
         """Text of the section."""
         return library.read_section(section_id)
 
+    def made(function: Callable[..., object]) -> Tool:
+        return replace(tool_from_function(function), may_wait=library.may_wait)
+
     def pages_listed(arguments: Mapping[str, Json], value: object) -> tuple[str, ...]:
         return tuple(page["page_id"] for page in value) if isinstance(value, list) else ()
 
@@ -261,10 +269,10 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
         return (_page_of(library, str(arguments["section_id"])),)
 
     return {
-        "search": tool_from_function(search),
-        "search_pages": replace(tool_from_function(search_pages), documents_of=pages_listed),
-        "view_sections": replace(tool_from_function(view_sections), documents_of=lambda a, _: (str(a["page_id"]),)),
-        "read_section": replace(tool_from_function(read_section), documents_of=page_read),
+        "search": made(search),
+        "search_pages": replace(made(search_pages), documents_of=pages_listed),
+        "view_sections": replace(made(view_sections), documents_of=lambda a, _: (str(a["page_id"]),)),
+        "read_section": replace(made(read_section), documents_of=page_read),
     }
 
 

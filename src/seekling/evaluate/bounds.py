@@ -58,6 +58,7 @@ class PlainProtocol:
         self, name: Literal["closed-book", "gold-passage"], library: Library, recipe: Recipe, budget: Budget
     ) -> None:
         self.name: str = name
+        self.may_wait = name == "gold-passage" and library.may_wait
         self._library, self._recipe, self._budget = library, recipe, budget
 
     def prompt(self, question: Question) -> list[Message]:
@@ -127,6 +128,7 @@ class GoldLibrary(Library):
 
     def __init__(self, library: Library, passages: Sequence[Passage]) -> None:
         self._library, self._passages = library, tuple(passages)
+        self.may_wait = library.may_wait
 
     def search(self, query: str, top_k: int) -> list[Hit]:
         """The gold passages, whatever the query."""

@@ -24,6 +24,7 @@ from seekling.evaluate.recovery import RecoverySummary, summarize_recovery
 from seekling.evaluate.settings import EvalSettings
 from seekling.reward.functions import score_episode
 from seekling.reward.match import is_vacuous
+from seekling.rollout.draft_rates import draft_rates
 from seekling.types import Episode, EpisodeRecord, Json, Question, StopReason, Turn
 
 
@@ -106,6 +107,11 @@ class EvalSummary:
     """Why episodes are not right. Sums to the episodes with a record minus `em.k`: excluded ones have a cause too."""
     recovery: RecoverySummary | None = None
     """What became of failed searches and of unanswerable questions; None in files of older versions."""
+    draft_acceptance: float | None = None
+    """Of the tokens that the engine guessed ahead, the share that sampling would have drawn anyway. It hangs on what
+    ran at the same time, so a resumed evaluation has another one. None where nothing was guessed."""
+    drafted_per_token: float | None = None
+    """Tokens guessed ahead by tokens sampled."""
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object; `from_json` is its inverse."""
@@ -215,6 +221,7 @@ def summarize(
         behaviours=behaviour_rates(records),
         error_causes=error_causes(records),
         recovery=summarize_recovery(records),
+        **draft_rates([scored.episode for scored in kept]),
     )
 
 

@@ -16,6 +16,7 @@ from seekling.learn.learner import Batch, Learner
 from seekling.learn.schedule import scheduled_rate
 from seekling.learn.sft import Metrics
 from seekling.learn.update import Updater
+from seekling.rollout.draft_rates import draft_rates
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.sampler import Sampler, derive_seed
 from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, Reward, StopReason, Trajectory
@@ -248,7 +249,7 @@ def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRec
     metrics["action_tokens_mean"] = sum(turn.num_action_tokens for turn in turns) / len(kept)
     metrics["invalid_rate"] = float(np.mean([turn.kind == "invalid" for turn in turns]))
     metrics["answered_rate"] = float(np.mean([r.episode.stop_reason is StopReason.ANSWERED for r in kept]))
-    return metrics
+    return metrics | draft_rates([record.episode for record in kept])
 
 
 def _nothing_to_learn(records: Sequence[EpisodeRecord], idle_steps: int) -> str:

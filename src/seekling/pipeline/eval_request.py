@@ -32,7 +32,7 @@ from seekling.pipeline.world import World, open_world
 from seekling.rollout.chat import ChatClient, ChatEndpoint
 from seekling.rollout.chat_roller import ChatRoller, Price
 from seekling.rollout.sampler import derive_seed
-from seekling.serve.agent import eval_decoding, make_roller, open_agent
+from seekling.serve.agent import eval_decoding, open_agent
 from seekling.types import Json, Question
 
 
@@ -236,8 +236,7 @@ def _open_roller(
     model_dir = resolve_model(recipe.model.spec, log=reporter.line)
     with open_agent(recipe, world.library, model_dir) as agent:
         model: dict[str, Json] = {"spec": recipe.model.spec, "resolved": model_dir.name}
-        env = _env_of_mode(agent.env, recipe, world, request.mode)
-        local = make_roller(env, agent.sampler, agent.renderer, recipe)
+        local = agent.roller_over(_env_of_mode(agent.env, recipe, world, request.mode))
         yield local, model | {"dtype": str(agent.sampler.dtype)}, agent.sandbox_layers
 
 

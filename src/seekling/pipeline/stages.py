@@ -158,6 +158,8 @@ class _Run:
             def on_step(step: int, metrics: Mapping[str, float], records: list[EpisodeRecord]) -> None:
                 folder.append_records(records)
                 note = f"reward {metrics.get('reward_mean', 0.0):.2f}, searches {metrics.get('searches_mean', 0.0):.1f}"
+                if "draft_acceptance" in metrics:
+                    note += f", drafts {metrics['draft_acceptance']:.0%} right"
                 after_step(step, guard.look(metrics, records), note, guard.mark)
 
             train(

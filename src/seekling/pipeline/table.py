@@ -91,6 +91,9 @@ def notes_of(summaries: Sequence[EvalSummary]) -> list[str]:
         ]
         if summary.prompt_tokens_per_question is not None:
             costs.insert(2, f"{_number(summary.prompt_tokens_per_question)} sent as prompts")
+        if summary.draft_acceptance is not None and summary.drafted_per_token is not None:
+            guessed = f"{summary.drafted_per_token:.2f} tokens guessed ahead for each written"
+            costs.insert(1, f"{guessed}, {summary.draft_acceptance:.0%} of them right")
         if summary.dollars_per_question is not None:
             costs.append(f"${summary.dollars_per_question:.6f} (${summary.dollars_total or 0:.4f} in all)")
         lines.append(f"{name}: per question {', '.join(costs)}")

@@ -12,8 +12,10 @@ from pathlib import Path
 from seekling.config import RetrievalConfig
 from seekling.corpus import sections
 from seekling.errors import ToolError
+from seekling.retrieval.encoders import is_endpoint
 from seekling.retrieval.index import open_index
 from seekling.retrieval.interface import DocumentSource, Retriever
+from seekling.retrieval.record import read_record
 from seekling.retrieval.remote import open_distant
 from seekling.retrieval.store import DocumentStore
 from seekling.types import Document, Hit
@@ -22,11 +24,18 @@ _NUM_NEAR_IDS = 3
 
 
 class Library:
-    """A retriever and the documents it searches. Safe to share between threads."""
+    """A retriever and the documents it searches. Safe to share between threads.
 
-    def __init__(self, retriever: Retriever, documents: DocumentSource) -> None:
+    Args:
+        retriever: finds passages.
+        documents: gives whole pages.
+        may_wait: a call may wait for a server.
+    """
+
+    def __init__(self, retriever: Retriever, documents: DocumentSource, *, may_wait: bool = False) -> None:
         self._retriever = retriever
         self._documents = documents
+        self.may_wait = may_wait
 
     def search(self, query: str, top_k: int) -> list[Hit]:
         """The best `top_k` passages.
@@ -139,9 +148,11 @@ def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -
         SearchServerError: a remote index does not answer.
     """
     if expect is not None and expect.kind == "remote":
-        return Library(*open_distant(expect))
+        return Library(*open_distant(expect), may_wait=True)
     retriever = open_index(index_dir, expect)
-    return Library(retriever, DocumentStore(Path(index_dir)))
+    encoder = read_record(Path(index_dir)).encoder
+    asks_server = encoder is not None and is_endpoint(encoder.spec if expect is None else expect.encoder)
+    return Library(retriever, DocumentStore(Path(index_dir)), may_wait=asks_server)
 
 
 def _check_search(query: str, top_k: int) -> None:

@@ -13,15 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
 
 import numpy as np
 
 from seekling.env.environment import SearchEnv, Session
 from seekling.errors import InfrastructureError
+from seekling.rollout.draft_rates import ACCEPTED, DRAFTED
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sampler, SampleRequest, derive_seed
 from seekling.types import Episode, EpisodeGroup, Question, StopReason, Trajectory, Turn
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +89,21 @@ class Recorder:
 class Roller:
     """Rolls questions out through an environment with a sampler.
 
+    Where the environment may wait, its work runs in threads, one for each episode at most, and decoding goes on. An
+    index in this process is searched between two decode steps instead: it would take the same processors from them in
+    a thread, and this way batches, and with them a seed's episodes in bfloat16, do not hang on timing. A search that
+    takes as long as a decode step (a reranker on a CPU) is better asked of a search server.
+
     Args:
         env: what the agent may do.
         sampler: where actions come from.
         renderer: messages to tokens.
         in_flight: episodes running at once; at most the sampler's slots.
-        blocking_tools: run environment steps in threads, so that slow tools do not hold up other episodes. Without it
-            steps run in turn, and a seed gives the same episodes whatever the timing.
     """
 
-    def __init__(
-        self, env: SearchEnv, sampler: Sampler, renderer: Renderer, *, in_flight: int = 64, blocking_tools: bool = False
-    ) -> None:
+    def __init__(self, env: SearchEnv, sampler: Sampler, renderer: Renderer, *, in_flight: int = 64) -> None:
         self._env, self._sampler, self._renderer = env, sampler, renderer
-        self._in_flight, self._blocking_tools = in_flight, blocking_tools
+        self._in_flight = in_flight
         self._num_sessions = 0
 
     def rollout(
@@ -116,7 +121,8 @@ class Roller:
             questions: P of them.
             decoding: temperature and budgets.
             group_size: G.
-            seed: the same seed, weights and questions give the same episodes.
+            seed: the same seed, weights and questions give the same episodes; in bfloat16 up to near ties where the
+                environment may wait.
             on_group: called as each group ends, in order of ending.
 
         Returns:
@@ -133,8 +139,8 @@ class Roller:
         on_group: Callable[[EpisodeGroup], None],
     ) -> list[EpisodeGroup]:
         gate = asyncio.Semaphore(self._in_flight)
-        if self._blocking_tools:
-            # The loop's own pool has few threads on a small machine, however many episodes wait for the network.
+        if self._env.may_wait:
+            # The loop's own pool has few threads on a small machine, however many episodes wait.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._in_flight))
 
         async def episode(question: Question, number: int) -> tuple[Episode, Trajectory | None]:
@@ -178,8 +184,16 @@ class Roller:
             return episode, None
         return episode, run.recorder.finish(self._sampler.policy_version)
 
+    async def _in_env(
+        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **named: _Arguments.kwargs
+    ) -> _Result:
+        """The environment's work, in a thread where it may wait."""
+        if self._env.may_wait:
+            return await asyncio.to_thread(work, *args, **named)
+        return work(*args, **named)
+
     async def _turns(self, run: _Run) -> None:
-        run.session = session = self._env.start(run.question)
+        run.session = session = await self._in_env(self._env.start, run.question)
         run.recorder = recorder = Recorder.start(self._renderer.prompt(session.prompt))
         protocol = self._env.protocol
         while run.stop_reason is None:
@@ -196,12 +210,11 @@ class Roller:
                 )
             )
             recorder.append_action(sample.token_ids, sample.logprobs)
+            run.num_drafted += sample.num_drafted
+            run.num_accepted += sample.num_accepted
             text = self._renderer.decode(sample.token_ids)
             finish: Literal["stop", "length"] = "length" if sample.finish == "length" else "stop"
-            if self._blocking_tools:
-                result = await asyncio.to_thread(session.step, text, finish=finish)
-            else:
-                result = session.step(text, finish=finish)
+            result = await self._in_env(session.step, text, finish=finish)
             observed: tuple[int, ...] = ()
             if not result.is_over:
                 if protocol.continues_turn:
@@ -236,9 +249,11 @@ class _Run:
         self.answer: str | None = None
         self.stop_reason: StopReason | None = None
         self.failure = ""
+        self.num_drafted = self.num_accepted = 0
 
     def episode(self, protocol: str, policy_version: int, duration_s: float) -> Episode:
         assert self.stop_reason is not None
+        drafts = {DRAFTED: float(self.num_drafted), ACCEPTED: float(self.num_accepted)} if self.num_drafted else {}
         return Episode(
             question_id=self.question.id,
             source=self.question.source,
@@ -252,4 +267,5 @@ class _Run:
             seed=self.seed,
             temperature=self.temperature,
             duration_s=duration_s,
+            usage=drafts,
         )

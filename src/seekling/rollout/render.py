@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ _SPELLED = re.compile("(\u2983[0-9]+\u2984)")
 
 
 class Renderer:
-    """Renders prompts and observations with a tokenizer's own chat template.
+    """Renders prompts and observations with a tokenizer's own chat template. Safe to share between threads.
 
     Args:
         tokenizer: with a chat template; without one, messages are joined by blank lines, as for a base model.
@@ -32,6 +33,12 @@ class Renderer:
         self._has_template = tokenizer.chat_template is not None
         self._eos = str(tokenizer.eos_token or "")
         self._special = [str(token) for token in tokenizer.all_special_tokens]
+        # Whether control tokens are text is a state of a fast tokenizer, set at a call that differs from the last one.
+        # Set by one thread while another encodes, it fails with "Already borrowed" or makes the other's text control
+        # tokens; so each of the two kinds of text has a tokenizer, whose state never changes after its first call.
+        self._foreign_tokenizer = copy.deepcopy(tokenizer)
+        for is_foreign in (False, True):
+            self._encode("", is_foreign=is_foreign)
 
     def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Token ids of the messages and the start of the assistant's turn.
@@ -131,7 +138,8 @@ class Renderer:
 
     def _encode(self, text: str, *, is_foreign: bool = False) -> tuple[int, ...]:
         # A retrieved page may spell out "<|im_end|>"; as foreign text that must not become the real control token.
-        encoding = self._tokenizer(text, add_special_tokens=False, split_special_tokens=is_foreign)
+        tokenizer = self._foreign_tokenizer if is_foreign else self._tokenizer
+        encoding = tokenizer(text, add_special_tokens=False, split_special_tokens=is_foreign)
         return tuple(encoding["input_ids"])
 
 

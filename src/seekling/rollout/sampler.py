@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -42,6 +42,10 @@ class Sample:
     finish: Finish
     """stop: a stop string came out; eos: the model ended its turn; length: the budget ran out first."""
     policy_version: int
+    num_drafted: int = field(default=0, compare=False)
+    """Tokens that were guessed ahead on the way. How a sample was found is no part of what it is."""
+    num_accepted: int = field(default=0, compare=False)
+    """Those of them that were right."""
 
 
 class Sampler(typing.Protocol):

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
 from seekling.rollout.engine.local import end_of_turn_ids
+from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.types import Trajectory
 
@@ -83,7 +84,7 @@ class VllmSampler:
             ) from None
         self._failures = (VLLMError, RuntimeError, ValueError, MemoryError)
         self._dtype: torch.dtype = model.dtype
-        self._names, self._known_names = {name for name, _ in model.named_parameters()}, set(model.state_dict())
+        self._expected = ExpectedWeights.of(model)
         self._eos_ids = end_of_turn_ids(model, tokenizer)
         try:
             with _llvmlite_hidden():
@@ -178,13 +179,8 @@ class VllmSampler:
         Raises:
             InfrastructureError: samples are still running, or the weights are not this model's.
         """
+        self._expected.check(weights)
         self.release_caches()
-        unknown, missing = set(weights) - self._known_names, self._names - set(weights)
-        if unknown or missing:
-            raise InfrastructureError(
-                f"weights of another model: {sorted(missing)[:3]} missing, {sorted(unknown)[:3]} unknown; "
-                "sampler and learner must load the same model"
-            )
         self._num_syncs += 1
         try:
             handed_over = ((name, tensor.detach()) for name, tensor in weights.items())

@@ -66,10 +66,11 @@ class Agent:
     recipe: Recipe
     sandbox_layers: tuple[str, ...]
 
-    def roller_with_failing_share(self, share: float) -> Roller:
-        """The roller, with another share of questions whose first search is made to fail."""
-        env = self.env.with_failing_share(share)
-        return self.roller if env is self.env else make_roller(env, self.sampler, self.renderer, self.recipe)
+    def roller_over(self, env: SearchEnv) -> Roller:
+        """The roller, with another environment."""
+        if env is self.env:
+            return self.roller
+        return Roller(env, self.sampler, self.renderer, in_flight=self.sampler.num_slots)
 
     def ask(self, question: str) -> Answer:
         """Answer one question, greedily.
@@ -115,7 +116,7 @@ def open_agent(recipe: Recipe, library: Library, model_dir: Path) -> Iterator[Ag
         renderer = Renderer(tokenizer, tools=protocol.tool_schemas() if protocol.native_tools else ())
         sandbox = stack.enter_context(open_sandbox(recipe.sandbox)) if protocol.name == "code" else None
         env = SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=renderer.count_tokens)
-        roller = make_roller(env, sampler, renderer, recipe)
+        roller = Roller(env, sampler, renderer, in_flight=sampler.num_slots)
         layers = sandbox.layers if sandbox is not None else ()
         yield Agent(env, renderer, sampler, roller, tokenizer, library, recipe, layers)
 
@@ -156,16 +157,6 @@ def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTo
         cache_bytes=recipe.rollout.cache_bytes,
         draft_tokens=recipe.rollout.draft_tokens,
     )
-
-
-def make_roller(env: SearchEnv, sampler: LocalSampler | VllmSampler, renderer: Renderer, recipe: Recipe) -> Roller:
-    """A roller with as many episodes as the sampler has slots.
-
-    Searches of a remote index wait for the network, so they run in threads: then those of many episodes reach the
-    server together, and the sampler goes on meanwhile.
-    """
-    is_remote = recipe.retrieval.kind == "remote"
-    return Roller(env, sampler, renderer, in_flight=sampler.num_slots, blocking_tools=is_remote)
 
 
 @contextlib.contextmanager

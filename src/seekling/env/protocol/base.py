@@ -54,6 +54,8 @@ class Protocol(typing.Protocol):
     """The chat template describes the tools to the model: give it `tool_schemas()`."""
     tool_names: tuple[str, ...]
     """The tools this protocol offers; others may exist, but cannot be called."""
+    may_wait: bool
+    """A prompt or a step may wait for something outside of this process, such as a program, whatever the tools are."""
 
     def prompt(self, question: Question) -> list[Message]:
         """The first messages: instructions first, the question last, so that prompts share a long prefix."""

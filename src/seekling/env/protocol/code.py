@@ -58,6 +58,7 @@ class CodeProtocol:
     continues_turn = False
     observation_role: Role = "user"
     native_tools = False
+    may_wait = True
 
     def __init__(self, config: EnvConfig, tools: Mapping[str, Tool]) -> None:
         user_tools = tuple(name for name in tools if name not in LIBRARY_TOOLS)

@@ -52,6 +52,7 @@ class TagsProtocol:
     continues_turn = True
     observation_role: Role = "user"  # not used: the observation goes on inside the assistant's turn
     native_tools = False
+    may_wait = False
 
     def __init__(self, config: EnvConfig, tools: Mapping[str, Tool]) -> None:
         self._user_tools = {name: tool for name, tool in tools.items() if name not in LIBRARY_TOOLS}

@@ -60,6 +60,7 @@ class ToolsProtocol:
     name = "tools"
     stop_strings: tuple[str, ...] = ("</tool_call>",)
     continues_turn = False
+    may_wait = False
 
     def __init__(self, config: EnvConfig, tools: Mapping[str, Tool], *, native_tools: bool = False) -> None:
         self.native_tools = native_tools

@@ -31,6 +31,7 @@ from seekling.rollout.engine.graphs import DecodeGraphs, can_record
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
 from seekling.rollout.engine.packed import can_pack, pack_linear_layers
 from seekling.rollout.engine.sampling import draw, uniforms
+from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.types import Trajectory
 
@@ -59,10 +60,16 @@ class _Row:
     budget_tokens: int
     new_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    num_drafted: int = 0
+    num_accepted: int = 0
 
     @property
     def is_prefilled(self) -> bool:
         return bool(self.new_ids)
+
+    def sample(self, finish: Finish, policy_version: int) -> Sample:
+        ids, logprobs = tuple(self.new_ids), tuple(self.logprobs)
+        return Sample(ids, logprobs, finish, policy_version, self.num_drafted, self.num_accepted)
 
 
 @dataclass(slots=True)
@@ -116,7 +123,7 @@ class LocalSampler:
         config, self._device = model.config, model.device
         self._dtype: torch.dtype = model.dtype
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._names, self._known_names = set(names.values()), set(model.state_dict())
+        self._expected = ExpectedWeights.of(model)
         self._packed = [*fuse_layers(model, names), *pack_linear_layers(model, names)] if can_pack(model) else []
         self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
         num_heads = config.num_attention_heads
@@ -222,16 +229,11 @@ class LocalSampler:
         """Copy weights in and forget every cache, so nothing computed with older weights can be read again.
 
         Raises:
-            InfrastructureError: samples are still running, or the weights are not this model's.
+            InfrastructureError: samples are still running, or the weights are not this model's. Nothing has changed.
         """
+        self._expected.check(weights)
         self.release_caches()
         release_free_memory()  # what learning left behind
-        unknown, missing = set(weights) - self._known_names, self._names - set(weights)
-        if unknown or missing:
-            raise InfrastructureError(
-                f"weights of another model: {sorted(missing)[:3]} missing, {sorted(unknown)[:3]} unknown; "
-                "sampler and learner must load the same model"
-            )
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
                 parameter.copy_(weights[name])
@@ -448,13 +450,16 @@ class LocalSampler:
             if finish is not None or not is_foreseen:
                 break
         num_new = index + 1
-        self._drafter.judge(draft, num_accepted)
+        # What was guessed beyond the end of a turn was never put to the test.
+        self._drafter.judge(Draft(draft.token_ids[:num_new], draft.num_history), num_accepted)
         self.stats.decoded_tokens += num_new
         self.stats.drafted_tokens += len(draft.token_ids)
         self.stats.accepted_tokens += num_accepted
+        row.num_drafted += len(draft.token_ids)
+        row.num_accepted += num_accepted
         self._drafter.remember([*row.request.prompt_ids[-HISTORY_N:], *row.new_ids][-HISTORY_N - num_new :], num_new)
         if finish is not None:
-            row.future.set_result(Sample(tuple(row.new_ids), tuple(row.logprobs), finish, self._version))
+            row.future.set_result(row.sample(finish, self._version))
 
     def _finish(self, row: _Row) -> Finish | None:
         if row.new_ids[-1] in self._eos_ids:
