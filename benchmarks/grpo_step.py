@@ -5,9 +5,9 @@
 
 Both sides sample, search and learn the same number of tokens (`grpo_workload.py`) from the same weights with the same
 chat template, full fine-tuning, in one environment: install TRL beside seekling (`pip install trl datasets`). Each side
-runs in a process of its own, which does one step for warming up and then `--repeats` more (0: the first is counted). First both compute the
-log-probabilities and the gradient norm of the same two episodes in float32 and in the measured dtype, and the
-comparison stops when they differ. The last two lines are the ratios, ours over TRL's, of the medians.
+runs in a process of its own, which does one step for warming up and then `--repeats` more (0: the first is counted).
+First both compute the log-probabilities and the gradient norm of the same two episodes in float32 and in the measured
+dtype, and the comparison stops when they differ. The last two lines are the ratios, ours over TRL's, of the medians.
 
 `--trl-batch` is TRL's per-device batch; the rest is gradient accumulation. `--trl-pure` gives TRL bfloat16 weights
 instead of autocast over float32 ones: faster and smaller, but its optimizer then loses small updates, which ours keeps.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from seekling.env.programs import redefined_names
+from seekling.env.programs import PROGRAMS_AT_ONCE, ProgramRunner, redefined_names
 from seekling.env.sandbox.interface import Result
 from seekling.env.tools import tool_from_function
 from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
@@ -175,3 +179,47 @@ def test_searches_are_counted_inside_programs():
     turn = session.step(block("for _ in range(9):\n    print(len(search_pages('Aln')))"), finish="stop").turn
     assert len(library.queries) == 2
     assert "No searches are left: all 2 are used." in turn.observation
+
+
+class CountingSandbox:
+    """Every program takes a moment, and calls a function in the middle of it."""
+
+    def __init__(self) -> None:
+        self.lock, self.running, self.most, self.in_calls, self.most_in_calls = threading.Lock(), 0, 0, 0, 0
+
+    def open(self, functions):
+        self._call = functions["look"]
+        return self
+
+    def run(self, program):
+        for part in range(2):
+            with self.lock:
+                self.running += 1
+                self.most = max(self.most, self.running)
+            time.sleep(0.01)
+            with self.lock:
+                self.running -= 1
+            if part == 0:
+                self._call("x")
+        return program_result()
+
+    def look(self, word: str) -> str:
+        """Look it up."""
+        with self.lock:
+            self.in_calls += 1
+            self.most_in_calls = max(self.most_in_calls, self.in_calls)
+        time.sleep(0.05)
+        with self.lock:
+            self.in_calls -= 1
+        return word
+
+
+def test_programs_leave_processors_to_decoding_but_may_all_wait_for_a_tool():
+    """Their time limits are by the clock: with one for each of 64 episodes at once, honest ones would be stopped."""
+    sandbox = CountingSandbox()
+    tools = {"look": tool_from_function(sandbox.look)}
+    runners = [ProgramRunner(sandbox, tools, lambda name, arguments: "") for _ in range(4 * PROGRAMS_AT_ONCE + 4)]
+    with ThreadPoolExecutor(len(runners)) as pool:
+        list(pool.map(lambda runner: runner.run("look('x')"), runners))
+    assert 1 <= sandbox.most <= PROGRAMS_AT_ONCE
+    assert sandbox.most_in_calls > PROGRAMS_AT_ONCE

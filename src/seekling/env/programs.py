@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import threading
 import typing
@@ -27,6 +28,9 @@ _ENDINGS = {
     "protocol": "The program was stopped: it broke the link to the provided functions.",
 }
 _PARSER_LOCK = threading.Lock()
+PROGRAMS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)
+"""More would take processors from each other and from decoding, and their time limits are by the clock."""
+_RUNNING = threading.Semaphore(PROGRAMS_AT_ONCE)
 
 _ERROR_LINE = re.compile(r"\w*(Error|Exception)\b")
 NOT_PYTHON = "That is not valid Python. Put only code into the block, and prose before it."
@@ -65,7 +69,8 @@ class ProgramRunner:
         self._calls = []
         if self._session is None:
             self._session = self._sandbox.open({name: self._host_function(tool) for name, tool in self._tools.items()})
-        result = self._session.run(program)
+        with _RUNNING:
+            result = self._session.run(program)
         if self._failure is not None:
             # The program saw an error too, but it is not its fault: whatever it made of it does not count.
             raise self._failure
@@ -91,11 +96,14 @@ class ProgramRunner:
             refusal = self._allow(tool.name, typing.cast("Mapping[str, Json]", arguments))
             if refusal:
                 raise ToolError(refusal)
+            _RUNNING.release()  # a program that waits for a tool takes no processor, and its clock stands still
             try:
                 outcome = run_tool(tool, arguments)
             except InfrastructureError as error:
                 self._failure = error
                 raise
+            finally:
+                _RUNNING.acquire()
             self._calls.extend(outcome.records())
             if outcome.exception is not None:
                 raise outcome.exception
