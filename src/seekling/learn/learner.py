@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 1_500_000_000
 """Memory may grow so far between rows before what is free goes back; further where one row alone takes more."""
+KEPT_WHEN_SHORT_BYTES = 200_000_000
+"""The same where layers are computed twice, because memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class Learner:
                 model.gradient_checkpointing_enable({"use_reentrant": False})
         self.checkpoints_layers = checkpoint_layers
         """Whether layers are computed again in the backward pass."""
+        self.kept_bytes = KEPT_WHEN_SHORT_BYTES if checkpoint_layers else KEPT_BYTES
+        """How far memory may grow between rows before what is free goes back."""
         model.train()
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # float32 parameters are their own masters.
@@ -198,7 +202,7 @@ class Learner:
         self._rows_since_release += 1
         if self._least_bytes and self._rows_since_release == 1:
             self._row_bytes = max(self._row_bytes, grown)
-        if grown > max(KEPT_BYTES, self._row_bytes * 5 // 4):
+        if grown > max(self.kept_bytes, self._row_bytes * 5 // 4):
             release_free_memory()
             self._least_bytes, self._rows_since_release = resident_bytes(), 0
 
