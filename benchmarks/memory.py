@@ -7,7 +7,8 @@ Every case is a process of its own that does what a trial of `seekling tune` doe
 an optimizer step, and then learns from a row of so many tokens, of one episode or of many that share instructions.
 Columns are gigabytes measured, predicted, and their ratio:
 
-- process: before the learner is made, without the sampler's model. A run's corpus and index come on top.
+- process: before the learner is made, without the sampler's model, and after another one has learned once, since loops
+  are compiled at their first use. A run's corpus and index come on top.
 - optimizer: what the learner adds beside its model: masters, moments, gradients.
 - activations: by how much memory grows while the row is learned from, logits included.
 - peak: of the process. What freed blocks may add in a long run is left out of the prediction: one row leaves none.
@@ -18,6 +19,7 @@ Linux only: the peak of one row is what the kernel counts after it was told to c
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -97,12 +99,14 @@ def measure(
     plan = MemoryPlan(recipe, shape, dtype=dtype)
     policy, tokenizer = load_policy(model_dir, dtype=dtype)
     sampler = make_sampler(recipe, policy, tokenizer)
-    release_free_memory()
-    opened = resident_bytes()
-    learner = new_learner(recipe, model_dir)
     made_up = MadeUp(recipe, shape.vocabulary)
     row = made_up.first_row("sft")[0] if is_packed else made_up.longest_row("sft")
     short = Batch([made_up.first_row("sft")[0][0]], np.ones(1))
+    new_learner(recipe, model_dir).forward_backward(short, cross_entropy)
+    gc.collect()
+    release_free_memory()
+    opened = resident_bytes()
+    learner = new_learner(recipe, model_dir)
     # The optimizer's moments, then gradients, which wait beside the activations of every row but the first.
     learner.forward_backward(short, cross_entropy)
     learner.optim_step(1e-9)

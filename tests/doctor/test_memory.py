@@ -11,6 +11,7 @@ from seekling.doctor.memory import (
     KEPT_WHEN_SHORT_BYTES,
     LOGITS_AT_ONCE,
     PROCESS_BYTES,
+    SCATTER,
     episodes_at_once,
 )
 from seekling.learn import learner
@@ -56,8 +57,8 @@ def test_sft_holds_two_models_an_optimizer_and_one_row():
     assert memory.process_bytes == PROCESS_BYTES
     assert memory.weights_bytes == 2 * 4 * MODEL
     assert memory.optimizer_bytes == (8 + 4) * MODEL
-    # Of a token and layer: 4 of the residual stream and its norms, 3 of queries and outputs, keys, values, 3 gates.
-    assert memory.activations_bytes == 5000 * 10 * (4 * 100 + 3 * 120 + 200 + 3 * 300) * 4
+    # Of a token and layer: 4 of the residual stream and its norms, queries and outputs, keys and values, 3 gates.
+    assert memory.activations_bytes == round(5000 * 10 * (4 * 100 + 2 * 120 + 200 + 3 * 300) * 4 * SCATTER)
     assert memory.logits_bytes == 2 * 512 * 1000 * 4
     assert memory.freed_bytes == KEPT_BYTES - memory.activations_bytes - memory.logits_bytes
     assert memory.caches_bytes == 0
@@ -74,11 +75,11 @@ def test_adapters_have_a_small_optimizer_and_keep_float32_inputs():
     # q: 100 to 120, k and v: 100 to 100, o: 120 to 100, gate and up: 100 to 300, down: 300 to 100.
     adapters = 8 * 10 * (220 + 200 + 200 + 220 + 400 + 400 + 400)
     assert memory.optimizer_bytes == (4 + 8 + 4) * adapters
-    kept = (2 * 100 + 2 * 120 + 200 + 2 * 300) * 2 + (5 * 100 + 120 + 300) * 4
-    assert memory.activations_bytes == 1000 * 10 * kept
+    kept = (2 * 100 + 2 * 120 + 200 + 2 * 300) * 2 + (5 * 100 + 120 + 300) * 4 + 7 * 8 * 4
+    assert memory.activations_bytes == round(1000 * 10 * kept * SCATTER)
     # Where all is float32 already, adapters share the inputs of the products.
     full, adapted = (plan(model={"lora_rank": rank}, **row).sft().activations_bytes for rank in (0, 8))
-    assert full == adapted
+    assert adapted - full == round(1000 * 10 * 7 * 8 * 4 * SCATTER)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_an_episode_that_is_longer_than_a_row_is_a_row():
     long = {"rollout": {"episode_tokens": 8192}, "sft": {"row_tokens": 4096}, "rl": {"row_tokens": 4096}}
     assert [longest_row_tokens(recipe_with(**long), stage) for stage in ("sft", "rl")] == [8192, 8192]
     short = {**long, "rollout": {"episode_tokens": 4096}}
-    assert plan(**long).sft().activations_bytes == 2 * plan(**short).sft().activations_bytes
+    assert plan(**long).sft().activations_bytes == pytest.approx(2 * plan(**short).sft().activations_bytes, abs=1)
 
 
 def test_streamed_minibatches_learn_while_the_caches_are_still_held():
@@ -144,7 +145,8 @@ def test_layers_are_computed_twice_only_where_their_row_would_not_fit():
     plain = plan(**sections).sft()
     tight = plan(free_bytes=plain.total_bytes - 1, **sections)
     # Of a token: what a layer keeps for one layer, its input for all.
-    assert tight.sft().activations_bytes == 16_384 * (10 * 100 + 4 * 100 + 3 * 120 + 200 + 3 * 300) * 4
+    kept = 16_384 * (10 * 100 + 4 * 100 + 2 * 120 + 200 + 3 * 300) * 4
+    assert tight.sft().activations_bytes == round(kept * SCATTER)
     assert tight.checkpoints
     recipe = recipe_with(**sections)
     for memory, expected in ((plain.total_bytes, False), (plain.total_bytes - 1, True), (None, False)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -448,10 +449,19 @@ def test_freed_memory_goes_back_earlier_where_layers_are_computed_twice(monkeypa
     resident = iter([10**10, 0, *([learner_module.KEPT_BYTES // 2] * 100)])
     monkeypatch.setattr(learner_module, "resident_bytes", lambda: next(resident))
     monkeypatch.setattr(learner_module, "release_free_memory", lambda: released.append(True))
+    apart = []
+
+    @contextmanager
+    def blocks_apart():
+        apart.append(len(released))
+        yield
+
+    monkeypatch.setattr(learner_module, "large_blocks_apart", blocks_apart)
     learner = Learner(small_model(), row_tokens=4096, checkpoint_layers=is_short)
     for _ in range(2):
         learner.forward_backward(batch_of(0), cross_entropy)
     assert len(released) == 1 + is_short
+    assert apart == ([0, 1] if is_short else [])
 
 
 @pytest.mark.parametrize(

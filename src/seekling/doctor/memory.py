@@ -19,6 +19,8 @@ LOGITS_AT_ONCE = 512
 """Positions whose logits exist at the same time."""
 PROCESS_BYTES = 900_000_000
 """Python, torch, transformers, the corpus and its index."""
+SCATTER = 1.42
+"""Memory that activations take, over their own size: blocks freed in between are left too small for the next ones."""
 KEPT_BYTES = 1_500_000_000
 """While learning memory grows so far, however short the rows: freed blocks wait for their next use."""
 KEPT_WHEN_SHORT_BYTES = 200_000_000
@@ -180,7 +182,7 @@ class MemoryPlan:
     def _learning(self, stage: Stage, between: Memory) -> Memory:
         # Policy and critic learn one after the other: there are gradients of one of them.
         optimizer = between.optimizer_bytes + 4 * self._num_trained
-        activations = longest_row_tokens(self._recipe, stage) * self._activation_bytes_per_token()
+        activations = round(longest_row_tokens(self._recipe, stage) * self._activation_bytes_per_token())
         logits = 2 * LOGITS_AT_ONCE * self._shape.vocabulary * self._value_bytes
         kept = KEPT_WHEN_SHORT_BYTES if self.checkpoints else KEPT_BYTES
         return replace(
@@ -191,21 +193,22 @@ class MemoryPlan:
             freed_bytes=max(0, kept - activations - logits),
         )
 
-    def _activation_bytes_per_token(self) -> int:
+    def _activation_bytes_per_token(self) -> float:
         shape = self._shape
         layer = self._layer_bytes_per_token()
         if not self.checkpoints:
-            return shape.num_layers * layer
+            return shape.num_layers * layer * SCATTER
         # Every layer's input, and of one layer at a time the rest.
-        return shape.num_layers * shape.hidden * self._value_bytes + layer
+        return (shape.num_layers * shape.hidden * self._value_bytes + layer) * SCATTER
 
     def _layer_bytes_per_token(self) -> int:
         """What one layer keeps: inputs of norms, attention, gates and products, each once (docs/ENGINE.md)."""
-        shape = self._shape
+        shape, rank = self._shape, self._recipe.model.lora_rank
         always = 2 * shape.hidden + 2 * shape.attention + shape.cache_values_per_token // shape.num_layers
         always += 2 * shape.intermediate
-        products = (2 * shape.hidden + shape.attention + shape.intermediate) * self._value_bytes
-        if self._recipe.model.lora_rank and self._value_bytes < 4:
+        # Of products: the outputs of the norms and of the gates; attention's own output is counted.
+        products = (2 * shape.hidden + shape.intermediate) * self._value_bytes
+        if rank and self._value_bytes < 4:
             # A frozen product keeps nothing, but every adapter its own float32 copy of its input.
             products = (5 * shape.hidden + shape.attention + shape.intermediate) * 4
-        return always * self._value_bytes + products
+        return always * self._value_bytes + products + 7 * rank * 4

@@ -12,6 +12,7 @@ import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,13 @@ from seekling.learn.pack import PackedRow, pack_rows
 from seekling.learn.vocabulary import score_tokens
 from seekling.models.lean import make_lean
 from seekling.models.pointwise import accumulate_
-from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory, resident_bytes
+from seekling.rollout.engine.memory import (
+    in_steps,
+    keep_freed_memory,
+    large_blocks_apart,
+    release_free_memory,
+    resident_bytes,
+)
 from seekling.types import Trajectory
 
 if TYPE_CHECKING:
@@ -181,8 +188,10 @@ class Learner:
         divisor = denominator(num_trained_B, aggregation) if divide_by is None else divide_by
         weights_B = token_weights(num_trained_B, aggregation) / divisor
         found = []
+        is_short = self.checkpoints_layers and self.device.type == "cpu"
         for row in rows:
-            found.append(self._learn_row(row, batch, loss, weights_B))
+            with large_blocks_apart() if is_short else nullcontext():
+                found.append(self._learn_row(row, batch, loss, weights_B))
             self._release_grown_memory()
         totals = np.sum(found, axis=0)
         num_trained = int(num_trained_B.sum())
