@@ -9,6 +9,7 @@ from seekling.doctor import Memory, MemoryPlan, ModelShape, longest_row_tokens, 
 from seekling.doctor.memory import (
     KEPT_BYTES,
     KEPT_WHEN_SHORT_BYTES,
+    LAYER_WORK,
     LOGITS_AT_ONCE,
     PROCESS_BYTES,
     SCATTER,
@@ -145,8 +146,9 @@ def test_layers_are_computed_twice_only_where_their_row_would_not_fit():
     plain = plan(**sections).sft()
     tight = plan(free_bytes=plain.total_bytes - 1, **sections)
     # Of a token: what a layer keeps for one layer, its input for all.
-    kept = 16_384 * (10 * 100 + 4 * 100 + 2 * 120 + 200 + 3 * 300) * 4
-    assert tight.sft().activations_bytes == round(kept * SCATTER)
+    work = round(16_384 * (4 * 100 + 2 * 120 + 200 + 3 * 300) * 4 * LAYER_WORK)
+    assert tight.sft().activations_bytes == 16_384 * 10 * 100 * 4 + work
+    assert tight.sft().logits_bytes == 0 < plain.logits_bytes < work
     assert tight.checkpoints
     recipe = recipe_with(**sections)
     for memory, expected in ((plain.total_bytes, False), (plain.total_bytes - 1, True), (None, False)):

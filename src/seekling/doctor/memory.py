@@ -21,6 +21,8 @@ PROCESS_BYTES = 900_000_000
 """Python, torch, transformers, the corpus and its index."""
 SCATTER = 1.42
 """Memory that activations take, over their own size: blocks freed in between are left too small for the next ones."""
+LAYER_WORK = 2.5
+"""Memory that a layer's backward pass takes where it is computed again, over what it keeps then."""
 KEPT_BYTES = 1_500_000_000
 """While learning memory grows so far, however short the rows: freed blocks wait for their next use."""
 KEPT_WHEN_SHORT_BYTES = 200_000_000
@@ -39,6 +41,7 @@ class Memory:
     activations_bytes: int = 0
     """Of the longest row."""
     logits_bytes: int = 0
+    """Where layers are computed twice: what they take more than a layer does then."""
     caches_bytes: int = 0
     """Keys and values of the episodes in flight."""
     freed_bytes: int = 0
@@ -182,8 +185,16 @@ class MemoryPlan:
     def _learning(self, stage: Stage, between: Memory) -> Memory:
         # Policy and critic learn one after the other: there are gradients of one of them.
         optimizer = between.optimizer_bytes + 4 * self._num_trained
-        activations = round(longest_row_tokens(self._recipe, stage) * self._activation_bytes_per_token())
-        logits = 2 * LOGITS_AT_ONCE * self._shape.vocabulary * self._value_bytes
+        row_tokens, shape = longest_row_tokens(self._recipe, stage), self._shape
+        layer = row_tokens * self._layer_bytes_per_token()
+        logits = 2 * LOGITS_AT_ONCE * shape.vocabulary * self._value_bytes
+        if self.checkpoints:
+            # Every layer's input, and of one layer at a time the rest; the logits are gone by then.
+            work = round(layer * LAYER_WORK)
+            activations = row_tokens * shape.num_layers * shape.hidden * self._value_bytes + work
+            logits = max(0, logits - work)
+        else:
+            activations = round(layer * shape.num_layers * SCATTER)
         kept = KEPT_WHEN_SHORT_BYTES if self.checkpoints else KEPT_BYTES
         return replace(
             between,
@@ -192,14 +203,6 @@ class MemoryPlan:
             logits_bytes=logits,
             freed_bytes=max(0, kept - activations - logits),
         )
-
-    def _activation_bytes_per_token(self) -> float:
-        shape = self._shape
-        layer = self._layer_bytes_per_token()
-        if not self.checkpoints:
-            return shape.num_layers * layer * SCATTER
-        # Every layer's input, and of one layer at a time the rest.
-        return (shape.num_layers * shape.hidden * self._value_bytes + layer) * SCATTER
 
     def _layer_bytes_per_token(self) -> int:
         """What one layer keeps: inputs of norms, attention, gates and products, each once (docs/ENGINE.md)."""
