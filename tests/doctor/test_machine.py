@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from seekling.doctor import SMOLLM2_135M, look_at_machine, measure_speed, read_model_shape
-from seekling.doctor.machine import memory_of, number_or_none, processor_features, processor_name, usable_cores
+from seekling.doctor import machine as machine_module
+from seekling.doctor.machine import (
+    memory_of,
+    number_or_none,
+    processor_features,
+    processor_name,
+    usable_cores,
+    used_of,
+)
 from seekling.errors import ModelError
 
 INTEL = (
@@ -37,6 +45,20 @@ def test_memory_is_read_in_bytes():
     assert number_or_none("1024\n") == 1024
 
 
+def test_pages_of_files_that_a_container_has_read_are_not_used_up():
+    assert used_of("3000\n", "anon 1000\ninactive_file 1500\nactive_file 500\n") == 1500
+    assert used_of("3000\n", "") == 3000
+    assert used_of("", "inactive_file 1500\n") == 0
+
+
+def test_a_containers_limit_counts_with_what_it_cannot_give_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(machine_module, "_CGROUP", tmp_path)
+    for name, text in (("max", "9000000"), ("current", "8000000"), ("stat", "anon 1\ninactive_file 3000000\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    machine = look_at_machine(tmp_path)
+    assert (machine.memory_bytes, machine.available_bytes) == (9_000_000, 4_000_000)
+
+
 def test_this_machine_can_be_looked_at_even_before_its_cache_folder_exists(tmp_path: Path):
     machine = look_at_machine(tmp_path / "not" / "there")
     assert machine.num_cores > 0
@@ -57,6 +79,7 @@ def test_a_models_size_is_read_without_loading_it(tiny_model_dir: Path):
     assert shape.num_body_parameters == 2 * layer + 64
     assert shape.num_parameters == shape.num_body_parameters + shape.vocabulary * 64
     assert shape.cache_values_per_token == 2 * 2 * 2 * 16
+    assert (shape.attention, shape.intermediate) == (4 * 16, 128)
 
 
 @pytest.mark.real

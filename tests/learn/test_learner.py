@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -490,6 +491,27 @@ def test_a_kl_term_pulls_each_token_towards_its_own_reference(row_tokens):
     total.backward()
     assert stats.loss == pytest.approx(total.item(), rel=1e-4)
     assert_close_gradients(gradients(model), gradients(plain), relative=1e-3)
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_freed_memory_goes_back_earlier_where_layers_are_computed_twice(monkeypatch, is_short):
+    released = []
+    resident = iter([10**10, 0, *([learner_module.KEPT_BYTES // 2] * 100)])
+    monkeypatch.setattr(learner_module, "resident_bytes", lambda: next(resident))
+    monkeypatch.setattr(learner_module, "release_free_memory", lambda: released.append(True))
+    apart = []
+
+    @contextmanager
+    def blocks_apart():
+        apart.append(len(released))
+        yield
+
+    monkeypatch.setattr(learner_module, "large_blocks_apart", blocks_apart)
+    learner = Learner(small_model(), row_tokens=4096, checkpoint_layers=is_short)
+    for _ in range(2):
+        learner.forward_backward(batch_of(0), cross_entropy)
+    assert len(released) == 1 + is_short
+    assert apart == ([0, 1] if is_short else [])
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import islice
 
 import pytest
+import torch
 
 from seekling.cli.main import main
 from seekling.config import Recipe, build_recipe, load_recipe, recipe_to_toml
+from seekling.doctor import read_model_shape
 from seekling.errors import ConfigError
 from seekling.learn.pack import pack_rows
-from seekling.pipeline.tune import Choice, Trial, Tuned, best, changed, tune, write_tuned
-from seekling.pipeline.tune_trial import MadeUp, one_row
+from seekling.models import load_policy
+from seekling.pipeline import tune as tune_module
+from seekling.pipeline import tune_trial
+from seekling.pipeline.tune import Choice, Trial, Tuned, best, changed, memory_limit, tune, write_tuned
+from seekling.pipeline.tune_trial import WARM_UP_TOKENS, MadeUp, unfilled_bytes
+from seekling.rollout.sampler import Sample
+from seekling.serve.agent import make_sampler
 
 WORDS = ["--memory-gb", "4", "--in-flight", "4", "--row-tokens", "512"]
 
@@ -66,16 +75,165 @@ def test_settings_that_do_not_go_together_are_refused():
 
 
 @pytest.mark.parametrize("row_tokens", [1024, 4096])
-@pytest.mark.parametrize("shares_prompts", [True, False])
-def test_made_up_episodes_fill_one_row_with_and_without_siblings(row_tokens, shares_prompts):
-    made_up = MadeUp(build_recipe({"rl": {"group_size": 4}}), vocabulary=600)
-    row = one_row(made_up.trajectories(shares_prompts=shares_prompts), row_tokens, made_up)
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_made_up_episodes_fill_one_row_with_and_without_siblings(row_tokens, stage):
+    sections = {"sft": {"row_tokens": row_tokens, "episodes_per_step": 99}, "rl": {"row_tokens": row_tokens}}
+    made_up = MadeUp(build_recipe({**sections, "rl": {**sections["rl"], "questions_per_step": 99}}), vocabulary=600)
+    row, is_whole = made_up.first_row(stage)
     (packed,) = pack_rows(row, row_tokens=row_tokens)
     assert row_tokens - made_up.total_tokens < len(packed.token_ids_N) <= row_tokens
+    assert not is_whole
     assert {len(each.token_ids_T) for each in row} <= {made_up.total_tokens, made_up.total_tokens - 1}
-    prompts = list(islice(made_up.prompts(), 8))
+    prompts = list(islice(made_up.prompts(siblings=4), 8))
     assert len(set(prompts)) == 2
     assert prompts[0][:80] == prompts[4][:80]
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings", "expected"),
+    [
+        ("sft", {}, [1] * 3),
+        ("rl", {}, [4, 4]),
+        ("rl", {"learn_per_group": 2}, [2, 2]),
+        ("rl", {"minibatches": 2}, [4]),
+        ("rl", {"stream_minibatches": 2, "loss": "importance_sampling"}, [4]),
+    ],
+)
+def test_a_row_has_no_more_than_a_step_learns_from_at_once(stage, settings, expected):
+    rl = {"questions_per_step": 2, "group_size": 4, "row_tokens": 8192, **settings}
+    made_up = MadeUp(build_recipe({"sft": {"episodes_per_step": 3, "row_tokens": 8192}, "rl": rl}), vocabulary=600)
+    row, is_whole = made_up.first_row(stage)
+    prompts = [tuple(each.token_ids_T[:125]) for each in row]
+    assert sorted(prompts.count(prompt) for prompt in set(prompts)) == expected
+    assert len({prompt[:80] for prompt in prompts}) == 1
+    assert is_whole
+
+
+def test_the_row_that_takes_most_memory_is_as_long_as_a_row_can_be():
+    sections = {"rollout": {"episode_tokens": 900}, "sft": {"episodes_per_step": 3, "row_tokens": 8192}}
+    recipe = build_recipe({**sections, "rl": {"row_tokens": 700}})
+    for stage, expected in (("sft", 3 * 900), ("rl", 900)):
+        (only,) = MadeUp(recipe, vocabulary=600).longest_row(stage)
+        assert len(only.token_ids_T) == expected
+        assert only.train_mask_T.any()
+
+
+def scripted_trials(monkeypatch, **by_setting) -> list[Recipe]:
+    """No process is started: every setting is as fast as its value, and what is said here replaces that."""
+    tried = []
+
+    def run(recipe, asked, memory_bytes):
+        tried.append(recipe)
+        name = next(iter(asked.settings))
+        found = replace(asked, tokens_per_s=float(asked.settings[name]), peak_bytes=asked.settings[name])
+        return replace(found, **by_setting.get(name.replace(".", "_"), {}).get(asked.settings[name], {}))
+
+    monkeypatch.setattr(tune_module, "_try", run)
+    return tried
+
+
+def settings_of(trials, name):
+    return [each.settings[name] for each in trials if name in each.settings]
+
+
+def test_the_recipes_own_values_are_tried_too(tiny_model_dir, monkeypatch):
+    scripted_trials(monkeypatch, rl_row_tokens={1024: {"failure": "out of memory"}})
+    recipe = build_recipe(
+        {
+            "model": {"spec": str(tiny_model_dir), "dtype": "float32"},
+            "rollout": {"in_flight": 20},
+            "sft": {"row_tokens": 768},
+            "rl": {"row_tokens": 700, "questions_per_step": 4, "group_size": 8},
+        }
+    )
+    found = tune(recipe, memory_bytes=10**9, on_trial=lambda trial: None)
+    assert settings_of(found.trials, "rollout.in_flight") == [8, 16, 20, 32]
+    assert settings_of(found.trials, "sft.row_tokens") == [768, 1024, 2048, 4096, 8192]
+    # Where only the recipe's own fits, it stays.
+    assert settings_of(found.trials, "rl.row_tokens") == [700, 1024]
+    assert found.settings["rl.row_tokens"] == 700
+    # A cache for fewer episodes than in_flight says is what the recipe had.
+    slot = 2048 * read_model_shape(tiny_model_dir).cache_values_per_token * 4
+    small = changed(recipe, {"rollout.cache_bytes": 11 * slot})
+    found = tune(small, memory_bytes=10**9, on_trial=lambda trial: None)
+    assert settings_of(found.trials, "rollout.in_flight") == [8, 11, 16, 32]
+    named = tune(recipe, memory_bytes=10**9, choice=Choice(row_tokens=(512,)), on_trial=lambda trial: None)
+    assert settings_of(named.trials, "sft.row_tokens") == [512]
+
+
+def test_rows_larger_than_a_step_fills_are_not_tried(tiny_model_dir, monkeypatch):
+    scripted_trials(monkeypatch, sft_row_tokens={2048: {"is_whole": True}})
+    recipe = build_recipe({"model": {"spec": str(tiny_model_dir), "dtype": "float32"}, "rl": {"steps": 0}})
+    found = tune(recipe, memory_bytes=10**9, on_trial=lambda trial: None)
+    assert settings_of(found.trials, "sft.row_tokens") == [1024, 2048]
+
+
+def test_the_limit_that_is_given_is_that_of_the_trials_and_of_the_new_recipe(tiny_model_dir, tmp_path, monkeypatch):
+    tried = scripted_trials(monkeypatch)
+    source, out = recipe_file(tmp_path, tiny_model_dir), tmp_path / "tuned.toml"
+    with pytest.raises(SystemExit) as stopped:
+        main(["tune", str(source), "--out", str(out), "--memory-gb", "3.5"])
+    assert stopped.value.code == 0
+    assert {each.model.memory_gb for each in tried} == {3.5}
+    assert load_recipe(out).model.memory_gb == 3.5
+    assert memory_limit(load_recipe(out)) == 3_500_000_000
+    assert memory_limit(load_recipe(source)) > 0
+
+
+class ScriptedSampler:
+    """Answers with tokens; remembers how many were asked for, and when caches were forgotten."""
+
+    num_slots, device, dtype = 3, torch.device("cpu"), torch.float32
+
+    def __init__(self):
+        self.seen = []
+
+    async def sample(self, request):
+        self.seen.append((request.max_new_tokens, request.prompt_ids))
+        return Sample((1,) * request.max_new_tokens, (0.0,) * request.max_new_tokens, "length", 0)
+
+    def close_session(self, session):
+        pass
+
+    def release_caches(self):
+        self.seen.append(("released", ()))
+
+
+def test_sampling_is_warmed_up_by_a_few_tokens_of_other_episodes_before_it_is_timed():
+    sampler, made_up = ScriptedSampler(), MadeUp(Recipe(), vocabulary=600)
+    found = tune_trial._sample(sampler, made_up, 8)
+    groups = [(key, [ids for _, ids in calls]) for key, calls in itertools.groupby(sampler.seen, lambda call: call[0])]
+    assert [key for key, _ in groups] == ["released", WARM_UP_TOKENS, "released", made_up.turn_tokens]
+    assert [len(prompts) for _, prompts in groups] == [1, 6, 1, 6]
+    assert not set(groups[1][1]) & set(groups[3][1])
+    assert found.tokens_per_s > 0
+
+
+@pytest.mark.parametrize(("work", "streams", "is_held"), [("rl", 0, 0), ("rl", 1, 1), ("sft", 1, 0)])
+def test_caches_are_counted_where_a_step_is_learned_from_in_parts(tiny_model_dir, work, streams, is_held):
+    rl = {"stream_minibatches": streams, "loss": "importance_sampling"}
+    recipe = build_recipe({"model": {"dtype": "float32"}, "rl": rl, "rollout": {"in_flight": 5}})
+    sampler = make_sampler(recipe, *load_policy(tiny_model_dir, dtype="float32"))
+    slot = 2048 * 2 * 2 * 2 * 16 * 4
+    shape = read_model_shape(tiny_model_dir)
+    assert unfilled_bytes(recipe, shape, sampler, work, MadeUp(recipe, 600)) == is_held * 5 * slot
+
+
+def test_slots_that_sampling_left_partly_empty_are_counted_whole(tiny_model_dir):
+    recipe = build_recipe({"model": {"dtype": "float32"}, "rollout": {"in_flight": 5}})
+    sampler, made_up = make_sampler(recipe, *load_policy(tiny_model_dir, dtype="float32")), MadeUp(recipe, 600)
+    untouched = 2048 - -(-made_up.total_tokens // 64) * 64
+    expected = 5 * untouched * 2 * 2 * 2 * 16 * 4
+    assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", made_up) == expected > 0
+
+
+def test_a_trial_of_learning_says_whether_its_row_was_the_whole_step(tiny_model_dir):
+    def found(row_tokens):
+        sft = {"episodes_per_step": 3, "row_tokens": row_tokens}
+        model = {"spec": str(tiny_model_dir), "dtype": "float32"}
+        return tune_trial.measure(build_recipe({"model": model, "sft": sft, "rl": {"steps": 0}}), "sft")
+
+    assert [found(row_tokens).is_whole for row_tokens in (512, 8192)] == [False, True]
 
 
 def test_the_command_measures_every_stage_and_writes_a_recipe_that_trains(tiny_model_dir, tmp_path, capsys):
@@ -91,7 +249,7 @@ def test_the_command_measures_every_stage_and_writes_a_recipe_that_trains(tiny_m
     # A slot of the tiny model: 2048 tokens, keys and values of 2 layers and 2 heads of 16, 4 bytes each.
     slots = {"rollout.in_flight": 4, "rollout.cache_bytes": 4 * 2048 * 2 * 2 * 2 * 16 * 4}
     assert said["settings"] == slots | {"sft.row_tokens": 512, "rl.row_tokens": 512}
-    assert load_recipe(out) == changed(load_recipe(source), said["settings"])
+    assert load_recipe(out) == changed(load_recipe(source, ["model.memory_gb=4.0"]), said["settings"])
     assert source.read_bytes() == before
 
 

@@ -16,7 +16,7 @@ from seekling.errors import MissingExtraError, SandboxError
 from seekling.types import Json
 
 if TYPE_CHECKING:
-    from seekling.doctor import Machine, Speed, StageCost
+    from seekling.doctor import Machine, Memory, Speed, StageCost
 
 
 def command(
@@ -47,7 +47,7 @@ def command(
             "speed": asdict(speed) if speed is not None else None,
             "sandbox": layers,
             "models": dict(models),
-            "stages": [asdict(cost) for cost in costs],
+            "stages": [{**asdict(cost), "peak_bytes": cost.peak_bytes} for cost in costs],
         }
         print(json.dumps(document, ensure_ascii=False, indent=2))
         return
@@ -108,7 +108,9 @@ def _print_costs(costs: tuple[StageCost, ...], machine: Machine) -> None:
     for column in ("stage", "time", "peak memory", "what"):
         table.add_column(column, justify="right" if column in ("time", "peak memory") else "left")
     for cost in costs:
-        table.add_row(cost.name, _duration(cost.seconds), _size(cost.peak_bytes), cost.reason)
+        table.add_row(
+            cost.name, _duration(cost.seconds), _size(cost.peak_bytes), f"{cost.reason}\n{_parts(cost.memory)}"
+        )
     peak = max(cost.peak_bytes for cost in costs)
     table.add_row("all", _duration(sum(cost.seconds for cost in costs)), _size(peak), "", style="bold")
     console = Console()
@@ -119,6 +121,19 @@ def _print_costs(costs: tuple[StageCost, ...], machine: Machine) -> None:
             "rollout.in_flight or the row_tokens of sft and rl, or set model.lora_rank.",
             style="red",
         )
+
+
+def _parts(memory: Memory) -> str:
+    parts = (
+        ("process", memory.process_bytes),
+        ("weights", memory.weights_bytes),
+        ("optimizer", memory.optimizer_bytes),
+        ("activations", memory.activations_bytes),
+        ("logits", memory.logits_bytes),
+        ("caches", memory.caches_bytes),
+        ("freed blocks", memory.freed_bytes),
+    )
+    return ", ".join(f"{name} {num_bytes / 1e9:.2f}" for name, num_bytes in parts if num_bytes) + " GB"
 
 
 def _size(num_bytes: int | None) -> str:

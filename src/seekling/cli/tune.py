@@ -23,12 +23,16 @@ def command(
     recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/demo.toml; it stays as it is.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
     out: Annotated[Path | None, typer.Option(help="The new recipe; default <recipe>-tuned.toml, here.")] = None,
-    memory_gb: Annotated[float | None, typer.Option(help="What a run may take; default most of what is free.")] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(help="What a run may take, as model.memory_gb; default most of what is free.")
+    ] = None,
     group_sizes: Annotated[
         str, typer.Option(help="Other rl.group_size to try, such as 8,16,24; changes results.")
     ] = "",
-    in_flight: Annotated[str, typer.Option(help="rollout.in_flight to try, instead of 8, 16, 32, ...")] = "",
-    row_tokens: Annotated[str, typer.Option(help="row_tokens to try, instead of 1024, 2048, 4096, 8192.")] = "",
+    in_flight: Annotated[str, typer.Option(help="rollout.in_flight to try, instead of its own and 8, 16, ...")] = "",
+    row_tokens: Annotated[
+        str, typer.Option(help="row_tokens to try, instead of the recipe's and 1024, 2048, 4096, 8192.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure which settings are fast and fit into memory here, and write them as a new recipe.
@@ -36,13 +40,14 @@ def command(
     Every setting works for some seconds in a process of its own, with the recipe's model and made-up episodes. Run it
     on a machine that is otherwise idle.
     """
-    from seekling.pipeline.tune import Choice, Trial, default_memory_bytes, tune, write_tuned
+    from seekling.pipeline.tune import Choice, Trial, memory_limit, tune, write_tuned
 
-    resolved = load_recipe(recipe, overrides or [])
+    # In the recipe, since the decision to compute layers twice looks for the limit there, now and in the run.
+    limit = [] if memory_gb is None else [f"model.memory_gb={memory_gb!r}"]
+    resolved = load_recipe(recipe, [*(overrides or []), *limit])
     target = out or Path(f"{recipe.stem}-tuned.toml")
     if target.exists():  # known before the work
         raise ConfigError(f"{target} exists already; name another file with --out")
-    memory_bytes = round(memory_gb * 1e9) if memory_gb is not None else default_memory_bytes()
     choice = Choice(
         _numbers("--group-sizes", group_sizes), _numbers("--in-flight", in_flight), _numbers("--row-tokens", row_tokens)
     )
@@ -50,7 +55,7 @@ def command(
     def on_trial(trial: Trial) -> None:
         typer.echo(f"{trial.work} {trial.settings}: {trial.failure or f'{trial.tokens_per_s:.0f} tokens/s'}", err=True)
 
-    found = tune(resolved, memory_bytes=memory_bytes, choice=choice, on_trial=on_trial)
+    found = tune(resolved, memory_bytes=memory_limit(resolved), choice=choice, on_trial=on_trial)
     write_tuned(resolved, found, target)
     if as_json:
         document: dict[str, Json] = {**asdict(found), "settings": dict(found.settings), "recipe": str(target)}
@@ -74,7 +79,12 @@ def _print(found: Tuned) -> None:
     for trial in found.trials:
         settings = "\n".join(f"{name} = {value}" for name, value in trial.settings.items())
         speed = f"{trial.tokens_per_s:.0f}" if not trial.failure else ""
-        verdict = "chosen" if trial in found.chosen else "" if trial.fits(found.memory_bytes) else "too much"
+        facts = {
+            "chosen": trial in found.chosen,
+            "all of a step": trial.is_whole,
+            "too much": not trial.fits(found.memory_bytes),
+        }
+        verdict = ", ".join(name for name, holds in facts.items() if holds)
         peak = f"{trial.peak_bytes / 1e9:.2f} GB"
         table.add_row(trial.work, settings, speed, peak, verdict, style="bold" if trial in found.chosen else "")
     Console().print(table)

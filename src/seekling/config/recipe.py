@@ -63,6 +63,11 @@ class Recipe(Section):
     tracking: TrackingConfig = TrackingConfig()
     expected: ExpectedConfig = ExpectedConfig()
 
+    @property
+    def has_sft(self) -> bool:
+        """Whether there are expert episodes to begin with."""
+        return bool(self.experts.file or self.experts.num_questions)
+
     @pydantic.model_validator(mode="after")
     def _reward_fits_the_protocol(self) -> Recipe:
         needed = {"search-r1": "tags", "tinker": "tools"}.get(self.rl.reward)

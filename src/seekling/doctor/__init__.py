@@ -1,7 +1,17 @@
 """What this machine can do, and what a recipe will cost on it. Measures and predicts; changes nothing."""
 
-from seekling.doctor.cost import CostModel, EpisodeSize, StageCost, episode_size, must_checkpoint, predict
-from seekling.doctor.machine import Machine, Speed, look_at_machine, measure_speed
+from seekling.doctor.cost import CostModel, EpisodeSize, StageCost, episode_size, predict
+from seekling.doctor.machine import Machine, Speed, free_bytes, look_at_machine, measure_speed
+from seekling.doctor.memory import (
+    Memory,
+    MemoryPlan,
+    Stage,
+    episodes_at_once,
+    episodes_of_group,
+    longest_row_tokens,
+    must_checkpoint,
+    opened_memory,
+)
 from seekling.doctor.shape import SMOLLM2_135M, ModelShape, read_model_shape
 
 __all__ = [
@@ -9,13 +19,21 @@ __all__ = [
     "CostModel",
     "EpisodeSize",
     "Machine",
+    "Memory",
+    "MemoryPlan",
     "ModelShape",
     "Speed",
+    "Stage",
     "StageCost",
     "episode_size",
+    "episodes_at_once",
+    "episodes_of_group",
+    "free_bytes",
+    "longest_row_tokens",
     "look_at_machine",
     "measure_speed",
     "must_checkpoint",
+    "opened_memory",
     "predict",
     "read_model_shape",
 ]

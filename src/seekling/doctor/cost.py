@@ -1,7 +1,8 @@
 """Predicts time and peak memory of a recipe's stages from arithmetic: tokens, weights, and measured speed.
 
-Pure functions: nothing is measured, read or run here. The prediction answers "minutes or days, fits or not" and errs on
-the long side. Retrieval and the writing of files are left out; they are small beside the model.
+Pure functions: nothing is measured, read or run here; memory is in `memory.py`. The prediction answers "minutes or
+days, fits or not" and errs on the long side. Retrieval and the writing of files are left out; they are small beside the
+model.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Literal
 
 from seekling.config import Recipe
 from seekling.doctor.machine import Speed
+from seekling.doctor.memory import Memory, MemoryPlan, episodes_of_group
 from seekling.doctor.shape import ModelShape
 
 _TOKENS_PER_WORD = 1.4
@@ -27,8 +29,6 @@ class ProtocolSize:
     """One search action of a trained policy, its thought included."""
 
 
-LOGITS_AT_ONCE = 512
-"""Positions whose logits exist at the same time."""
 SIZES = {"tags": ProtocolSize(125, 34), "code": ProtocolSize(205, 90), "tools": ProtocolSize(185, 50)}
 """By protocol, measured with the default model's tokenizer."""
 
@@ -51,12 +51,6 @@ class CostModel:
     """Part of an episode after its prompt that another episode of its group has too, and is computed once."""
     answer_tokens: int = 30
     """The last turn, its thought included."""
-    process_bytes: int = 900_000_000
-    """Python, torch, transformers, the corpus and its index."""
-    kept_bytes: int = 1_500_000_000
-    """Activations and freed blocks that wait for their next use, at least, while learning."""
-    activation_values: int = 40
-    """Numbers kept per token, layer and hidden unit for the backward pass."""
     expert_question_s: float = 0.02
 
 
@@ -66,9 +60,15 @@ class StageCost:
 
     name: str
     seconds: float
-    peak_bytes: int
+    memory: Memory
+    """At its peak."""
     reason: str
     """The arithmetic in words."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of all memory."""
+        return self.memory.total_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ def predict(
     *,
     dtype: Literal["float32", "bfloat16"],
     num_test_questions: int,
+    num_expert_episodes: int = 0,
     model: CostModel | None = None,
     free_bytes: int | None = None,
 ) -> tuple[StageCost, ...]:
@@ -104,39 +105,25 @@ def predict(
         speed: of this machine.
         dtype: arithmetic that the recipe's `model.dtype` means here.
         num_test_questions: held-out questions there are; the recipe may ask for fewer.
+        num_expert_episodes: in `experts.file`, for a recipe that names one.
         model: constants of the arithmetic.
         free_bytes: memory for a recipe that names none; None: as much as it takes.
     """
-    costs = _Costs(recipe, shape, speed, dtype, model or CostModel(), free_bytes)
+    plan = MemoryPlan(recipe, shape, dtype=dtype, free_bytes=free_bytes)
+    costs = _Costs(recipe, shape, speed, dtype, model or CostModel(), plan)
     num_evaluated = min(recipe.eval.num_questions or num_test_questions, num_test_questions)
-    has_sft, has_rl = recipe.experts.num_questions > 0, recipe.rl.steps > 0
     stages: list[StageCost] = []
     if "base" in recipe.eval.stages:
-        stages.append(costs.evaluation("eval-base", num_evaluated, is_trained=False))
-    if has_sft:
-        stages += [costs.expert(), costs.sft()]
+        stages.append(costs.evaluation("base", num_evaluated))
+    if recipe.has_sft:
+        stages += [costs.expert(num_expert_episodes), costs.sft(num_expert_episodes)]
         if "sft" in recipe.eval.stages:
-            stages.append(costs.evaluation("eval-sft", num_evaluated, is_trained=True))
-    if has_rl:
+            stages.append(costs.evaluation("sft", num_evaluated))
+    if recipe.rl.steps > 0:
         stages.append(costs.rl())
         if "rl" in recipe.eval.stages:
-            stages.append(costs.evaluation("eval-rl", num_evaluated, is_trained=True))
+            stages.append(costs.evaluation("rl", num_evaluated))
     return tuple(stages)
-
-
-def must_checkpoint(
-    recipe: Recipe, shape: ModelShape, *, dtype: Literal["float32", "bfloat16"], free_bytes: int | None
-) -> bool:
-    """Whether layers have to be computed twice in training, because what they keep of a row would not fit.
-
-    Args:
-        recipe: its model section and the rows of its stages.
-        shape: size of its model.
-        dtype: arithmetic that the recipe's `model.dtype` means here.
-        free_bytes: memory for a recipe that names none, what is in use already included; None is unknown, and enough.
-    """
-    no_speed = Speed(0.0, 0.0, 0.0, (), "")  # memory does not depend on it
-    return _Costs(recipe, shape, no_speed, dtype, CostModel(), free_bytes).checkpoints
 
 
 def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> EpisodeSize:
@@ -168,34 +155,29 @@ class _Costs:
         speed: Speed,
         dtype: Literal["float32", "bfloat16"],
         model: CostModel,
-        free_bytes: int | None,
+        plan: MemoryPlan,
     ) -> None:
-        self._recipe, self._shape, self._speed, self._model = recipe, shape, speed, model
+        self._recipe, self._shape, self._speed, self._model, self._plan = recipe, shape, speed, model, plan
         self._value_bytes = 2 if dtype == "bfloat16" else 4
         self._flops = speed.bfloat16_flops if dtype == "bfloat16" else speed.float32_flops
-        budget = recipe.model.memory_gb * 1e9 or free_bytes
-        # A trajectory is never cut: one that is longer than a row is a row.
-        row_tokens = max(recipe.sft.row_tokens, recipe.rl.row_tokens, recipe.rollout.episode_tokens)
-        self.checkpoints = False
-        self.checkpoints = budget is not None and self._training_bytes(row_tokens) > budget
 
-    def expert(self) -> StageCost:
-        count = self._recipe.experts.num_questions
-        seconds = count * self._model.expert_question_s
-        return StageCost("expert", seconds, self._model.process_bytes, f"{count} questions, no model")
+    def expert(self, num_in_file: int) -> StageCost:
+        config = self._recipe.experts
+        if config.file:
+            return StageCost("expert", 0.0, self._plan.expert(), f"{num_in_file} episodes of {config.file}")
+        seconds = config.num_questions * self._model.expert_question_s
+        return StageCost("expert", seconds, self._plan.expert(), f"{config.num_questions} questions, no model")
 
-    def sft(self) -> StageCost:
-        size = episode_size(self._recipe, self._model, is_trained=True)
-        kept = self._recipe.experts.num_questions
-        if self._recipe.experts.max_episodes:
-            kept = min(kept, self._recipe.experts.max_episodes)
+    def sft(self, num_in_file: int) -> StageCost:
+        size, config = episode_size(self._recipe, self._model, is_trained=True), self._recipe.experts
+        kept = num_in_file if config.file else config.num_questions
+        if config.max_episodes:
+            kept = min(kept, config.max_episodes)
         episodes = kept * self._recipe.sft.epochs
         steps = math.ceil(kept / self._recipe.sft.episodes_per_step) * self._recipe.sft.epochs
         seconds = self._learn_s(episodes * size.total_tokens, episodes * size.action_tokens, size.total_tokens)
         seconds += steps * self._optimizer_s()
-        return StageCost(
-            "sft", seconds, self._training_bytes(self._recipe.sft.row_tokens), f"{steps} steps, {episodes} episodes"
-        )
+        return StageCost("sft", seconds, self._plan.sft(), f"{steps} steps, {episodes} episodes")
 
     def rl(self) -> StageCost:
         recipe, size = self._recipe, episode_size(self._recipe, self._model, is_trained=True)
@@ -208,7 +190,7 @@ class _Costs:
         sample_s += self._decode_s(episodes * size.action_tokens, episodes)
         tokens = prompts + episodes * (size.total_tokens - size.prompt_tokens) * own
         # Of a group only some may be learned from.
-        learned = min(group, recipe.rl.learn_per_group or group) / group
+        learned = episodes_of_group(recipe) / group
         tokens = prompts + (tokens - prompts) * learned
         learn_s = self._learn_s(tokens, round(episodes * size.action_tokens * learned), size.total_tokens)
         updates = recipe.rl.minibatches * recipe.rl.rollout_epochs
@@ -218,30 +200,20 @@ class _Costs:
         # A critic is a second model that learns as long, after one pass for its values.
         learn_s *= 1 + has_critic
         learn_s += (passes + has_critic) * self._prefill_s(tokens, size.total_tokens)
-        # Sampling and learning take turns, except where minibatches are streamed: then both have their memory at once.
-        learning = self._training_bytes(recipe.rl.row_tokens)
-        if recipe.rl.stream_minibatches:
-            learning += self._cache_bytes()
-        sampling = self._model.process_bytes + self._weight_bytes() + self._cache_bytes()
-        reference = self._forward_bytes() if recipe.rl.kl_coefficient > 0 else 0
-        memory = max(learning, sampling) + reference
-        if has_critic:
-            memory += self._weight_bytes() + 4 * self._shape.num_parameters
         return StageCost(
             "rl",
             recipe.rl.steps * (sample_s + learn_s),
-            memory,
+            self._plan.rl(),
             f"{recipe.rl.steps} steps of {num_groups} x {group} episodes: {sample_s:.0f} s sampling + {learn_s:.0f} s "
             "learning each",
         )
 
-    def evaluation(self, name: str, num_questions: int, *, is_trained: bool) -> StageCost:
-        size = episode_size(self._recipe, self._model, is_trained=is_trained)
+    def evaluation(self, name: Literal["base", "sft", "rl"], num_questions: int) -> StageCost:
+        size = episode_size(self._recipe, self._model, is_trained=name != "base")
         prefilled = num_questions * (size.prompt_tokens + size.observation_tokens)
         seconds = self._prefill_s(prefilled, size.total_tokens)
         seconds += self._decode_s(num_questions * size.action_tokens, num_questions)
-        memory = self._model.process_bytes + self._shape.num_parameters * self._value_bytes
-        return StageCost(name, seconds, memory + self._cache_bytes(), f"{num_questions} questions")
+        return StageCost(f"eval-{name}", seconds, self._plan.evaluation(name), f"{num_questions} questions")
 
     def _forward_flops(self, tokens: float, context: int) -> float:
         attention = 2 * self._shape.num_layers * self._shape.hidden * context
@@ -252,12 +224,12 @@ class _Costs:
 
     def _learn_s(self, tokens: float, trained_tokens: int, context: int) -> float:
         # Backward costs two forwards; the logits are computed twice, to keep one chunk of them at a time.
-        passes = 4 if self.checkpoints else 3
+        passes = 4 if self._plan.checkpoints else 3
         flops = passes * self._forward_flops(tokens, context) + 8.0 * trained_tokens * self._shape.num_head_parameters
         return flops / (self._flops * self._model.training_efficiency)
 
     def _decode_s(self, tokens: int, episodes: int) -> float:
-        batch = max(1, min(episodes, self._num_live(episodes)))
+        batch = self._plan.num_live(episodes)
         weights = self._shape.num_body_parameters + self._shape.num_head_parameters
         by_arithmetic = 2.0 * weights * batch / (self._flops * self._model.sampling_efficiency)
         by_memory = weights * self._value_bytes / self._speed.memory_bytes_per_s
@@ -268,36 +240,3 @@ class _Costs:
         # Reads gradient, weight and two moments, writes three of them, four bytes each.
         trained = self._shape.num_parameters if self._recipe.model.lora_rank == 0 else 0
         return 28.0 * trained / self._speed.memory_bytes_per_s
-
-    def _num_live(self, episodes: int) -> int:
-        slot = self._shape.slot_values(self._recipe.rollout.episode_tokens) * self._value_bytes
-        return max(1, min(episodes, self._recipe.rollout.in_flight, self._recipe.rollout.cache_bytes // slot))
-
-    def _cache_bytes(self) -> int:
-        slot = self._shape.slot_values(self._recipe.rollout.episode_tokens) * self._value_bytes
-        return self._num_live(self._recipe.rollout.in_flight) * slot
-
-    def _forward_bytes(self) -> int:
-        return self._shape.num_parameters * self._value_bytes
-
-    def _weight_bytes(self) -> int:
-        """The sampler's copy, the learner's, and what the optimizer keeps of it."""
-        # Adapters are small beside the model; float32 weights are their own masters.
-        masters = 4 if self._value_bytes == 2 else 0
-        states = 0 if self._recipe.model.lora_rank else self._shape.num_parameters * (masters + 8)
-        return 2 * self._forward_bytes() + states
-
-    def _training_bytes(self, row_tokens: int) -> int:
-        gradients = 0 if self._recipe.model.lora_rank else 4 * self._shape.num_parameters
-        kept = self._model.activation_values
-        # Checkpointed, a layer keeps its input, and one layer at a time the rest.
-        per_unit = self._shape.num_layers + kept if self.checkpoints else self._shape.num_layers * kept
-        activations = row_tokens * self._shape.hidden * per_unit
-        logits = LOGITS_AT_ONCE * self._shape.vocabulary * 4
-        return (
-            self._model.process_bytes
-            + self._weight_bytes()
-            + gradients
-            + max(self._model.kept_bytes, activations * self._value_bytes * 5 // 4)
-            + logits
-        )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from seekling.errors import MissingExtraError
 
@@ -67,10 +68,10 @@ def look_at_machine(cache_folder: Path) -> Machine:
     cpu_info = _read(Path("/proc/cpuinfo"))
     total, available = memory_of(_read(Path("/proc/meminfo")))
     limit = number_or_none(_read(_CGROUP / "memory.max"))
-    used = number_or_none(_read(_CGROUP / "memory.current"))
     if limit is not None and total is not None and limit < total:
         total = limit
-        available = min(available or limit, limit - (used or 0))
+        used = used_of(_read(_CGROUP / "memory.current"), _read(_CGROUP / "memory.stat"))
+        available = min(available or limit, max(0, limit - used))
     existing = next(path for path in (cache_folder, *cache_folder.absolute().parents) if path.exists())
     return Machine(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -83,6 +84,20 @@ def look_at_machine(cache_folder: Path) -> Machine:
         cache_folder=str(cache_folder),
         cache_free_bytes=shutil.disk_usage(existing).free,
     )
+
+
+def free_bytes(device: Literal["cpu", "cuda"], cache_folder: Path) -> int | None:
+    """Memory that is free right now where a model is to be; None where the system does not say.
+
+    Args:
+        device: cuda is torch's current GPU.
+        cache_folder: as in `look_at_machine`.
+    """
+    if device == "cpu":
+        return look_at_machine(cache_folder).available_bytes
+    import torch
+
+    return int(torch.cuda.mem_get_info()[0])
 
 
 def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, seconds: float = 0.4) -> Speed:
@@ -125,6 +140,18 @@ def memory_of(meminfo: str) -> tuple[int | None, int | None]:
         return int(words[0]) * 1024 if words and words[0].isdigit() else None
 
     return in_bytes("MemTotal"), in_bytes("MemAvailable")
+
+
+def used_of(current: str, stat: str) -> int:
+    """Return what a cgroup uses and would not give up, in bytes; 0 where it does not say.
+
+    Args:
+        current: text of memory.current, in which pages of files that were read count as used.
+        stat: text of memory.stat; the pages that it calls inactive are dropped when memory is short.
+    """
+    values = dict(line.split(maxsplit=1) for line in stat.splitlines() if " " in line)
+    cached = number_or_none(values.get("inactive_file", "")) or 0
+    return max(0, (number_or_none(current) or 0) - cached)
 
 
 def usable_cores(affinity: int, cpu_max: str) -> float:

@@ -24,12 +24,22 @@ class ModelShape:
     vocabulary: int
     hidden: int
     num_layers: int
+    attention: int
+    """Width of all query heads together."""
+    intermediate: int
+    """Width of a layer's gates."""
     cache_values_per_token: int
     """Numbers that the key/value cache holds for one token."""
 
     def slot_values(self, episode_tokens: int) -> int:
         """Numbers that the sampler's cache reserves for an episode of so many tokens."""
         return -(-episode_tokens // SLOT_STEP) * SLOT_STEP * self.cache_values_per_token
+
+    @property
+    def adapter_values_per_rank(self) -> int:
+        """Weights of low-rank adapters of rank 1 on every product of every layer."""
+        kept = self.cache_values_per_token  # keys and values of all layers
+        return self.num_layers * (7 * self.hidden + 2 * self.attention + 3 * self.intermediate) + kept
 
     @property
     def num_head_parameters(self) -> int:
@@ -48,6 +58,8 @@ SMOLLM2_135M = ModelShape(
     vocabulary=49_152,
     hidden=576,
     num_layers=30,
+    attention=576,
+    intermediate=1536,
     cache_values_per_token=11_520,
 )
 """The default model's shape, for predictions before it is fetched."""
@@ -69,6 +81,8 @@ def read_model_shape(path: Path) -> ModelShape:
         head_size = int(config.get("head_dim") or hidden // heads)
         kv_heads = int(config.get("num_key_value_heads") or heads)
         vocabulary = int(config["vocab_size"])
+        # GPT-2 and its like name none; theirs is this.
+        intermediate = int(config.get("intermediate_size") or 4 * hidden)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path / 'config.json'} does not describe a decoder-only model: {error!r}") from None
     files = sorted(path.glob("*.safetensors"))
@@ -80,6 +94,8 @@ def read_model_shape(path: Path) -> ModelShape:
         vocabulary=vocabulary,
         hidden=hidden,
         num_layers=layers,
+        attention=heads * head_size,
+        intermediate=intermediate,
         cache_values_per_token=2 * layers * kv_heads * head_size,
     )
 

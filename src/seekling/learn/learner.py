@@ -12,7 +12,7 @@ import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,13 @@ from seekling.learn.pack import PackedRow, pack_rows
 from seekling.learn.vocabulary import score_tokens
 from seekling.models.lean import make_lean
 from seekling.models.pointwise import accumulate_
-from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory, resident_bytes
+from seekling.rollout.engine.memory import (
+    in_steps,
+    keep_freed_memory,
+    large_blocks_apart,
+    release_free_memory,
+    resident_bytes,
+)
 from seekling.types import Trajectory
 
 if TYPE_CHECKING:
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 1_500_000_000
 """Memory may grow so far between rows before what is free goes back; further where one row alone takes more."""
+KEPT_WHEN_SHORT_BYTES = 200_000_000
+"""The same where layers are computed twice, because memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +135,8 @@ class Learner:
                 model.gradient_checkpointing_enable({"use_reentrant": False})
         self.checkpoints_layers = checkpoint_layers
         """Whether layers are computed again in the backward pass."""
+        self.kept_bytes = KEPT_WHEN_SHORT_BYTES if checkpoint_layers else KEPT_BYTES
+        """How far memory may grow between rows before what is free goes back."""
         model.train()
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # float32 parameters are their own masters.
@@ -184,8 +194,10 @@ class Learner:
         divisor = denominator(num_trained_B, aggregation) if divide_by is None else divide_by
         weights_B = token_weights(num_trained_B, aggregation) / divisor
         found = []
+        is_short = self.checkpoints_layers and self.device.type == "cpu"
         for row in rows:
-            found.append(self._learn_row(row, batch, loss, weights_B))
+            with large_blocks_apart() if is_short else nullcontext():
+                found.append(self._learn_row(row, batch, loss, weights_B))
             self._release_grown_memory()
         totals = np.sum(found, axis=0)
         num_trained = int(num_trained_B.sum())
@@ -205,7 +217,7 @@ class Learner:
         self._rows_since_release += 1
         if self._least_bytes and self._rows_since_release == 1:
             self._row_bytes = max(self._row_bytes, grown)
-        if grown > max(KEPT_BYTES, self._row_bytes * 5 // 4):
+        if grown > max(self.kept_bytes, self._row_bytes * 5 // 4):
             release_free_memory()
             self._least_bytes, self._rows_since_release = resident_bytes(), 0
 

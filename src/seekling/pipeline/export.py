@@ -13,13 +13,13 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from seekling.config import Recipe, build_recipe
-from seekling.doctor import look_at_machine, must_checkpoint, read_model_shape
+from seekling.doctor import free_bytes, must_checkpoint, opened_memory, read_model_shape
 from seekling.errors import ConfigError, ModelError
 from seekling.files import replacing
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
-from seekling.models import cache_home, load_policy, pick_dtype, resolve_model
-from seekling.rollout.engine.memory import resident_bytes
+from seekling.models import cache_home, load_policy, pick_device, pick_dtype, resolve_model
+from seekling.rollout.engine.memory import release_free_memory
 
 WEIGHTS = "policy.pt"
 """File of a training state that holds the policy's weights and its optimizer."""
@@ -76,9 +76,14 @@ def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:
         shape = read_model_shape(model_dir)
     except ModelError:  # of a layout whose size cannot be read without loading it
         return False
-    free, dtype = look_at_machine(cache_home()).available_bytes, pick_dtype(recipe.model.dtype)
-    # What this process has already, such as the sampler's weights, is part of the prediction.
-    return must_checkpoint(recipe, shape, dtype=dtype, free_bytes=free and free + resident_bytes())
+    dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
+    release_free_memory()  # what an evaluation left behind is free too
+    free = free_bytes(pick_device(recipe.model.device), cache_home())
+    if free is not None:
+        # Process and sampler are there already and part of the prediction. Not what the process really holds: pages of
+        # files count in it and as free, and a large index is no room for learning.
+        free += opened_memory(shape, dtype=dtype).total_bytes
+    return must_checkpoint(recipe, shape, dtype=dtype, free_bytes=free)
 
 
 def export_policy(learner: Learner, tokenizer: PreTrainedTokenizerBase, model_dir: Path, out: Path) -> None:

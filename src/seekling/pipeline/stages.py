@@ -86,7 +86,7 @@ class _Run:
 
     def all_stages(self) -> list[EvalSummary]:
         recipe = self.recipe
-        has_sft, has_rl = bool(recipe.experts.file or recipe.experts.num_questions), recipe.rl.steps > 0
+        has_sft, has_rl = recipe.has_sft, recipe.rl.steps > 0
         if has_sft:
             self._once("expert", self._collect)
             self.agent.sampler.teach_drafts(expert_trajectories(self.folder, self.agent))

@@ -1,8 +1,9 @@
 """Finds the settings that make a recipe fast on this machine without taking more memory than there is.
 
 Tried are settings that change speed and memory and no result: how many episodes are in flight and how many tokens a
-packed row has. The group size does change what is learned, so others than the recipe's are tried only when they are
-named. Every setting is measured in a process of its own (tune_trial.py), the smaller ones first.
+packed row has; the recipe's own values are among them. The group size does change what is learned, so others than the
+recipe's are tried only when they are named. Every setting is measured in a process of its own (tune_trial.py), the
+smaller ones first.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from pathlib import Path
 from typing import Literal
 
 from seekling.config import Recipe, build_recipe, recipe_to_toml
-from seekling.doctor import look_at_machine, read_model_shape
+from seekling.doctor import MemoryPlan, free_bytes, read_model_shape
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.files import write_atomically
-from seekling.models import cache_home, pick_dtype, resolve_model
+from seekling.models import cache_home, pick_device, pick_dtype, resolve_model
 
 Work = Literal["sample", "sft", "rl"]
 MEMORY_SHARE = 0.8
@@ -42,6 +43,8 @@ class Trial:
     """By their names in a recipe."""
     tokens_per_s: float = 0.0
     peak_bytes: int = 0
+    is_whole: bool = False
+    """One row had all the episodes that a step learns from at once: larger rows would be the same."""
     failure: str = ""
     """Why there is no speed: it took more memory than allowed, or died."""
 
@@ -52,7 +55,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to try; what is empty is chosen for the recipe."""
+    """What to try; what is empty is chosen for the recipe, its own value included."""
 
     group_sizes: tuple[int, ...] = ()
     in_flight: tuple[int, ...] = ()
@@ -73,13 +76,15 @@ class Tuned:
         return {name: value for trial in self.chosen for name, value in trial.settings.items()}
 
 
-def default_memory_bytes() -> int:
-    """Most of what is free on this machine.
+def memory_limit(recipe: Recipe) -> int:
+    """What a run may take: `model.memory_gb`, or else most of what is free on this machine.
 
     Raises:
-        ConfigError: the system does not say.
+        ConfigError: the recipe names no limit, and the system does not say what is free.
     """
-    free = look_at_machine(cache_home()).available_bytes
+    if recipe.model.memory_gb:
+        return round(recipe.model.memory_gb * 1e9)
+    free = free_bytes(pick_device(recipe.model.device), cache_home())
     if free is None:
         raise ConfigError("this system does not say how much memory is free; give --memory-gb")
     return int(free * MEMORY_SHARE)
@@ -109,10 +114,10 @@ def tune(
     stages: list[tuple[Work, Callable[[Recipe], Iterator[dict[str, int]]]]] = [
         ("sample", lambda base: _samplings(base, choice))
     ]
-    if recipe.experts.file or recipe.experts.num_questions:
-        stages.append(("sft", lambda base: ({"sft.row_tokens": rows} for rows in choice.row_tokens or ROW_TOKENS)))
+    if recipe.has_sft:
+        stages.append(("sft", lambda base: _rows("sft.row_tokens", choice, own=base.sft.row_tokens)))
     if recipe.rl.steps:
-        stages.append(("rl", lambda base: ({"rl.row_tokens": rows} for rows in choice.row_tokens or ROW_TOKENS)))
+        stages.append(("rl", lambda base: _rows("rl.row_tokens", choice, own=base.rl.row_tokens)))
     for work, candidates in stages:
         # Later stages are measured with what was chosen for earlier ones.
         base = changed(recipe, found.settings)
@@ -178,13 +183,17 @@ def changed(recipe: Recipe, settings: dict[str, int]) -> Recipe:
     return build_recipe(raw, origin="tuned recipe")
 
 
+def _rows(name: str, choice: Choice, *, own: int) -> Iterator[dict[str, int]]:
+    return ({name: rows} for rows in choice.row_tokens or sorted({*ROW_TOKENS, own}))
+
+
 def _samplings(recipe: Recipe, choice: Choice) -> Iterator[dict[str, int]]:
     shape = read_model_shape(resolve_model(recipe.model.spec))
-    value_bytes = 2 if pick_dtype(recipe.model.dtype, recipe.model.device) == "bfloat16" else 4
-    slot_bytes = shape.slot_values(recipe.rollout.episode_tokens) * value_bytes
+    plan = MemoryPlan(recipe, shape, dtype=pick_dtype(recipe.model.dtype, recipe.model.device))
     for group_size in choice.group_sizes or (recipe.rl.group_size,):
-        for in_flight in choice.in_flight or _doubling(recipe.rl.questions_per_step * group_size):
-            settings = {"rollout.in_flight": in_flight, "rollout.cache_bytes": in_flight * slot_bytes}
+        episodes = recipe.rl.questions_per_step * group_size
+        for in_flight in choice.in_flight or sorted({*_doubling(episodes), plan.num_live(episodes)}):
+            settings = {"rollout.in_flight": in_flight, "rollout.cache_bytes": in_flight * plan.slot_bytes()}
             yield settings | ({"rl.group_size": group_size} if choice.group_sizes else {})
 
 
@@ -201,17 +210,17 @@ def _ladder(
     memory_bytes: int,
     on_trial: Callable[[Trial], None],
 ) -> list[Trial]:
-    """Try candidates until one takes too much memory; with another group size it begins anew."""
+    """Try candidates until one takes too much memory or all there is; with another group size it begins anew."""
     trials: list[Trial] = []
-    full_at: set[int] = set()
+    done: set[int] = set()
     for settings in candidates:
         group_size = settings.get("rl.group_size", 0)
-        if group_size in full_at:
+        if group_size in done:
             continue
         trials.append(_try(changed(recipe, settings), Trial(work, settings), memory_bytes))
         on_trial(trials[-1])
-        if not trials[-1].fits(memory_bytes):
-            full_at.add(group_size)
+        if trials[-1].is_whole or not trials[-1].fits(memory_bytes):
+            done.add(group_size)
     return trials
 
 
@@ -241,7 +250,7 @@ def _try(recipe: Recipe, trial: Trial, memory_bytes: int) -> Trial:
                 return Trial(trial.work, trial.settings, peak_bytes=highest, failure="out of memory")
             raise InfrastructureError(f"measuring {_words(trial.settings)} failed: {last or 'without a word'}")
         result = json.loads(said.read().splitlines()[-1])
-    return Trial(trial.work, trial.settings, result["tokens_per_s"], result["peak_bytes"])
+    return Trial(trial.work, trial.settings, **result)
 
 
 def _resident_bytes(process: int) -> int:

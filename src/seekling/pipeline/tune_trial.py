@@ -14,7 +14,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -23,18 +23,33 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.config import Recipe, build_recipe
-from seekling.doctor import CostModel, EpisodeSize, episode_size, read_model_shape
+from seekling.doctor import (
+    CostModel,
+    EpisodeSize,
+    ModelShape,
+    Stage,
+    episode_size,
+    episodes_at_once,
+    episodes_of_group,
+    longest_row_tokens,
+    read_model_shape,
+)
 from seekling.learn.learner import Batch, Learner
 from seekling.learn.loss import cross_entropy
+from seekling.learn.pack import pack_rows
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.export import new_critic, new_learner
+from seekling.rollout.engine.causal import up_to_step
 from seekling.rollout.engine.local import LocalSampler
+from seekling.rollout.engine.memory import release_free_memory, resident_bytes
 from seekling.rollout.sampler import SampleRequest
 from seekling.serve.agent import make_sampler
 from seekling.types import Trajectory
 
 SHARED_INSTRUCTIONS = 0.7
 """Part of a prompt that is the same for every question."""
+WARM_UP_TOKENS = 2
+"""Of a turn, before anything is timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +59,8 @@ class Measured:
     tokens_per_s: float
     """Tokens of whole episodes: prompts, actions and observations, as a run's metric of that name counts them."""
     peak_bytes: int
+    is_whole: bool = False
+    """The row that was timed had all the episodes that a step learns from at once."""
 
 
 class MadeUp:
@@ -56,7 +73,7 @@ class MadeUp:
 
     def __init__(self, recipe: Recipe, vocabulary: int) -> None:
         self._size: EpisodeSize = episode_size(recipe, CostModel(), is_trained=True)
-        self._vocabulary, self._group_size = vocabulary, recipe.rl.group_size
+        self._recipe, self._vocabulary = recipe, vocabulary
         self._rng = np.random.default_rng(0)
         self._instructions = self._draw(round(self._size.prompt_tokens * SHARED_INSTRUCTIONS))
 
@@ -70,24 +87,45 @@ class MadeUp:
         """Of an action."""
         return max(1, self._size.action_tokens // 2)
 
-    def prompts(self) -> Iterator[tuple[int, ...]]:
-        """Of one episode after the other; without end."""
+    def prompts(self, *, siblings: int) -> Iterator[tuple[int, ...]]:
+        """Of one episode after the other, without end; each question's so many times."""
         while True:
             prompt = (*self._instructions, *self._draw(self._size.prompt_tokens - len(self._instructions)))
-            for _ in range(self._group_size):
+            for _ in range(siblings):
                 yield prompt
 
     def observation(self) -> tuple[int, ...]:
         """What an episode's search brought."""
         return self._draw(self._size.observation_tokens)
 
-    def trajectories(self, *, shares_prompts: bool) -> Iterator[Trajectory]:
-        """Whole episodes, with or without siblings."""
-        for prompt in islice(self.prompts(), 0, None, 1 if shares_prompts else self._group_size):
-            parts = (prompt, self._draw(self.turn_tokens), self.observation(), self._draw(self.turn_tokens))
-            is_action = np.repeat([False, True, False, True], [len(part) for part in parts])
-            ids_T = np.concatenate([np.asarray(part, np.int64) for part in parts])
-            yield Trajectory(ids_T, is_action, np.zeros(len(ids_T), np.float32))
+    def first_row(self, stage: Stage) -> tuple[list[Trajectory], bool]:
+        """The first row of a step, packed as the stage packs it.
+
+        Returns:
+            Its episodes, and whether they are all that the step learns from at once.
+        """
+        settings = self._recipe.sft if stage == "sft" else self._recipe.rl
+        # Each adds at least what comes behind its prompt: more cannot matter to the first row.
+        enough = settings.row_tokens // max(1, self.total_tokens - self._size.prompt_tokens) + 2
+        prompts = self.prompts(siblings=1 if stage == "sft" else episodes_of_group(self._recipe))
+        made = [
+            self._trajectory(prompt, self._size.observation_tokens)
+            for prompt in islice(prompts, min(episodes_at_once(self._recipe, stage), enough))
+        ]
+        rows = pack_rows(made, row_tokens=settings.row_tokens)
+        return [made[index] for index in np.unique(rows[0].sequence_A)], len(rows) == 1
+
+    def longest_row(self, stage: Stage) -> list[Trajectory]:
+        """One episode as long as the longest row that a stage can have, which takes as much memory."""
+        prompt = next(self.prompts(siblings=1))
+        observed = longest_row_tokens(self._recipe, stage) - len(prompt) - 2 * self.turn_tokens
+        return [self._trajectory(prompt, max(0, observed))]
+
+    def _trajectory(self, prompt: tuple[int, ...], observed_tokens: int) -> Trajectory:
+        parts = (prompt, self._draw(self.turn_tokens), self._draw(observed_tokens), self._draw(self.turn_tokens))
+        is_action = np.repeat([False, True, False, True], [len(part) for part in parts])
+        ids_T = np.concatenate([np.asarray(part, np.int64) for part in parts])
+        return Trajectory(ids_T, is_action, np.zeros(len(ids_T), np.float32))
 
     def _draw(self, count: int) -> tuple[int, ...]:
         return tuple(self._rng.integers(0, self._vocabulary, count).tolist())
@@ -106,16 +144,37 @@ def measure(recipe: Recipe, what: str) -> Measured:
     _never_end(model, tokenizer)
     sampler = make_sampler(recipe, model, tokenizer)
     made_up = MadeUp(recipe, vocabulary)
+    stage: Stage = "sft" if what == "sft" else "rl"
     has_learner = what != "sample" or recipe.rl.steps > 0
-    learner = _open_learner(recipe, model_dir, "sft" if what == "sft" else "rl", made_up) if has_learner else None
+    learner = _open_learner(recipe, model_dir, stage, made_up) if has_learner else None
     if what == "sample":
-        # On a CPU a slot takes memory only as it fills up, and an episode may become as long as its slot.
-        unfilled_tokens = max(0, recipe.rollout.episode_tokens - made_up.total_tokens) * (sampler.device.type == "cpu")
-        values = read_model_shape(model_dir).cache_values_per_token * unfilled_tokens * sampler.num_slots
-        found = _sample(sampler, made_up)
-        return replace(found, peak_bytes=found.peak_bytes + values * sampler.dtype.itemsize)
-    assert learner is not None
-    return _learn(learner, recipe, made_up, what)
+        found = _sample(sampler, made_up, recipe.rl.group_size)
+    else:
+        assert learner is not None
+        found = _learn(learner, made_up, stage)
+    unfilled = unfilled_bytes(recipe, read_model_shape(model_dir), sampler, what, made_up)
+    return replace(found, peak_bytes=found.peak_bytes + unfilled)
+
+
+def unfilled_bytes(recipe: Recipe, shape: ModelShape, sampler: LocalSampler, what: str, made_up: MadeUp) -> int:
+    """What a run's caches may take on top of what the trial's did: on a CPU a slot takes memory only as it fills up.
+
+    Args:
+        recipe: that is tried.
+        shape: of its model.
+        sampler: made for it.
+        what: as in `measure`.
+        made_up: its episodes, which fill a part of their slots.
+    """
+    if sampler.device.type != "cpu":
+        return 0
+    tokens = up_to_step(recipe.rollout.episode_tokens)
+    if what == "sample":
+        tokens = max(0, tokens - up_to_step(made_up.total_tokens))
+    elif what == "sft" or not recipe.rl.stream_minibatches:
+        tokens = 0
+    # Streamed parts of a step are learned from while other episodes hold their caches.
+    return sampler.num_slots * tokens * shape.cache_values_per_token * sampler.dtype.itemsize
 
 
 def _never_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -125,7 +184,7 @@ def _never_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> No
         model.generation_config.eos_token_id = None
 
 
-def _open_learner(recipe: Recipe, model_dir: Path, stage: str, made_up: MadeUp) -> Learner:
+def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, made_up: MadeUp) -> Learner:
     """A learner after its first step: what optimizers remember is there, and all else that a run of the stage has."""
     learner = new_learner(recipe, model_dir, stage)
     parts = [learner]
@@ -134,57 +193,56 @@ def _open_learner(recipe: Recipe, model_dir: Path, stage: str, made_up: MadeUp) 
     if stage == "rl" and recipe.rl.baseline == "gae":
         learner.critic = new_critic(recipe, learner)
         parts.append(learner.critic)
-    one = list(islice(made_up.trajectories(shares_prompts=False), 1))
+    row, _ = made_up.first_row(stage)
     for part in parts:
-        part.forward_backward(Batch(one, np.ones(1)), cross_entropy)
+        part.forward_backward(Batch(row[:1], np.ones(1)), cross_entropy)
         part.optim_step(1e-9)
     return learner
 
 
-def _sample(sampler: LocalSampler, made_up: MadeUp) -> Measured:
-    """As many episodes as are in flight, all at once."""
-    prompts = list(islice(made_up.prompts(), sampler.num_slots))
-    started = time.perf_counter()
-    asyncio.run(_episodes(sampler, made_up, prompts))
-    seconds = time.perf_counter() - started
-    return Measured(len(prompts) * made_up.total_tokens / seconds, _peak_bytes(sampler.device))
+def _sample(sampler: LocalSampler, made_up: MadeUp, group_size: int) -> Measured:
+    """As many episodes as are in flight, all at once; before that a few tokens of as many others.
+
+    Those compile the loops, and meet most sizes of matrices for the first time.
+    """
+    seconds = 0.0
+    for turn_tokens in (WARM_UP_TOKENS, made_up.turn_tokens):
+        prompts = list(islice(made_up.prompts(siblings=group_size), sampler.num_slots))
+        sampler.release_caches()
+        started = time.perf_counter()
+        asyncio.run(_episodes(sampler, made_up, prompts, turn_tokens))
+        seconds = time.perf_counter() - started
+    return Measured(sampler.num_slots * made_up.total_tokens / seconds, _peak_bytes(sampler.device))
 
 
-async def _episodes(sampler: LocalSampler, made_up: MadeUp, prompts: Sequence[tuple[int, ...]]) -> None:
+async def _episodes(
+    sampler: LocalSampler, made_up: MadeUp, prompts: Sequence[tuple[int, ...]], turn_tokens: int
+) -> None:
     async def episode(number: int, token_ids: tuple[int, ...]) -> None:
         for turn in range(2):
             seed = 2 * number + turn
-            sample = await sampler.sample(SampleRequest(number, token_ids, made_up.turn_tokens, seed=seed))
+            sample = await sampler.sample(SampleRequest(number, token_ids, turn_tokens, seed=seed))
             token_ids = (*token_ids, *sample.token_ids, *made_up.observation())
         sampler.close_session(number)
 
     await asyncio.gather(*(episode(number, prompt) for number, prompt in enumerate(prompts)))
 
 
-def _learn(learner: Learner, recipe: Recipe, made_up: MadeUp, what: str) -> Measured:
-    """Two rows: the first meets matrix shapes that are new, the second is timed."""
-    row_tokens = recipe.sft.row_tokens if what == "sft" else recipe.rl.row_tokens
-    times, num_tokens = [], 0
-    source = made_up.trajectories(shares_prompts=what == "rl")
-    for _ in range(2):
-        row = one_row(source, row_tokens, made_up)
+def _learn(learner: Learner, made_up: MadeUp, stage: Stage) -> Measured:
+    """The longest row for its memory, then one of a step twice: the first time meets matrix shapes that are new."""
+    row, is_whole = made_up.first_row(stage)
+    seconds, num_tokens = 0.0, 0
+    for trajectories in (made_up.longest_row(stage), row, row):
         started = time.perf_counter()
-        stats = learner.forward_backward(Batch(row, np.ones(len(row))), cross_entropy)
-        times.append(time.perf_counter() - started)
-        num_tokens = stats.num_plain_tokens
+        stats = learner.forward_backward(Batch(trajectories, np.ones(len(trajectories))), cross_entropy)
+        seconds, num_tokens = time.perf_counter() - started, stats.num_plain_tokens
+    peak_bytes = _peak_bytes(learner.device)
+    if learner.device.type == "cpu":
+        # Rows of ever new lengths let freed blocks pile up to this before they go back; three rows do not.
+        release_free_memory()
+        peak_bytes = max(peak_bytes, resident_bytes() + learner.kept_bytes)
     learner.optim_step(1e-9)
-    return Measured(num_tokens / times[-1], _peak_bytes(learner.device))
-
-
-def one_row(source: Iterator[Trajectory], row_tokens: int, made_up: MadeUp) -> list[Trajectory]:
-    """Trajectories that fill a row, counting what each adds behind the prompts it may share."""
-    row = [next(source)]
-    added = len(row[0].token_ids_T)
-    while added + made_up.total_tokens <= row_tokens:
-        row.append(next(source))
-        shared = int(np.argmin(np.append(row[-1].token_ids_T == row[-2].token_ids_T, False)))
-        added += made_up.total_tokens - shared
-    return row
+    return Measured(num_tokens / seconds, max(peak_bytes, _peak_bytes(learner.device)), is_whole)
 
 
 def _peak_bytes(device: torch.device) -> int:
@@ -205,7 +263,7 @@ def _peak_bytes(device: torch.device) -> int:
 def main() -> None:
     """Measure what standard input describes: the recipe, and on the command line what of it."""
     found = measure(build_recipe(tomllib.loads(sys.stdin.read())), sys.argv[1])
-    print(json.dumps({"tokens_per_s": found.tokens_per_s, "peak_bytes": found.peak_bytes}))
+    print(json.dumps(asdict(found)))
 
 
 if __name__ == "__main__":

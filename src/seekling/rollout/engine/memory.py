@@ -12,9 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 """Names of glibc's malloc parameters (mallopt(3))."""
+_NEVER_APART, _APART = 1 << 30, 1 << 19
+"""Bytes from which a block is mapped by itself: usually, and where memory is short."""
 KERNELS_KEPT = 256
 """Compiled matrix products of oneDNN: enough for the sizes of several packed rows in a row."""
 
@@ -33,10 +37,30 @@ def keep_freed_memory() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS_KEPT))
     try:
         libc = ctypes.CDLL(None)
-        libc.mallopt(_MMAP_THRESHOLD, 1 << 30)
+        libc.mallopt(_MMAP_THRESHOLD, _NEVER_APART)
         libc.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
         libc.mallopt(_TOP_PAD, 64 << 20)
     except (OSError, AttributeError, TypeError):  # not glibc: macOS, musl and Windows manage without
+        return
+
+
+@contextmanager
+def large_blocks_apart() -> Iterator[None]:
+    """Within, large blocks are mapped one by one and go back to the system at once, where the C library offers that.
+
+    In the heap, what stays of each layer lies in holes that larger blocks have left, which then need new room.
+    """
+    _map_apart(_APART)
+    try:
+        yield
+    finally:
+        _map_apart(_NEVER_APART)
+
+
+def _map_apart(num_bytes: int) -> None:
+    try:
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, num_bytes)
+    except (OSError, AttributeError, TypeError):
         return
 
 

@@ -1,0 +1,219 @@
+"""Predicts what a recipe's stages hold in memory, part by part, and so whether layers have to be computed twice.
+
+Arithmetic alone. What a layer keeps for its backward pass is counted tensor by tensor (docs/ENGINE.md); the constants
+were fitted with `benchmarks/memory.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from seekling.config import Recipe
+from seekling.doctor.shape import ModelShape
+
+Dtype = Literal["float32", "bfloat16"]
+Stage = Literal["sft", "rl"]
+
+LOGITS_AT_ONCE = 512
+"""Positions whose logits exist at the same time."""
+PROCESS_BYTES = 900_000_000
+"""Python, torch, transformers, the corpus and its index."""
+SCATTER = 1.42
+"""Memory that activations take, over their own size: blocks freed in between are left too small for the next ones."""
+LAYER_WORK = 2.5
+"""Memory that a layer's backward pass takes where it is computed again, over what it keeps then."""
+KEPT_BYTES = 1_500_000_000
+"""While learning memory grows so far, however short the rows: freed blocks wait for their next use."""
+KEPT_WHEN_SHORT_BYTES = 200_000_000
+"""The same where layers are computed twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is held at the same time."""
+
+    process_bytes: int
+    weights_bytes: int = 0
+    """The models: the sampler's, the learner's, a reference, a critic."""
+    optimizer_bytes: int = 0
+    """What is trained once more in float32, its two moments and, in learning, its gradients."""
+    activations_bytes: int = 0
+    """Of the longest row."""
+    logits_bytes: int = 0
+    """Where layers are computed twice: what they take more than a layer does then."""
+    caches_bytes: int = 0
+    """Keys and values of the episodes in flight."""
+    freed_bytes: int = 0
+    """Freed blocks that wait for their next use: what a short row leaves of KEPT_BYTES."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return (
+            self.process_bytes
+            + self.weights_bytes
+            + self.optimizer_bytes
+            + self.activations_bytes
+            + self.logits_bytes
+            + self.caches_bytes
+            + self.freed_bytes
+        )
+
+
+def episodes_at_once(recipe: Recipe, stage: Stage) -> int:
+    """Episodes that a stage learns from in one go, at most: only these can share rows."""
+    rl = recipe.rl
+    if stage == "sft":
+        return recipe.sft.episodes_per_step
+    learned = rl.questions_per_step * episodes_of_group(recipe)
+    return -(-learned // (rl.stream_minibatches or rl.minibatches))
+
+
+def episodes_of_group(recipe: Recipe) -> int:
+    """Episodes of one question that RL learns from."""
+    return min(recipe.rl.group_size, recipe.rl.learn_per_group or recipe.rl.group_size)
+
+
+def longest_row_tokens(recipe: Recipe, stage: Stage) -> int:
+    """Tokens of the longest row that a stage can have.
+
+    An episode is never cut, so one that is longer than `row_tokens` is a row; and no row has more than all episodes.
+    """
+    settings, longest = recipe.sft if stage == "sft" else recipe.rl, recipe.rollout.episode_tokens
+    return max(longest, min(settings.row_tokens, episodes_at_once(recipe, stage) * longest))
+
+
+def opened_memory(shape: ModelShape, *, dtype: Dtype) -> Memory:
+    """What a run has before its learner is made: itself and the sampler's model."""
+    return Memory(PROCESS_BYTES, shape.num_parameters * (2 if dtype == "bfloat16" else 4))
+
+
+def must_checkpoint(recipe: Recipe, shape: ModelShape, *, dtype: Dtype, free_bytes: int | None) -> bool:
+    """Whether layers have to be computed twice in training, because what they keep of a row would not fit.
+
+    Args:
+        recipe: resolved.
+        shape: size of its model.
+        dtype: arithmetic that the recipe's `model.dtype` means here.
+        free_bytes: memory for a recipe that names none, what is in use already included; None is unknown, and enough.
+    """
+    return MemoryPlan(recipe, shape, dtype=dtype, free_bytes=free_bytes).checkpoints
+
+
+class MemoryPlan:
+    """What the stages of a recipe take.
+
+    Args:
+        recipe: resolved.
+        shape: size of its model.
+        dtype: arithmetic that the recipe's `model.dtype` means here.
+        free_bytes: as in `must_checkpoint`.
+    """
+
+    def __init__(self, recipe: Recipe, shape: ModelShape, *, dtype: Dtype, free_bytes: int | None = None) -> None:
+        self._recipe, self._shape, self._dtype = recipe, shape, dtype
+        self._value_bytes = 2 if dtype == "bfloat16" else 4
+        budget = recipe.model.memory_gb * 1e9 or free_bytes
+        self.checkpoints = False
+        """Whether layers are computed twice."""
+        learning = [self.sft()] * recipe.has_sft + [self._rl_learning()] * (recipe.rl.steps > 0)
+        # Sampling does not count: it keeps no activations, so computing layers twice would not help it.
+        self.checkpoints = budget is not None and any(each.total_bytes > budget for each in learning)
+
+    def expert(self) -> Memory:
+        """While episodes for SFT are collected or read."""
+        return opened_memory(self._shape, dtype=self._dtype)
+
+    def sft(self) -> Memory:
+        """While SFT learns."""
+        return self._learning("sft", self._beside_sampler(has_critic=False, has_reference=False))
+
+    def rl(self) -> Memory:
+        """In RL, where sampling and learning take turns, whichever takes more."""
+        return max(self._rl_learning(), self._sampling(self._in_rl()), key=lambda memory: memory.total_bytes)
+
+    def evaluation(self, name: Literal["base", "sft", "rl"]) -> Memory:
+        """While held-out questions are answered; what was trained until then is still there."""
+        if name == "base":
+            return self._sampling(Memory(PROCESS_BYTES, 2 * self._model_bytes))
+        return self._sampling(
+            self._in_rl() if name == "rl" else self._beside_sampler(has_critic=False, has_reference=False)
+        )
+
+    def slot_bytes(self) -> int:
+        """Of the cache of one episode."""
+        return self._shape.slot_values(self._recipe.rollout.episode_tokens) * self._value_bytes
+
+    def num_live(self, episodes: int) -> int:
+        """Episodes with a cache at once."""
+        rollout = self._recipe.rollout
+        return max(1, min(episodes, rollout.in_flight, rollout.cache_bytes // self.slot_bytes()))
+
+    @property
+    def _model_bytes(self) -> int:
+        return self._shape.num_parameters * self._value_bytes
+
+    @property
+    def _num_trained(self) -> int:
+        rank = self._recipe.model.lora_rank
+        return rank * self._shape.adapter_values_per_rank if rank else self._shape.num_parameters
+
+    def _in_rl(self) -> Memory:
+        rl = self._recipe.rl
+        return self._beside_sampler(has_critic=rl.baseline == "gae", has_reference=rl.kl_coefficient > 0)
+
+    def _beside_sampler(self, *, has_critic: bool, has_reference: bool) -> Memory:
+        """Sampler and learner as they are between two steps."""
+        # float32 weights are their own masters; adapters are float32 weights beside the model's.
+        is_own_master = self._value_bytes == 4 and not self._recipe.model.lora_rank
+        states = self._num_trained * (8 + 4 * (not is_own_master))
+        # The reference of adapters is adapters.
+        reference = has_reference * (4 * self._num_trained if self._recipe.model.lora_rank else self._model_bytes)
+        weights = self._model_bytes * (2 + has_critic) + reference
+        return Memory(PROCESS_BYTES, weights, states * (1 + has_critic))
+
+    def _sampling(self, between: Memory) -> Memory:
+        return replace(between, caches_bytes=self._cache_bytes())
+
+    def _cache_bytes(self) -> int:
+        return self.num_live(self._recipe.rollout.in_flight) * self.slot_bytes()
+
+    def _rl_learning(self) -> Memory:
+        memory = self._learning("rl", self._in_rl())
+        # Streamed parts are learned from while other episodes still go on.
+        return self._sampling(memory) if self._recipe.rl.stream_minibatches else memory
+
+    def _learning(self, stage: Stage, between: Memory) -> Memory:
+        # Policy and critic learn one after the other: there are gradients of one of them.
+        optimizer = between.optimizer_bytes + 4 * self._num_trained
+        row_tokens, shape = longest_row_tokens(self._recipe, stage), self._shape
+        layer = row_tokens * self._layer_bytes_per_token()
+        logits = 2 * LOGITS_AT_ONCE * shape.vocabulary * self._value_bytes
+        if self.checkpoints:
+            # Every layer's input, and of one layer at a time the rest; the logits are gone by then.
+            work = round(layer * LAYER_WORK)
+            activations = row_tokens * shape.num_layers * shape.hidden * self._value_bytes + work
+            logits = max(0, logits - work)
+        else:
+            activations = round(layer * shape.num_layers * SCATTER)
+        kept = KEPT_WHEN_SHORT_BYTES if self.checkpoints else KEPT_BYTES
+        return replace(
+            between,
+            optimizer_bytes=optimizer,
+            activations_bytes=activations,
+            logits_bytes=logits,
+            freed_bytes=max(0, kept - activations - logits),
+        )
+
+    def _layer_bytes_per_token(self) -> int:
+        """What one layer keeps: inputs of norms, attention, gates and products, each once (docs/ENGINE.md)."""
+        shape, rank = self._shape, self._recipe.model.lora_rank
+        always = 2 * shape.hidden + 2 * shape.attention + shape.cache_values_per_token // shape.num_layers
+        always += 2 * shape.intermediate
+        # Of products: the outputs of the norms and of the gates; attention's own output is counted.
+        products = (2 * shape.hidden + shape.intermediate) * self._value_bytes
+        if rank and self._value_bytes < 4:
+            # A frozen product keeps nothing, but every adapter its own float32 copy of its input.
+            products = (5 * shape.hidden + shape.attention + shape.intermediate) * 4
+        return always * self._value_bytes + products + 7 * rank * 4
