@@ -15,7 +15,7 @@ import seekling
 
 SRC = Path(seekling.__file__).parent
 PATHS = sorted(path for path in SRC.rglob("*.py"))
-BASE = {"types", "errors", "config", "files", "compiled"}
+BASE = {"types", "errors", "config", "files", "compiled", "cores"}
 
 ROOM_IMPORTS = {
     "types": {"errors"},
@@ -23,6 +23,7 @@ ROOM_IMPORTS = {
     "config": {"errors"},
     "files": set(),
     "compiled": set(),
+    "cores": set(),
     "corpus": BASE,
     "models": BASE,
     "doctor": BASE,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from seekling.cores import usable_cores
 from seekling.doctor import SMOLLM2_135M, look_at_machine, measure_speed, read_model_shape
 from seekling.doctor import machine as machine_module
 from seekling.doctor.machine import (
@@ -12,7 +13,6 @@ from seekling.doctor.machine import (
     number_or_none,
     processor_features,
     processor_name,
-    usable_cores,
     used_of,
 )
 from seekling.errors import ModelError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from seekling.errors import DataError
 from seekling.learn.advantage import generalized_advantages
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Batch, Learner
+from seekling.learn.loss import value_loss
 from seekling.learn.update import Updater
 from tests.learn.models import group, small_model, trajectory
 
@@ -256,3 +259,21 @@ def test_a_policy_can_be_loaded_without_its_critic(tmp_path):
     other.load(tmp_path / "state.pt")
     expected = weights_of(learner)
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights_of(other).items())
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_critic_of_a_bfloat16_policy_keeps_its_head_and_adapters_in_float32(lora_rank):
+    """A value in bfloat16 has two digits."""
+    learner = with_critic(Learner(small_model(dtype=torch.bfloat16)), lora_rank=lora_rank)
+    critic = learner.critic
+    wide = {name for name, weight in critic._trained.items() if weight.dtype == torch.float32}
+    assert {name for name in critic._trained if "lm_head" in name or "lora_" in name} == wide
+    predicted = critic.values(group(0))
+    assert not any(values.any() for values in predicted)
+    returns = [np.full(len(each.token_ids_T), 0.7) for each in group(0)]
+    batch = Batch(group(0), np.ones(4), {"returns_A": returns, "old_values_A": predicted})
+    errors = []
+    for _ in range(20):
+        errors.append(critic.forward_backward(batch, partial(value_loss, value_clip=10.0)).loss)
+        critic.optim_step(0.01)
+    assert errors[-1] < 0.5 * errors[0]

@@ -7,18 +7,19 @@ import asyncio
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig
 
 from seekling.models import load_policy
-from seekling.rollout.engine.graphs import DecodeGraphs
+from seekling.rollout.engine.graphs import DecodeGraphs, has_changing_frequencies
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import Sample, SampleRequest
 from tests.rollout.policies import run
 
 
-def open_double(folder, *, fixed: bool) -> LocalSampler:
+def open_double(folder, *, fixed: bool, episode_tokens: int = 100) -> LocalSampler:
     """On a CPU float64 takes the path of a GPU: caches in rows, torch's own kernels."""
     model, tokenizer = load_policy(folder, dtype="float32")
-    sampler = LocalSampler(model.double(), tokenizer, in_flight=4, episode_tokens=100, draft_tokens=0)
+    sampler = LocalSampler(model.double(), tokenizer, in_flight=4, episode_tokens=episode_tokens, draft_tokens=0)
     assert sampler._cache.layout == "rows"
     if fixed:
         sampler._graphs = DecodeGraphs(
@@ -67,6 +68,45 @@ def test_most_passes_have_the_fixed_shape(tiny_model_dir, monkeypatch):
     monkeypatch.setattr(sampler._graphs, "run", counted)
     run(episodes(sampler, turns=1))
     assert count > sampler.stats.steps / 2
+
+
+def test_a_slot_filled_to_its_end_is_unharmed_while_it_idles(tiny_model_dir):
+    """64 tokens are a whole block: behind an episode that is as long there is no room for an idle slot's token."""
+
+    async def turns(sampler: LocalSampler) -> list[Sample]:
+        prompt = tuple(np.random.default_rng(3).integers(3, 60, 40).tolist())
+        first = await sampler.sample(SampleRequest(1, prompt, 24, seed=1))
+        other = await sampler.sample(SampleRequest(2, prompt[:20], 30, seed=2))
+        again = await sampler.sample(SampleRequest(3, (*prompt, *first.token_ids[:-1]), 1, seed=3))
+        return [first, other, again]
+
+    packed, fixed = (run(turns(open_double(tiny_model_dir, fixed=each, episode_tokens=64))) for each in (False, True))
+    assert len(packed[0].token_ids) == 24
+    for expected, found in zip(packed, fixed, strict=True):
+        assert found.token_ids == expected.token_ids
+        np.testing.assert_allclose(found.logprobs, expected.logprobs, atol=1e-5)
+
+
+def test_caches_that_are_not_finite_are_gone_after_a_release(tiny_model_dir):
+    sampler = open_double(tiny_model_dir, fixed=False)
+    sampler._cache._memory = None  # as on a GPU
+    expected = run(episodes(sampler, turns=1))
+    for each in (*sampler._cache.keys, *sampler._cache.values):
+        each.fill_(float("nan"))
+    sampler.release_caches()
+    assert run(episodes(sampler, turns=1)) == expected
+
+
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+
+
+@pytest.mark.parametrize(("rope", "expected"), [(None, False), (LLAMA3, False), (DYNAMIC, True)])
+def test_frequencies_that_change_with_the_length_are_known(rope, expected):
+    assert has_changing_frequencies(LlamaConfig(rope_parameters=rope)) is expected
 
 
 @pytest.mark.gpu

@@ -130,8 +130,8 @@ def test_other_episodes_decode_while_one_waits_for_a_program(tiny_model_dir, san
     assert "The gate was opened." in episode.turns[0].observation
 
 
-def test_programs_of_many_episodes_run_at_once_and_keep_their_variables_apart(tiny_model_dir, sandbox):
-    """Each program waits until all of them run, so one after the other would never end."""
+def test_programs_of_many_episodes_may_all_wait_in_a_tool_and_keep_their_variables_apart(tiny_model_dir, sandbox):
+    """Each program's tool waits until all of them are called, so one after the other would never end."""
     num_episodes, tokenizer = 6, load_policy(tiny_model_dir, dtype="float32")[1]
     barrier = threading.Barrier(num_episodes, timeout=FAILS_AFTER_S)
 

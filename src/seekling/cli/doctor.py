@@ -29,8 +29,8 @@ def command(
     Nothing is installed, fetched or written. Speed is measured for about a second; run it on a machine that is
     otherwise idle.
     """
-    from seekling.doctor import look_at_machine, measure_speed
-    from seekling.models import cache_home
+    from seekling.doctor import free_bytes, look_at_machine, measure_speed
+    from seekling.models import cache_home, pick_device
     from seekling.pipeline.plan import predict_costs
 
     resolved = load_recipe(recipe, overrides or []) if recipe is not None else None
@@ -53,7 +53,8 @@ def command(
         return
     _print_machine(machine, speed, missing, layers, models)
     if costs:
-        _print_costs(costs, machine)
+        assert resolved is not None
+        _print_costs(costs, free_bytes(pick_device(resolved.model.device), cache_home()))
 
 
 def _sandbox_layers() -> str:
@@ -103,7 +104,7 @@ def _print_machine(machine: Machine, speed: Speed | None, missing: str, layers: 
     Console().print(table)
 
 
-def _print_costs(costs: tuple[StageCost, ...], machine: Machine) -> None:
+def _print_costs(costs: tuple[StageCost, ...], free: int | None) -> None:
     table = Table(title="predicted", title_justify="left")
     for column in ("stage", "time", "peak memory", "what"):
         table.add_column(column, justify="right" if column in ("time", "peak memory") else "left")
@@ -115,9 +116,9 @@ def _print_costs(costs: tuple[StageCost, ...], machine: Machine) -> None:
     table.add_row("all", _duration(sum(cost.seconds for cost in costs)), _size(peak), "", style="bold")
     console = Console()
     console.print(table)
-    if machine.available_bytes is not None and peak > machine.available_bytes:
+    if free is not None and peak > free:
         console.print(
-            f"This needs {_size(peak)}, but {_size(machine.available_bytes)} are free: lower rollout.cache_bytes, "
+            f"This needs {_size(peak)}, but {_size(free)} are free: lower rollout.cache_bytes, "
             "rollout.in_flight or the row_tokens of sft and rl, or set model.lora_rank.",
             style="red",
         )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from seekling.cores import cores_here
 from seekling.errors import MissingExtraError
 
 _WANTED_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "bf16", "asimd")
@@ -77,7 +78,7 @@ def look_at_machine(cache_folder: Path) -> Machine:
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         processor=processor_name(cpu_info) or platform.processor() or platform.machine(),
-        num_cores=usable_cores(_affinity(), _read(_CGROUP / "cpu.max")),
+        num_cores=cores_here(),
         memory_bytes=total if total is not None else _memory_by_sysconf(),
         available_bytes=available,
         processor_features=processor_features(cpu_info),
@@ -154,19 +155,6 @@ def used_of(current: str, stat: str) -> int:
     return max(0, (number_or_none(current) or 0) - cached)
 
 
-def usable_cores(affinity: int, cpu_max: str) -> float:
-    """Return how many cores this process may use: its affinity, or less where a cgroup has a quota.
-
-    Args:
-        affinity: cores the scheduler may put us on.
-        cpu_max: text of cgroup's cpu.max, "quota period" in microseconds or "max period"; empty where there is none.
-    """
-    quota, _, period = cpu_max.strip().partition(" ")
-    if quota.isdigit() and period.isdigit() and int(period) > 0:
-        return min(float(affinity), int(quota) / int(period))
-    return float(affinity)
-
-
 def processor_name(cpu_info: str) -> str:
     """Return the model name from the text of /proc/cpuinfo, or an empty string."""
     names = [line.split(":", 1)[1].strip() for line in cpu_info.splitlines() if line.startswith("model name")]
@@ -196,12 +184,6 @@ def _best_time(work: Callable[[], object], seconds: float) -> float:
         work()
         best = min(best, time.perf_counter() - start)
     return best
-
-
-def _affinity() -> int:
-    if platform.system() == "Linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _memory_by_sysconf() -> int | None:

@@ -17,8 +17,8 @@ Stage = Literal["sft", "rl"]
 
 LOGITS_AT_ONCE = 512
 """Positions whose logits exist at the same time."""
-PROCESS_BYTES = 900_000_000
-"""Python, torch, transformers, the corpus and its index."""
+PROCESS_BYTES = 1_200_000_000
+"""Python, torch, transformers, compiled code, the corpus and its index: what whole runs take beyond the rest."""
 SCATTER = 1.42
 """Memory that activations take, over their own size: blocks freed in between are left too small for the next ones."""
 LAYER_WORK = 2.5
@@ -45,7 +45,7 @@ class Memory:
     caches_bytes: int = 0
     """Keys and values of the episodes in flight."""
     freed_bytes: int = 0
-    """Freed blocks that wait for their next use: what a short row leaves of KEPT_BYTES."""
+    """Freed blocks that wait for their next use: what a short row leaves of all that may wait."""
 
     @property
     def total_bytes(self) -> int:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import threading
 import typing
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from seekling.cores import cores_here
 from seekling.env.sandbox.interface import HostFunction, Result, Sandbox, SandboxSession
 from seekling.env.schema import bind_arguments
 from seekling.env.tools import Outcome, Tool, run_tool
@@ -28,7 +28,7 @@ _ENDINGS = {
     "protocol": "The program was stopped: it broke the link to the provided functions.",
 }
 _PARSER_LOCK = threading.Lock()
-PROGRAMS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)
+PROGRAMS_AT_ONCE = max(1, int(cores_here() / 2))
 """More would take processors from each other and from decoding, and their time limits are by the clock."""
 _RUNNING = threading.Semaphore(PROGRAMS_AT_ONCE)
 
@@ -56,6 +56,7 @@ class ProgramRunner:
         self._session: SandboxSession | None = None
         self._calls: list[ToolCall] = []
         self._failure: InfrastructureError | None = None
+        self._is_closed = False
 
     def run(self, program: str) -> tuple[Outcome, tuple[ToolCall, ...]]:
         """Run a program and say what came of it.
@@ -67,9 +68,12 @@ class ProgramRunner:
             InfrastructureError: the sandbox or something a tool relies on is broken.
         """
         self._calls = []
-        if self._session is None:
-            self._session = self._sandbox.open({name: self._host_function(tool) for name, tool in self._tools.items()})
         with _RUNNING:
+            if self._is_closed:
+                raise InfrastructureError("the episode was ended while its program waited for a processor")
+            if self._session is None:
+                functions = {name: self._host_function(tool) for name, tool in self._tools.items()}
+                self._session = self._sandbox.open(functions)
             result = self._session.run(program)
         if self._failure is not None:
             # The program saw an error too, but it is not its fault: whatever it made of it does not count.
@@ -85,7 +89,8 @@ class ProgramRunner:
         return outcome, tuple(self._calls)
 
     def close(self) -> None:
-        """End the interpreter, if there is one."""
+        """End the interpreter, if there is one; a program that still waits for its turn will not run."""
+        self._is_closed = True
         if self._session is not None:
             self._session.close()
             self._session = None

@@ -102,8 +102,8 @@ class Learner:
         max_grad_norm: gradients are scaled down to this norm; 0 leaves them.
         checkpoint_layers: keep only what goes into each layer and compute the rest again in the backward pass: a third
             more arithmetic, much less memory, the same gradients.
-        dtype: of the forward pass; None: the model's. The trained weights begin at the model's values all the same,
-            which a lower precision would round.
+        dtype: of the forward pass; None leaves all parameters as they are. The trained weights begin at the model's
+            values all the same, which a lower precision would round.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Learner:
             keep_freed_memory()
         model.set_attn_implementation(STRAND_ATTENTION)
         make_lean(model)
-        loaded = _cast(model, dtype or model.dtype)
+        loaded = {} if dtype is None else _cast(model, dtype)
         self._model = model
         self._adapted = add_lora(model, rank=lora_rank, alpha=lora_alpha, seed=seed) if lora_rank else None
         if checkpoint_layers:
@@ -260,12 +260,12 @@ class Learner:
         if model is None and self._adapted is not None:
             adapters = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
             is_base = not any("lora_B" in name and bool(value.any()) for name, value in adapters.items())
-            self._anchor = {} if is_base else adapters
+            self._anchor, self._reference = {} if is_base else adapters, None
             return
         reference = self.copy_policy() if model is None else model
         reference.set_attn_implementation(STRAND_ATTENTION)
         make_lean(reference)
-        self._reference = reference.eval().requires_grad_(False)
+        self._reference, self._anchor = reference.eval().requires_grad_(False), None
 
     def copy_policy(self) -> PreTrainedModel:
         """A model of its own with the policy's weights as they are now, adapters merged."""
@@ -406,7 +406,8 @@ class Learner:
                 raise DataError(f"{path} is the training state of another model or adapter; delete it to start over")
         for each, masters, optimizer, num_steps in found:
             each._take(masters, optimizer if with_optimizer else None, num_steps)
-        self._anchor = state.get("reference", self._anchor)
+        if with_optimizer:  # a new stage has an anchor of its own
+            self._anchor = state.get("reference")
 
     @torch.no_grad()
     def _take(self, masters: Mapping[str, Tensor], optimizer: dict[str, Any] | None, num_steps: int) -> None:

@@ -90,7 +90,7 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
     raise ConfigError(f'model.device = "cuda", but torch {torch.__version__} {reason}; give model.device=cpu or auto')
 
 
-def pick_dtype(dtype: Dtype, device: Device = "auto") -> Literal["float32", "bfloat16"]:
+def pick_dtype(dtype: Dtype, device: Device = "cpu") -> Literal["float32", "bfloat16"]:
     """Return the arithmetic that `auto` means on a device: bfloat16 where the processor or the GPU has it.
 
     Without hardware support bfloat16 is emulated and slower than float32.

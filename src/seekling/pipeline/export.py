@@ -77,7 +77,10 @@ def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:
     except ModelError:  # of a layout whose size cannot be read without loading it
         return False
     dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
-    release_free_memory()  # what an evaluation left behind is free too
+    # What an evaluation left behind is free too.
+    release_free_memory()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     free = free_bytes(pick_device(recipe.model.device), cache_home())
     if free is not None:
         # Process and sampler are there already and part of the prediction. Not what the process really holds: pages of

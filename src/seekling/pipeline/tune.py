@@ -234,9 +234,10 @@ def _try(recipe: Recipe, trial: Trial, memory_bytes: int) -> Trial:
             process.stdin.write(recipe_to_toml(recipe))
             process.stdin.close()
             highest = 0
+            is_watched = pick_device(recipe.model.device) == "cpu"  # a GPU's memory is looked at in the trial
             while process.poll() is None:
                 highest = max(highest, _resident_bytes(process.pid))
-                if highest > memory_bytes:
+                if is_watched and highest > memory_bytes:
                     return Trial(trial.work, trial.settings, peak_bytes=highest, failure="more than the memory")
                 time.sleep(_LOOK_S)
         finally:

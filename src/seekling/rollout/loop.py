@@ -121,8 +121,8 @@ class Roller:
             questions: P of them.
             decoding: temperature and budgets.
             group_size: G.
-            seed: the same seed, weights and questions give the same episodes; in bfloat16 up to near ties where the
-                environment may wait.
+            seed: the same seed, weights and questions give the same episodes; in bfloat16 not where the environment
+                may wait, since batches and with them some draws then hang on timing.
             on_group: called as each group ends, in order of ending.
 
         Returns:

@@ -20,7 +20,7 @@ from seekling.env.protocol import make_protocol
 from seekling.env.sandbox import open_sandbox
 from seekling.env.tools import all_tools
 from seekling.errors import ConfigError, InfrastructureError
-from seekling.models import load_policy, resolve_model
+from seekling.models import load_policy, pick_dtype, resolve_model
 from seekling.retrieval.library import Library, open_library
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
@@ -128,7 +128,8 @@ def _open_sampler(
     """The sampler that a recipe names, and the model's tokenizer."""
     is_ours = recipe.rollout.sampler == "engine"
     device = recipe.model.device if is_ours else "cpu"  # vLLM puts its own where it runs
-    model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype, device=device)
+    dtype = pick_dtype(recipe.model.dtype, recipe.model.device)  # the learner's too
+    model, tokenizer = load_policy(model_dir, dtype=dtype, device=device)
     if is_ours:
         yield make_sampler(recipe, model, tokenizer), tokenizer
         return

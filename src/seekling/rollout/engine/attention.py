@@ -161,9 +161,10 @@ def slot_attention(
         if cache.layout == "pairs":
             held = cache.keys[layer][segment.slot], cache.values[layer][segment.slot]
             attended = attend_tiled(query[0, :, new], *held, num_before=segment.past, scaling=scaling)
-            output_NHD[new] = attended[0].transpose(0, 1)
         else:
-            output_NHD[new] = _prefill(query[0, :, new], *cache.path(layer, segment.slot, end), segment.past, scaling)
+            path = cache.path(layer, segment.slot, end)
+            attended = attend(query[0, :, new], *path, num_before=segment.past, scaling=scaling)
+        output_NHD[new] = attended[0].transpose(0, 1)
     output_NHD[num_tokens:] = 0
     return output_NHD.unsqueeze(0), None
 
@@ -232,25 +233,6 @@ def _decode_slots(
         scale=scaling,
     )
     return output_SCGD.reshape(1, num_slots, num_heads, head_dim)
-
-
-def _prefill(query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, past: int, scaling: float) -> Tensor:
-    """(N, H, D) of a segment whose own keys are at the end of its path already."""
-    num_new = query_HND.shape[1]
-    if query_HND.device.type == "cpu":
-        return attend(query_HND, key_CTD, value_CTD, num_before=past, scaling=scaling)[0].transpose(0, 1)
-    keys_1CKD, values_1CKD = key_CTD[None, :, : past + num_new], value_CTD[None, :, : past + num_new]
-    mask = torch.ones(num_new, past + num_new, dtype=torch.bool, device=query_HND.device).tril(past) if past else None
-    output = F.scaled_dot_product_attention(
-        query_HND[None],
-        keys_1CKD,
-        values_1CKD,
-        attn_mask=mask,
-        is_causal=mask is None,
-        scale=scaling,
-        enable_gqa=True,
-    )
-    return output[0].transpose(0, 1)
 
 
 AttentionInterface.register(SLOT_ATTENTION, slot_attention)

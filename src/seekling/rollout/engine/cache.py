@@ -69,9 +69,12 @@ class SlotCache:
         (S, C, L, D) both."""
 
     def release(self) -> None:
-        """Forget everything, and on a CPU give the memory back to the system until it is written again."""
+        """Make everything 0, and on a CPU give the memory back to the system until it is written again."""
         if self._memory is not None:
             self._memory.madvise(mmap.MADV_DONTNEED)
+            return
+        for each in (*self.keys, *self.values):
+            each.zero_()
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Copy the first positions of one slot to another; both then hold the very same there."""

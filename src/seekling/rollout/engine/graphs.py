@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from seekling.rollout.engine.attention import AttentionPlan, SlotRows
 from seekling.rollout.engine.cache import SlotCache
@@ -23,8 +23,14 @@ LENGTH_STEP = 256
 
 def can_record(model: PreTrainedModel) -> bool:
     """Whether a model's passes can be recorded: on CUDA, and with rotary frequencies that no row's length changes."""
-    kinds = str(model.config.to_dict().get("rope_parameters"))
-    return model.device.type == "cuda" and not any(kind in kinds for kind in ("dynamic", "longrope"))
+    return model.device.type == "cuda" and not has_changing_frequencies(model.config)
+
+
+def has_changing_frequencies(config: PretrainedConfig) -> bool:
+    """Whether rotary frequencies depend on how long a row is; transformers looks at the lengths in every pass then."""
+    raw = config.to_dict()
+    kinds = str((raw.get("rope_parameters"), raw.get("rope_scaling")))  # its newer and its older name
+    return any(kind in kinds for kind in ("dynamic", "longrope"))
 
 
 class DecodeGraphs:
@@ -32,7 +38,7 @@ class DecodeGraphs:
 
     Args:
         decoder: takes token ids, positions and a plan; its weights stay where they are, also when they change.
-        cache: with one position more than an episode may have, for the token of an idle slot.
+        cache: an episode's last token never gets there, so even a full slot has a place for an idle slot's.
         num_slots: S.
         device: of the cache. What is not CUDA runs the same passes unrecorded.
     """
@@ -85,6 +91,7 @@ class DecodeGraphs:
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(self._recorded.values()))[0].pool() if self._recorded else None
-        with torch.cuda.graph(graph, pool=pool):
+        # Tools of other episodes may use the GPU from their threads meanwhile.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             hidden_SD = self._pass(length)
         return graph, hidden_SD

@@ -137,19 +137,17 @@ class LocalSampler:
                 f"rollout.cache_bytes = {cache_bytes} holds no episode of {episode_tokens} tokens, which takes "
                 f"{slot_bytes} bytes; raise rollout.cache_bytes or lower rollout.episode_tokens"
             )
-        is_recorded = can_record(model)
         self._cache = SlotCache(
             num_layers=config.num_hidden_layers,
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
             num_slots=num_slots,
-            # One more for what a recorded pass writes of an episode that is not decoding.
-            slot_tokens=episode_tokens + is_recorded,
+            slot_tokens=episode_tokens,
             dtype=self._dtype,
             device=self._device,
         )
         self._graphs: DecodeGraphs | None = None
-        if is_recorded:
+        if can_record(model):
             self._graphs = DecodeGraphs(self._decoder, self._cache, num_slots=num_slots, device=self._device)
         self._slots = [_Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
         self._slot_of: dict[int, int] = {}

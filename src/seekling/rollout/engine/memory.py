@@ -19,6 +19,8 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 """Names of glibc's malloc parameters (mallopt(3))."""
 _NEVER_APART, _APART = 1 << 30, 1 << 19
 """Bytes from which a block is mapped by itself: usually, and where memory is short."""
+_MOST_APART = 1 << 25
+"""The most that older C libraries take."""
 KERNELS_KEPT = 256
 """Compiled matrix products of oneDNN: enough for the sizes of several packed rows in a row."""
 
@@ -37,7 +39,7 @@ def keep_freed_memory() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS_KEPT))
     try:
         libc = ctypes.CDLL(None)
-        libc.mallopt(_MMAP_THRESHOLD, _NEVER_APART)
+        _map_apart(_NEVER_APART)
         libc.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
         libc.mallopt(_TOP_PAD, 64 << 20)
     except (OSError, AttributeError, TypeError):  # not glibc: macOS, musl and Windows manage without
@@ -59,7 +61,9 @@ def large_blocks_apart() -> Iterator[None]:
 
 def _map_apart(num_bytes: int) -> None:
     try:
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, num_bytes)
+        libc = ctypes.CDLL(None)
+        if not libc.mallopt(_MMAP_THRESHOLD, num_bytes):
+            libc.mallopt(_MMAP_THRESHOLD, _MOST_APART)
     except (OSError, AttributeError, TypeError):
         return
 
