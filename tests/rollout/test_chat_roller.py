@@ -19,6 +19,8 @@ GREEDY = Decoding(turn_tokens=50, episode_tokens=1000, temperature=0.0)
 
 
 class OnePage:
+    may_wait = False
+
     def search(self, query, top_k):
         return [Hit(Passage("mill#0", "mill", "Birch Mill", "Built in 1655."), 1.0, 0)]
 
