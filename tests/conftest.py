@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from seekling.env.sandbox import Sandbox
 
 # The same examples every time, so that a test that turns red was turned by a change; `make fuzz` draws new ones. No
 # deadline: seconds per example depend on what else the machine does.
@@ -102,6 +107,21 @@ def real_model_dir() -> Path:
         return resolve_model("default", log=lambda line: None)
     except SeeklingError as error:
         pytest.skip(f"the real model is not reachable: {error}")
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """The real one with its defaults, or a skip that says why not."""
+    from seekling.config import SandboxConfig
+    from seekling.env.sandbox import open_sandbox
+    from seekling.errors import SandboxError
+
+    try:
+        opened = open_sandbox(SandboxConfig())
+    except SandboxError as error:
+        pytest.skip(f"this machine has no sandbox: {error}")
+    with opened:
+        yield opened
 
 
 @pytest.fixture

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from seekling.config import EnvConfig, RetrievalConfig, SandboxConfig
+from seekling.config import EnvConfig, RetrievalConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
-from seekling.env.sandbox import Sandbox, open_sandbox
+from seekling.env.sandbox import Sandbox
 from seekling.env.tools import library_tools, tool_from_function
-from seekling.errors import SandboxError
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import Library, open_library
 from seekling.types import StopReason
@@ -27,16 +25,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     (folder / "corpus.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     build_index(folder / "corpus.jsonl", folder / "index", RetrievalConfig())
     return open_library(folder / "index")
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    try:
-        opened = open_sandbox(SandboxConfig())
-    except SandboxError as error:
-        pytest.skip(f"this machine has no sandbox: {error}")
-    with opened:
-        yield opened
 
 
 def river_length(river: str) -> int:

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from seekling.config import EnvConfig, RetrievalConfig, SandboxConfig
+from seekling.config import EnvConfig, RetrievalConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
-from seekling.env.sandbox import open_sandbox
 from seekling.env.tools import library_tools
-from seekling.errors import DataError, InfrastructureError, SandboxError
+from seekling.errors import DataError, InfrastructureError
 from seekling.experts.collect import CollectReport, collect, normalized_actions
 from seekling.experts.scripted import play
 from seekling.retrieval.index import build_index
@@ -28,16 +27,6 @@ def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("village")
     build_index(write_village(folder), folder / "index", RetrievalConfig(passage_words=30))
     return open_library(folder / "index")
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    try:
-        opened = open_sandbox(SandboxConfig())
-    except SandboxError as error:
-        pytest.skip(f"no sandbox on this machine: {error}")
-    with opened:
-        yield opened
 
 
 @pytest.fixture

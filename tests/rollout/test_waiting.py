@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-from seekling.config import SandboxConfig
-from seekling.env.sandbox import Sandbox, open_sandbox
 from seekling.env.tools import tool_from_function
-from seekling.errors import InfrastructureError, SandboxError
+from seekling.errors import InfrastructureError
 from seekling.models import load_policy
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
@@ -72,16 +69,6 @@ class OpensTheGate(ScriptedSampler):
 
     def close_session(self, session: int) -> None:
         self._engine.close_session(session)
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    try:
-        opened = open_sandbox(SandboxConfig())
-    except SandboxError as error:
-        pytest.skip(f"this machine has no sandbox: {error}")
-    with opened:
-        yield opened
 
 
 def roll_gated(tiny_model_dir, gate, first_turn, **settings):
