@@ -41,11 +41,11 @@ def reference(query, key, value, scaling):
     return output.transpose(1, 2)
 
 
-def tensors(dtype, heads=4, kv_heads=2, depth=8):
+def tensors(dtype, heads=4, kv_heads=2, depth=8, device="cpu"):
     generator = torch.Generator().manual_seed(0)
     shapes = [(1, heads, NUM_TOKENS, depth), (1, kv_heads, NUM_TOKENS, depth), (1, kv_heads, NUM_TOKENS, depth)]
-    made = [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
-    return made, torch.randn((1, NUM_TOKENS, heads, depth), generator=generator).to(dtype)
+    made = [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for shape in shapes]
+    return made, torch.randn((1, NUM_TOKENS, heads, depth), generator=generator).to(device, dtype)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2e-5), (torch.bfloat16, 0.06)])
@@ -73,8 +73,8 @@ def test_by_tiles_too(heads, kv_heads, depth, num_threads):
         torch.set_num_threads(before)
 
 
-def compare(dtype, bound, heads, kv_heads, depth):
-    inputs, weights = tensors(dtype, heads, kv_heads, depth)
+def compare(dtype, bound, heads, kv_heads, depth, device="cpu"):
+    inputs, weights = tensors(dtype, heads, kv_heads, depth, device)
     found, _ = strand_attention(nn.Identity(), *inputs, None, strands=STRANDS, scaling=depth**-0.5)
     found_gradients = torch.autograd.grad((found * weights).sum(), inputs)
     # Rounding apart, bfloat16 must give what exact arithmetic gives of the same numbers.

@@ -14,6 +14,7 @@ from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 from seekling.types import Trajectory
+from tests.learn import test_attention
 from tests.learn.models import assert_close_gradients, gradients, group, small_model
 from tests.rollout.policies import sample_all
 
@@ -30,6 +31,10 @@ def test_gradients_and_reference_are_those_of_the_processor(lora_rank, row_token
     for device in ("cpu", "cuda"):
         model = copy.deepcopy(small_model()).to(device)
         learner = Learner(model, lora_rank=lora_rank, row_tokens=row_tokens)
+        with torch.no_grad():
+            for name, each in model.named_parameters():
+                if "lora_B" in name:  # 0 at first, and then nothing reaches the other half
+                    each.copy_(torch.linspace(-0.1, 0.1, each.numel()).view_as(each))
         learner.keep_reference()
         trajectories = [*group(0), *group(1)]
         learner.forward_backward(Batch(trajectories, np.linspace(-1, 2, len(trajectories))), clipped_policy_loss)
@@ -40,6 +45,13 @@ def test_gradients_and_reference_are_those_of_the_processor(lora_rank, row_token
     for kind in (1, 2):
         for mine, theirs in zip(found[1][kind], found[0][kind], strict=True):
             np.testing.assert_allclose(mine, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.bfloat16, 0.06)])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (4, 1)])
+@pytest.mark.parametrize("depth", [8, 64, 256])
+def test_attention_and_its_gradients_are_those_of_each_path_alone(dtype, bound, heads, kv_heads, depth):
+    test_attention.compare(dtype, bound, heads, kv_heads, depth, device="cuda")
 
 
 @pytest.mark.parametrize(("dtype", "mean", "most"), [("float32", 1e-5, 1e-4), ("bfloat16", 0.05, 0.5)])

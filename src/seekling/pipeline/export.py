@@ -79,8 +79,6 @@ def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:
     dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
     # What an evaluation left behind is free too.
     release_free_memory()
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
     free = free_bytes(pick_device(recipe.model.device), cache_home())
     if free is not None:
         # Process and sampler are there already and part of the prediction. Not what the process really holds: pages of

@@ -23,6 +23,7 @@ from torch import Tensor
 from seekling.compiled import compile_loop
 from seekling.models.pointwise import WORD_SHIFTS, bits_of, use_threads
 from seekling.rollout.engine.causal import STEP, fill_to_step, up_to_step
+from seekling.rollout.engine.memory import release_gpu_memory
 from seekling.rollout.engine.tiled import can_attend, store_pairs
 
 
@@ -47,34 +48,50 @@ class SlotCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (2, num_layers, num_slots, num_kv_heads, up_to_step(slot_tokens), head_dim)
+        self.num_tokens = up_to_step(slot_tokens)
+        """L."""
+        self._shape = num_layers, num_slots, num_kv_heads, self.num_tokens, head_dim
+        self._dtype, self._device = dtype, device
         self._memory: mmap.mmap | None = None
-        if device.type == "cpu":
-            # Pages that no episode reaches cost no memory, and all can be given back at once.
-            self._memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            both = torch.frombuffer(self._memory, dtype=dtype).view(shape)
-        else:
-            both = torch.zeros(shape, dtype=dtype, device=device)
         self.layout: Literal["pairs", "blocks", "rows"] = "rows"
         """How keys and values lie, and so what reads them."""
-        # Zeros, not just any memory: a masked score is garbage plus -inf, which is NaN where the garbage holds one.
-        keys, values = both
-        if can_attend(dtype, device, head_dim):
-            self.layout, words = "pairs", both.view(torch.uint32)
-            keys, values = words[0].view(*shape[1:4], -1, head_dim // 2, STEP), words[1].view(*shape[1:4], -1, head_dim)
-        elif device.type == "cpu" and dtype in WORD_SHIFTS:
-            self.layout, keys = "blocks", keys.view(*shape[1:4], -1, head_dim, STEP)
-        self.keys, self.values = list(keys), list(values)
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
         """For each layer: pairs (S, C, B, E, K) and (S, C, F, D); blocks (S, C, B, D, K) and (S, C, L, D); or rows
-        (S, C, L, D) both."""
+        (S, C, L, D) both. On a GPU there are none between `release` and `hold`."""
+        if device.type == "cpu":
+            self._map()
+
+    # Zeros, not just any memory: a masked score is garbage plus -inf, which is NaN where the garbage holds one.
+    def _map(self) -> None:
+        """Pages that no episode reaches cost no memory, and all can be given back at once."""
+        num_layers, num_slots, num_kv_heads, _, head_dim = self._shape
+        num_bytes = 2 * math.prod(self._shape) * self._dtype.itemsize
+        self._memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        both = torch.frombuffer(self._memory, dtype=self._dtype).view(2, *self._shape)
+        (keys, values), slots = both, (num_layers, num_slots, num_kv_heads)
+        if can_attend(self._dtype, self._device, head_dim):
+            self.layout, (keys, values) = "pairs", both.view(torch.uint32)
+            keys, values = keys.view(*slots, -1, head_dim // 2, STEP), values.view(*slots, -1, head_dim)
+        elif self._dtype in WORD_SHIFTS:
+            self.layout, keys = "blocks", keys.view(*slots, -1, head_dim, STEP)
+        self.keys, self.values = list(keys), list(values)
+
+    def hold(self) -> None:
+        """Take a GPU's memory, if `release` gave it back or it never was taken; before anything is read or written."""
+        if not self.keys:
+            num_layers, *shape = self._shape
+            # A layer at a time, which finds room in more places than all in one.
+            made = [torch.zeros(shape, dtype=self._dtype, device=self._device) for _ in range(2 * num_layers)]
+            self.keys, self.values = made[:num_layers], made[num_layers:]
 
     def release(self) -> None:
-        """Make everything 0, and on a CPU give the memory back to the system until it is written again."""
+        """Forget everything, and give the memory back: on a CPU until it is written again, on a GPU until `hold`."""
         if self._memory is not None:
             self._memory.madvise(mmap.MADV_DONTNEED)
             return
-        for each in (*self.keys, *self.values):
-            each.zero_()
+        self.keys, self.values = [], []
+        release_gpu_memory()
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Copy the first positions of one slot to another; both then hold the very same there."""

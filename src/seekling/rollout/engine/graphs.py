@@ -63,7 +63,7 @@ class DecodeGraphs:
         """
         self._token_S.copy_(torch.from_numpy(token_ids_S))
         self._position_S.copy_(torch.from_numpy(lengths_S))
-        length = min(-(-(longest + 1) // LENGTH_STEP) * LENGTH_STEP, self._cache.keys[0].shape[2])
+        length = min(-(-(longest + 1) // LENGTH_STEP) * LENGTH_STEP, self._cache.num_tokens)
         if self._device.type != "cuda":
             return self._pass(length)
         if length not in self._recorded:
@@ -71,6 +71,10 @@ class DecodeGraphs:
         graph, hidden_SD = self._recorded[length]
         graph.replay()
         return hidden_SD
+
+    def forget(self) -> None:
+        """Drop the recordings: they read the cache where it lay when they were made."""
+        self._recorded = {}
 
     def _pass(self, length: int) -> Tensor:
         rows = SlotRows(self._slot_S, self._position_S, length)

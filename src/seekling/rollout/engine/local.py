@@ -214,7 +214,12 @@ class LocalSampler:
         # Cancelled ones belong to a rollout that was given up; the next step would sort them out.
         if not all(future.cancelled() for future in running):
             raise InfrastructureError("samples are still running; wait for the rollout to end first")
+        self._empty()
+
+    def _empty(self) -> None:
         self._forget()
+        if self._graphs is not None:
+            self._graphs.forget()
         self._cache.release()
 
     def _forget(self) -> None:
@@ -248,7 +253,9 @@ class LocalSampler:
                 if not self._step():
                     await asyncio.sleep(0.001)  # every slot's episode is out searching
         except (RuntimeError, IndexError, MemoryError) as error:  # torch's failures; the episodes end, the run goes on
-            self._fail(InfrastructureError(f"the sampler failed: {error}"))
+            failure = InfrastructureError(f"the sampler failed: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
 
     def _driver_ended(self, driver: asyncio.Task[None]) -> None:
         """A bug of ours must reach those who wait for samples; otherwise they would wait for ever."""
@@ -261,14 +268,14 @@ class LocalSampler:
             if not future.done():
                 future.set_exception(error)
         self._rows, self._waiting = [], []
-        self._forget()
-        self._cache.release()  # may hold what is not finite
+        self._empty()  # may hold what is not finite
 
     @torch.inference_mode()
     def _step(self) -> bool:
         """Run one forward pass; False when there was nothing to run."""
         started = time.perf_counter()
         self._rows = [row for row in self._rows if not row.future.cancelled()]
+        self._cache.hold()
         self._admit()
         decoding = [row for row in self._rows if row.is_prefilled]
         drafts = [self._draft(row) for row in decoding]

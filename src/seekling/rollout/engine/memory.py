@@ -15,6 +15,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 """Names of glibc's malloc parameters (mallopt(3))."""
 _NEVER_APART, _APART = 1 << 30, 1 << 19
@@ -68,8 +70,15 @@ def _map_apart(num_bytes: int) -> None:
         return
 
 
+def release_gpu_memory() -> None:
+    """Return freed memory of a GPU, so that blocks of other sizes can be made of it."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 def release_free_memory() -> None:
     """Return freed memory to the system, where the C library offers that; using it again costs a second a gigabyte."""
+    release_gpu_memory()
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError, TypeError):

@@ -1,0 +1,26 @@
+// Lets a torch without CUDA carry tensors that say they are on one GPU: autograd and indexing ask these two for it.
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+namespace at {
+struct CUDAHooks : public CUDAHooksInterface { // torch looks for it by this name
+  CUDAHooks(CUDAHooksArgs) {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return 1; }
+  DeviceIndex getCurrentDevice() const override { return 0; }
+};
+REGISTER_CUDA_HOOKS(CUDAHooks)
+} // namespace at
+
+namespace c10::impl {
+struct OneDevice : public NoOpDeviceGuardImpl<DeviceType::CUDA> {
+  Device exchangeDevice(Device) const override { return getDevice(); }
+  Device getDevice() const override { return Device(DeviceType::CUDA, 0); }
+  Stream getStream(Device) const noexcept override { return Stream(Stream::DEFAULT, Device(DeviceType::CUDA, 0)); }
+  Stream exchangeStream(Stream) const noexcept override { return getStream(getDevice()); }
+};
+C10_REGISTER_GUARD_IMPL(CUDA, OneDevice);
+} // namespace c10::impl

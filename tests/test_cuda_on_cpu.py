@@ -1,0 +1,32 @@
+"""Code for a GPU on a machine without one: tests marked `gpu`, and a whole run, on the stand-in of `cuda_on_cpu`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+GROUPS = {
+    "rules": ["tests/cuda_on_cpu"],
+    "gpu": ["-m", "gpu", "tests/learn/test_gpu.py", "tests/rollout/test_graphs.py"],
+    "recipe": ["tests/pipeline/test_run_recipe.py", "-k", "tools or interrupted"],
+}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the stand-in for a GPU needs a C++ compiler")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, whose tests run on it")
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_a_gpu_runs_keeps_its_rules(group):
+    command = [sys.executable, "-m", "pytest", "-p", "tests.cuda_on_cpu.plugin", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *GROUPS[group]], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    last = done.stdout.strip().splitlines()[-1]
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
+    assert re.search(r"\d+ passed", last)
+    assert "skipped" not in last
