@@ -125,7 +125,7 @@ def main() -> None:
     """Run the steps; write what was measured, and the first step's data for the peer to check."""
     work, out, row_tokens = Workload.read(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(work.threads)
-    model, tokenizer = load_policy(work.model, dtype=work.dtype)  # type: ignore[arg-type]
+    model, tokenizer = load_policy(work.model, dtype=work.dtype, device=work.device)  # type: ignore[arg-type]
     schema = get_json_schema(search)
     renderer = Renderer(tokenizer, tools=[schema])
     texts = Texts(tokenizer, work.corpus)
@@ -138,14 +138,13 @@ def main() -> None:
     sampler: Sampler = FixedLengths(inner, work.turns)
     roller = Roller(env, sampler, renderer, in_flight=inner.num_slots)
     # As the peer: weights that train have the file's digits, the forward pass has the measured dtype's.
-    learner = Learner(
-        load_policy(work.model, dtype="float32")[0], row_tokens=row_tokens, dtype=getattr(torch, work.dtype)
-    )
+    trained, _ = load_policy(work.model, dtype="float32", device=work.device)  # type: ignore[arg-type]
+    learner = Learner(trained, row_tokens=row_tokens, dtype=getattr(torch, work.dtype))
     config = RlConfig(
         steps=work.steps, questions_per_step=work.questions, group_size=work.group,
         learning_rate=work.learning_rate, warmup_steps=0, clip_high=0.2,
     )  # fmt: skip
-    watch, rewarded = Stopwatch(), iter(range(10**9))
+    watch, rewarded = Stopwatch(work.device), iter(range(10**9))
 
     def reward(episode: Episode, question: Question) -> Reward:
         return Reward(float((next(rewarded) % 4) ** 2), {})

@@ -1,7 +1,7 @@
 """One full GRPO step of a small model, ours against TRL's GRPOTrainer with tools: CPU seconds, wall, memory.
 
     python benchmarks/grpo_step.py [--questions 2] [--group 4] [--natural] [--search-s 0.05] [--threads 1]
-        [--repeats 3] [--trl-batch 8] [--trl-pure] [--row-tokens 2048] [--model DIR]
+        [--repeats 3] [--trl-batch 8] [--trl-pure] [--row-tokens 2048] [--model DIR] [--device cuda]
 
 Both sides sample, search and learn the same number of tokens (`grpo_workload.py`) from the same weights with the same
 chat template, full fine-tuning, in one environment: install TRL beside seekling (`pip install trl datasets`). Each side
@@ -59,13 +59,13 @@ def run(script: str, work: Workload, out: Path, *arguments: str) -> None:
     subprocess.run(command, check=True, env=environment, cwd=HERE)
 
 
-def show(name: str, measured: dict, episodes: int) -> tuple[float, float, float]:
+def show(name: str, measured: dict, episodes: int, sampled: int) -> tuple[float, float, float]:
     """Print a side's medians and return them."""
     cpu, wall = statistics.median(measured["cpu_s"]), statistics.median(measured["wall_s"])
     each = ", ".join(f"{value:.1f}" for value in measured["cpu_s"])
     print(
         f"{name:5} {cpu:7.1f} CPU-s ({each}), {wall:6.1f} s wall, {wall / episodes:5.2f} s per episode, "
-        f"peak {measured['peak_gb']:5.2f} GB",
+        f"{sampled / wall:5.0f} sampled tokens per s, peak {measured['peak_gb']:5.2f} GB",
         flush=True,
     )
     return cpu, wall, measured["peak_gb"]
@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--model", default="default")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--row-tokens", type=int, default=2048)
     parser.add_argument("--trl-batch", type=int, default=8)
     parser.add_argument("--trl-pure", action="store_true")
@@ -100,7 +101,8 @@ def main() -> None:
             questions=options.questions, group=options.group, prompt_tokens=options.prompt_tokens,
             observation_tokens=options.observation_tokens,
             turns=make_turns(options.questions, options.group, options.natural, seed=0),
-            search_s=options.search_s, dtype=options.dtype, threads=options.threads, steps=1 + options.repeats,
+            search_s=options.search_s, dtype=options.dtype, threads=options.threads,
+            steps=1 + options.repeats, device=options.device,
         )  # fmt: skip
         ours = [str(options.row_tokens)]
         theirs = [str(min(options.trl_batch, episodes)), "pure" if options.trl_pure else "autocast"]
@@ -121,7 +123,7 @@ def main() -> None:
         }
     sampled = sum(map(sum, work.turns))
     print(f"{episodes} episodes, {sampled} sampled tokens, {work.dtype}, {work.threads} threads")
-    shown = {name: show(name, measured, episodes) for name, measured in sides.items()}
+    shown = {name: show(name, measured, episodes, sampled) for name, measured in sides.items()}
     if len(shown) == 2:
         cpu, wall, memory = (mine / theirs for mine, theirs in zip(shown["ours"], shown["trl"], strict=True))
         print(f"ratio wall {wall:.3f}\nratio cpu {cpu:.3f}\nratio memory {memory:.3f}")

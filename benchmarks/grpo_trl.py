@@ -34,7 +34,7 @@ class EndsAt(LogitsProcessor):
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """(B, V) scores with the end token forced or forbidden."""
-        ends = self._last <= input_ids.shape[1] - self._start
+        ends = self._last.to(scores.device) <= input_ids.shape[1] - self._start
         eos = scores[:, self._eos].clone()
         scores[:, self._eos] = float("-inf")
         scores[ends] = float("-inf")
@@ -99,7 +99,7 @@ def make_trainer(work: Workload, out: Path, batch: int, pure: bool) -> GRPOTrain
     episodes = work.questions * work.group
     is_bf16 = work.dtype == "bfloat16"
     config = GRPOConfig(
-        output_dir=str(out / "trl"), use_cpu=True, report_to=[], save_strategy="no", logging_steps=1,
+        output_dir=str(out / "trl"), use_cpu=work.device == "cpu", report_to=[], save_strategy="no", logging_steps=1,
         max_steps=max(work.steps, 1), num_generations=work.group, per_device_train_batch_size=batch,
         gradient_accumulation_steps=episodes // batch, steps_per_generation=episodes // batch,
         max_completion_length=work.most_tokens, max_tool_calling_iterations=max(map(len, work.turns)) - 1,
@@ -142,17 +142,17 @@ def check(trainer: GRPOTrainer, out: Path, dtype: str) -> None:
     ours = json.loads((out / f"check-{dtype}.json").read_text(encoding="utf-8"))
     for each in ours["episodes"]:
         each["attended"] = [1] * len(each["ids"])
-    start = min(each["mask"].index(True) for each in ours["episodes"])
+    start, device = min(each["mask"].index(True) for each in ours["episodes"]), trainer.accelerator.device
     ids, attended, trained, logprobs = (
-        pad_sequence([torch.tensor(each[name]) for each in ours["episodes"]], batch_first=True)
+        pad_sequence([torch.tensor(each[name]) for each in ours["episodes"]], batch_first=True).to(device)
         for name in ("ids", "attended", "mask", "logprobs")
     )
     mask, logprobs = trained[:, start:].long(), logprobs[:, start:]
     trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation
     inputs = {
         "prompt_ids": ids[:, :start], "prompt_mask": torch.ones_like(ids[:, :start]), "completion_ids": ids[:, start:],
-        "completion_mask": attended[:, start:], "tool_mask": mask, "advantages": torch.tensor(ours["advantages"]),
-        "num_items_in_batch": mask.sum(),
+        "completion_mask": attended[:, start:], "tool_mask": mask, "num_items_in_batch": mask.sum(),
+        "advantages": torch.tensor(ours["advantages"], device=device),
     }  # fmt: skip
     model = trainer.model.train()
     theirs, *_ = trainer._get_per_token_logps_and_entropies(model, ids, attended, mask.shape[1])
@@ -180,7 +180,7 @@ def main() -> None:
     if work.steps == 0:
         return
     force(trainer, Forced(work, trainer._tokenizer.eos_token_id))
-    watch = Stopwatch()
+    watch = Stopwatch(work.device)
 
     class Watch(TrainerCallback):
         def on_step_end(self, *args: object, **kwargs: object) -> None:

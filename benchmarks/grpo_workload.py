@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from transformers import PreTrainedTokenizerBase
 
 
@@ -38,6 +39,8 @@ class Workload:
     threads: int
     steps: int
     """The first is not counted."""
+    device: str = "cpu"
+    """Or cuda, on both sides."""
     learning_rate: float = 1e-6
 
     @staticmethod
@@ -91,7 +94,7 @@ class Texts:
 
 @dataclass
 class Measured:
-    """CPU and wall seconds of each counted step, and the process's peak resident memory in GB."""
+    """CPU and wall seconds of each counted step, and peak memory in GB: the process's, or what it took of a GPU's."""
 
     cpu_s: list[float]
     wall_s: list[float]
@@ -99,22 +102,35 @@ class Measured:
 
 
 class Stopwatch:
-    """Times steps; the first is not counted."""
+    """Times steps; the first is not counted.
 
-    def __init__(self) -> None:
+    Args:
+        device: cuda waits for the GPU to end what it was given.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._on_gpu = device == "cuda"
         self._cpu, self._wall = time.process_time(), time.perf_counter()
         self._steps: list[tuple[float, float]] = []
 
     def start(self) -> None:
         """A step begins."""
+        self._wait()
         self._cpu, self._wall = time.process_time(), time.perf_counter()
 
     def stop(self) -> None:
         """A step ends."""
+        self._wait()
         self._steps.append((time.process_time() - self._cpu, time.perf_counter() - self._wall))
+
+    def _wait(self) -> None:
+        if self._on_gpu:
+            torch.cuda.synchronize()
 
     def measured(self) -> Measured:
         """What was counted."""
         counted = self._steps[1:] or self._steps
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6 * 1.024
+        if self._on_gpu:
+            peak = torch.cuda.max_memory_reserved() / 1e9
         return Measured([cpu for cpu, _ in counted], [wall for _, wall in counted], peak)

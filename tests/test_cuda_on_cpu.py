@@ -14,7 +14,7 @@ import torch
 GROUPS = {
     "rules": ["tests/cuda_on_cpu"],
     "gpu": ["-m", "gpu", "tests/learn/test_gpu.py", "tests/rollout/test_graphs.py"],
-    "recipe": ["tests/pipeline/test_run_recipe.py", "-k", "tools or interrupted"],
+    "recipe": ["tests/pipeline/test_run_recipe.py", "-k", "tools or rl-2-False"],
 }
 
 
