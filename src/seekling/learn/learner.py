@@ -351,7 +351,8 @@ class Learner:
     def export_weights(self) -> Mapping[str, Tensor]:
         """The policy's weights by the names of the plain transformers model, adapters merged.
 
-        The tensors are the learner's own (except merged ones): copy them before the next step.
+        The tensors are the learner's own, except merged ones, which are made when they are looked up: copy them before
+        the next step.
         """
         return merged_weights(self._model, self._adapted)
 

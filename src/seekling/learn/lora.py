@@ -6,7 +6,8 @@ Source: LoRA (arXiv:2106.09685).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,6 +15,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor
 from transformers import PreTrainedModel
+
+from seekling.models.weights import LazyWeights
 
 
 def add_lora(model: PreTrainedModel, *, rank: int, alpha: int, seed: int = 0) -> PeftModel:
@@ -31,26 +34,35 @@ def add_lora(model: PreTrainedModel, *, rank: int, alpha: int, seed: int = 0) ->
     return adapted
 
 
-@torch.no_grad()
 def merged_weights(model: PreTrainedModel, adapted: PeftModel | None) -> Mapping[str, Tensor]:
     """Parameters by their plain transformers names, with base + delta where there is an adapter.
 
-    The sum is formed afresh from the untouched base each time, so repeated exports do not drift.
+    The sum is formed afresh from the untouched base each time, so repeated exports do not drift, and of one weight at a
+    time, when it is looked up.
     """
     if adapted is None:
         return dict(model.named_parameters())
     adapted_layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
-    weights: dict[str, Tensor] = {}
+    makers: dict[str, Callable[[], Tensor]] = {}
+    shapes: dict[str, torch.Size] = {}
     for name, parameter in model.named_parameters():
         if "lora_" in name:
             continue
-        owner = name.removesuffix(".base_layer.weight")
-        if owner != name:
-            delta = adapted_layers[owner].get_delta_weight("default")
-            weights[f"{owner}.weight"] = (parameter.float() + delta.float()).to(parameter.dtype)
-        else:
-            weights[name.replace(".base_layer.", ".")] = parameter
-    return weights
+        owner, plain = name.removesuffix(".base_layer.weight"), name.replace(".base_layer.", ".")
+        is_adapted = owner != name
+        makers[plain] = partial(_merged, parameter, adapted_layers[owner]) if is_adapted else partial(_same, parameter)
+        shapes[plain] = parameter.shape
+    return LazyWeights(makers, shapes)
+
+
+@torch.no_grad()
+def _merged(base: Tensor, layer: LoraLinear) -> Tensor:
+    delta: Tensor = layer.get_delta_weight("default")
+    return (base.float() + delta.float()).to(base.dtype)
+
+
+def _same(base: Tensor) -> Tensor:
+    return base
 
 
 def save_adapter(adapted: PeftModel, folder: Path, *, base_model: str) -> None:

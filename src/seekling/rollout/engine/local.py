@@ -125,6 +125,8 @@ class LocalSampler:
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._expected = ExpectedWeights.of(model)
         self._packed = [*fuse_layers(model, names), *pack_linear_layers(model, names)] if can_pack(model) else []
+        if self._packed:
+            release_free_memory()  # of the plain weights
         self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
         num_heads = config.num_attention_heads
         num_kv_heads = config.num_key_value_heads or num_heads

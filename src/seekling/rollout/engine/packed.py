@@ -38,7 +38,8 @@ class PackedLinear(nn.Module):
         """Take over other weights and biases, of any floating type, from among a model's by their names."""
         weights = [tensors[name].to(torch.bfloat16) for name in self.weight_names]
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
-        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        self._packed: Tensor = weight.detach().contiguous()  # what was packed before goes first, and makes room
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(self._packed)
         biases = [tensors[name].to(torch.bfloat16) for name in self.bias_names]
         self._bias = torch.cat(biases) if biases else None
 

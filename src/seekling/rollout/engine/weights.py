@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from seekling.errors import InfrastructureError
+from seekling.models.weights import shapes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,12 @@ class ExpectedWeights:
                 f"weights of another model: {sorted(missing)[:3]} missing, {sorted(unknown)[:3]} unknown; "
                 "sampler and learner must load the same model"
             )
-        others = [name for name, tensor in weights.items() if tensor.shape != self.shapes[name]]
+        shapes = shapes_of(weights)
+        others = [name for name, shape in shapes.items() if shape != self.shapes[name]]
         if others:
             name = min(others)
             raise InfrastructureError(
                 f"weights of another model: {len(others)} of {len(weights)} have other sizes, such as {name} with "
-                f"{tuple(weights[name].shape)} instead of {tuple(self.shapes[name])}; sampler and learner must load "
+                f"{tuple(shapes[name])} instead of {tuple(self.shapes[name])}; sampler and learner must load "
                 "the same model"
             )
