@@ -6,8 +6,9 @@
 
 A model of random weights in bfloat16 with adapters, once for sampling and once for learning, one question a step. What
 it prints of a step: seconds of sampling, of one rollout and of learning, tokens per second, and the peak of memory,
-which it compares with the budget: the process's, or what torch takes of the GPU, which is not given more. Where there
-are several steps the first, which warms up, does not count.
+which it compares with the budget: the process's, or what torch takes of the GPU, which is not given more (the driver's
+own share, half a gigabyte or so, comes on top). Where there are several steps the first, which warms up, does not
+count.
 """
 
 from __future__ import annotations

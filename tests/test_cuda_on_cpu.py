@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+ROOT = Path(__file__).parent.parent
 GROUPS = {
     "rules": ["tests/cuda_on_cpu"],
     "gpu": ["-m", "gpu", "tests/learn/test_gpu.py", "tests/rollout/test_graphs.py"],
@@ -23,10 +25,11 @@ GROUPS = {
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_a_gpu_runs_keeps_its_rules(group):
     command = [sys.executable, "-m", "pytest", "-p", "tests.cuda_on_cpu.plugin", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, *GROUPS[group]], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [*command, *GROUPS[group]], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=1200
     )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     last = done.stdout.strip().splitlines()[-1]
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
     assert re.search(r"\d+ passed", last)
     assert "skipped" not in last

@@ -261,13 +261,18 @@ def run_in_modes(thread: threading.Thread, run_thread: Callable[..., None] = thr
     run_thread(thread)
 
 
+def inference_mode(mode: bool = True) -> Any:
+    """Wrappers of tensors know no inference mode."""
+    return torch.no_grad() if mode else contextlib.nullcontext()
+
+
 def load_file(file: Any, map_location: Any = None, load: Callable[..., Any] = torch.load, **settings: Any) -> Any:
     found = load(file, map_location=CPU, **settings)
     return tree_map_only(Tensor, lambda each: each.to(GPU), found) if is_gpu(map_location) else found
 
 
 torch.load = load_file
-torch.inference_mode = torch.no_grad  # wrappers of tensors know no inference mode
+torch.inference_mode = inference_mode
 for name, standin in STANDINS.items():
     setattr(torch.cuda, name, standin)
 threading.Thread.run = run_in_modes  # type: ignore[method-assign]

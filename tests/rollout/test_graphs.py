@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -109,18 +111,49 @@ def test_frequencies_that_change_with_the_length_are_known(rope, expected):
     assert has_changing_frequencies(LlamaConfig(rope_parameters=rope)) is expected
 
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU")
+
+
+def open_on_gpu(folder, *, is_recorded: bool = True, **settings: int) -> LocalSampler:
+    model, tokenizer = load_policy(folder, dtype="float32", device="cuda")
+    sampler = LocalSampler(model, tokenizer, in_flight=4, episode_tokens=100, draft_tokens=0, **settings)
+    assert sampler._graphs is not None
+    if not is_recorded:
+        sampler._graphs = None
+    return sampler
+
+
+def assert_same(found: list[list[Sample]], expected: list[list[Sample]]) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [each.token_ids for each in mine] == [each.token_ids for each in theirs]
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
+
+
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU")
+@needs_gpu
 def test_recorded_passes_sample_what_packed_rows_sample(tiny_model_dir):
-    found = []
-    for is_recorded in (True, False):
-        model, tokenizer = load_policy(tiny_model_dir, dtype="float32", device="cuda")
-        sampler = LocalSampler(model, tokenizer, in_flight=4, episode_tokens=100, draft_tokens=0)
-        assert sampler._graphs is not None
-        if not is_recorded:
-            sampler._graphs = None
-        found.append(run(episodes(sampler)))
-    for expected, one in zip(*found, strict=True):
-        assert [each.token_ids for each in one] == [each.token_ids for each in expected]
-        for mine, theirs in zip(one, expected, strict=True):
-            np.testing.assert_allclose(mine.logprobs, theirs.logprobs, atol=1e-4)
+    recorded, packed = (run(episodes(open_on_gpu(tiny_model_dir, is_recorded=each))) for each in (True, False))
+    assert_same(recorded, packed)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_caches_and_what_was_recorded_over_them_go_while_others_learn(tiny_model_dir):
+    sampler = open_on_gpu(tiny_model_dir)
+    assert not sampler._cache.keys  # until somebody asks for a sample
+    first = run(episodes(sampler))
+    held = [weakref.ref(each) for each in (*sampler._cache.keys, *sampler._cache.values)]
+    held += [weakref.ref(hidden_SD) for _, hidden_SD in sampler._graphs._recorded.values()]
+    assert len(held) > 4
+    weights = {name: each.detach().clone() for name, each in sampler._model.named_parameters()}
+    sampler.release_caches()
+    gc.collect()
+    assert not any(each() is not None for each in held)
+    assert_same(run(episodes(sampler)), first)
+    # A recording reads the weights where they lie, so new ones must come there.
+    sampler.load_weights({name: each + 0.02 for name, each in weights.items()}, version=1)
+    other = run(episodes(sampler))
+    fresh = open_on_gpu(tiny_model_dir, is_recorded=False)
+    fresh.load_weights({name: each + 0.02 for name, each in weights.items()}, version=1)
+    assert_same(other, run(episodes(fresh)))

@@ -24,7 +24,7 @@ def differentiate_flash(
     d_output_HND: Tensor, query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, output_HND: Tensor, logsum_HN: Tensor,
     *, num_before: int, scaling: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """As `differentiate_attention`.
+    """As `differentiate_attention`, but all gradients are float32.
 
     The kernel finds a weight from its score and the logarithm of the row's sum. Given that of the whole path, it finds
     the whole path's weights also where it sees a part of the keys, so the parts' gradients add up.

@@ -273,7 +273,10 @@ class Learner:
         with torch.device(self.device):
             # Not made in float32 and cast: that would round the rotary frequencies, and with them all positions.
             made: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=self._model.dtype)
-        made.load_state_dict(dict(self.export_weights()), strict=False)
+        weights = self.export_weights()
+        with torch.no_grad():
+            for name, parameter in made.named_parameters():
+                parameter.copy_(weights[name])
         made.tie_weights()
         return made
 

@@ -79,11 +79,13 @@ class SlotCache:
 
     def hold(self) -> None:
         """Take a GPU's memory, if `release` gave it back or it never was taken; before anything is read or written."""
-        if not self.keys:
-            num_layers, *shape = self._shape
+        if self.keys:
+            return
+        num_layers, *shape = self._shape
+        with torch.inference_mode(False):  # of it, they could be written in it alone
             # A layer at a time, which finds room in more places than all in one.
             made = [torch.zeros(shape, dtype=self._dtype, device=self._device) for _ in range(2 * num_layers)]
-            self.keys, self.values = made[:num_layers], made[num_layers:]
+        self.keys, self.values = made[:num_layers], made[num_layers:]
 
     def release(self) -> None:
         """Forget everything, and give the memory back: on a CPU until it is written again, on a GPU until `hold`."""

@@ -16,6 +16,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from seekling.rollout.engine.attention import AttentionPlan, SlotRows
 from seekling.rollout.engine.cache import SlotCache
+from seekling.rollout.engine.memory import GPU_LOCK
 
 LENGTH_STEP = 256
 """A recording is made for every multiple that the longest row reaches."""
@@ -49,6 +50,8 @@ class DecodeGraphs:
         self._token_S = torch.zeros(num_slots, dtype=torch.int64, device=device)
         self._position_S = torch.zeros(num_slots, dtype=torch.int64, device=device)
         self._recorded: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        # One, and its own: torch keeps working memory for every stream, and drops it with the first recording of it.
+        self._stream = torch.cuda.Stream() if device.type == "cuda" else None
 
     def run(self, token_ids_S: np.ndarray, lengths_S: np.ndarray, *, longest: int) -> Tensor:
         """Run one token of every slot.
@@ -74,7 +77,8 @@ class DecodeGraphs:
 
     def forget(self) -> None:
         """Drop the recordings: they read the cache where it lay when they were made."""
-        self._recorded = {}
+        with GPU_LOCK:
+            self._recorded.clear()
 
     def _pass(self, length: int) -> Tensor:
         rows = SlotRows(self._slot_S, self._position_S, length)
@@ -88,14 +92,16 @@ class DecodeGraphs:
 
     def _record(self, length: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         # What is set up at first use must not be recorded; a pass may be repeated, it writes the same.
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            self._pass(length)
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
+        aside = self._stream
+        assert aside is not None
         pool = next(iter(self._recorded.values()))[0].pool() if self._recorded else None
-        # Tools of other episodes may use the GPU from their threads meanwhile.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            hidden_SD = self._pass(length)
+        graph = torch.cuda.CUDAGraph()
+        with GPU_LOCK:
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                self._pass(length)
+            torch.cuda.current_stream().wait_stream(aside)
+            # Tools of other episodes may use the GPU from their threads meanwhile.
+            with torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode="thread_local"):
+                hidden_SD = self._pass(length)
         return graph, hidden_SD

@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import math
 import time
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -30,7 +31,7 @@ from seekling.rollout.engine.fused import fuse_layers
 from seekling.rollout.engine.graphs import DecodeGraphs, can_record
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
 from seekling.rollout.engine.packed import can_pack, pack_linear_layers
-from seekling.rollout.engine.sampling import draw, uniforms
+from seekling.rollout.engine.sampling import draw, draw_keys
 from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.types import Trajectory
@@ -148,6 +149,14 @@ class LocalSampler:
             dtype=self._dtype,
             device=self._device,
         )
+        try:  # now rather than when the first episode asks; until then there is room for others
+            self._cache.hold()
+        except torch.OutOfMemoryError as error:
+            raise ConfigError(
+                f"rollout.cache_bytes = {cache_bytes} is more than the GPU has beside the model ({num_slots} episodes, "
+                f"{slot_bytes} bytes each); lower rollout.cache_bytes or rollout.in_flight ({str(error).splitlines()[0]})"
+            ) from None
+        self._cache.release()
         self._graphs: DecodeGraphs | None = None
         if can_record(model):
             self._graphs = DecodeGraphs(self._decoder, self._cache, num_slots=num_slots, device=self._device)
@@ -255,9 +264,8 @@ class LocalSampler:
                 if not self._step():
                     await asyncio.sleep(0.001)  # every slot's episode is out searching
         except (RuntimeError, IndexError, MemoryError) as error:  # torch's failures; the episodes end, the run goes on
-            failure = InfrastructureError(f"the sampler failed: {error}")
-            failure.__cause__ = error
-            self._fail(failure)
+            traceback.clear_frames(error.__traceback__)  # they hold the failed pass's tensors, and so their memory
+            self._fail(_failure(error))
 
     def _driver_ended(self, driver: asyncio.Task[None]) -> None:
         """A bug of ours must reach those who wait for samples; otherwise they would wait for ever."""
@@ -277,7 +285,8 @@ class LocalSampler:
         """Run one forward pass; False when there was nothing to run."""
         started = time.perf_counter()
         self._rows = [row for row in self._rows if not row.future.cancelled()]
-        self._cache.hold()
+        if self._waiting or self._rows:
+            self._cache.hold()
         self._admit()
         decoding = [row for row in self._rows if row.is_prefilled]
         drafts = [self._draft(row) for row in decoding]
@@ -431,7 +440,7 @@ class LocalSampler:
             temperature_R=np.asarray([request.temperature for request in requests])[row_P],
             top_p_R=np.asarray([request.top_p for request in requests])[row_P],
             min_p_R=np.asarray([request.min_p for request in requests])[row_P],
-            uniform_R=uniforms(
+            key_R=draw_keys(
                 np.asarray([request.seed for request in requests], np.uint64)[row_P],
                 (first_R[row_P] + np.arange(len(row_P)) - starts_R[row_P]).astype(np.uint64),
             ),
@@ -480,6 +489,12 @@ class LocalSampler:
             if any(stop in text for stop in stops):
                 return "stop"
         return "length" if len(row.new_ids) >= row.budget_tokens else None
+
+
+def _failure(error: Exception) -> InfrastructureError:
+    failure = InfrastructureError(f"the sampler failed: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _common(left: np.ndarray, right: np.ndarray) -> int:

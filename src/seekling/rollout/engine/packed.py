@@ -39,6 +39,7 @@ class PackedLinear(nn.Module):
         weights = [tensors[name].to(torch.bfloat16) for name in self.weight_names]
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         self._packed: Tensor = weight.detach().contiguous()  # what was packed before goes first, and makes room
+        del weights, weight
         self._packed = torch.ops.mkldnn._reorder_linear_weight(self._packed)
         biases = [tensors[name].to(torch.bfloat16) for name in self.bias_names]
         self._bias = torch.cat(biases) if biases else None

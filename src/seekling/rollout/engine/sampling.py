@@ -1,7 +1,9 @@
 """Drawing tokens: temperature, top-p and min-p per row, reproducible per row whatever else is in the batch.
 
-The random number of a draw depends only on the episode's seed and the token's position (a counter-based generator), and
-inverse-CDF sampling needs one number a row instead of `multinomial`'s one per vocabulary entry.
+The random numbers of a draw depend only on the episode's seed and the token's position (a counter-based generator).
+Every token runs a race that it wins as often as it is likely, so a draw changes about as seldom as the distribution
+does: weights that rounding has moved a little, as another batch does in bfloat16, mostly draw the same. A number drawn
+by its place in the cumulative sum would move with everything that comes before it in the vocabulary.
 """
 
 from __future__ import annotations
@@ -13,25 +15,36 @@ from torch import Tensor
 _ROWS_AT_ONCE = 32
 """Rows whose float32 logits exist at the same time, so that they stay in the processor's cache."""
 _STRETCH = 256
+"""Tokens that race as one before they race each other: a random number for every token would cost more than the rest
+of a draw."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """One uniform number in [0, 1) per row.
+def draw_keys(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The state from which the random numbers of a draw are made.
 
     Args:
         seeds: (R,) uint64, one per episode turn.
         positions: (R,) uint64, position of the token to draw.
 
     Returns:
-        (R,) float64.
+        (R,) uint64.
 
     Source: SplitMix64's finaliser (Steele, Lea, Flood 2014) over seed and counter.
     """
     with np.errstate(over="ignore"):
-        z = _mix(seeds.astype(np.uint64) + _GOLDEN) + (positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN
-        mixed: np.ndarray = _mix(z) >> np.uint64(11)
-    numbers: np.ndarray = mixed.astype(np.float64) * 2.0**-53
+        return _mix(_mix(seeds.astype(np.uint64) + _GOLDEN) + (positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+
+
+def exponentials(key_R: np.ndarray, count: int) -> np.ndarray:
+    """(R, count) float64 random numbers of the exponential distribution with mean 1, above 0."""
+    with np.errstate(over="ignore"):
+        return _exponential(_mix(key_R[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN))
+
+
+def _exponential(bits: np.ndarray) -> np.ndarray:
+    # 52 bits and a half: with one more, the largest would be rounded to 1, whose logarithm is 0.
+    numbers: np.ndarray = -np.log(((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
     return numbers
 
 
@@ -43,7 +56,7 @@ def _mix(z: np.ndarray) -> np.ndarray:
 
 
 def draw(
-    logits_RV: Tensor, *, temperature_R: np.ndarray, top_p_R: np.ndarray, min_p_R: np.ndarray, uniform_R: np.ndarray
+    logits_RV: Tensor, *, temperature_R: np.ndarray, top_p_R: np.ndarray, min_p_R: np.ndarray, key_R: np.ndarray
 ) -> tuple[list[int], list[float]]:
     """Draw one token per row, of those that both truncations of the tempered distribution keep.
 
@@ -52,7 +65,7 @@ def draw(
         temperature_R: (R,) >= 0; 0 takes the most likely token.
         top_p_R: (R,) in (0, 1]; 1 keeps the whole distribution.
         min_p_R: (R,) in [0, 1]; tokens below this share of the most likely one's probability go, 0 keeps all.
-        uniform_R: (R,) in [0, 1).
+        key_R: (R,) uint64, of `draw_keys`.
 
     Returns:
         R token ids, and their log-probabilities under the untempered, untruncated policy.
@@ -64,7 +77,7 @@ def draw(
     for start in range(0, logits_RV.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         tokens_R, logprobs_R = _draw_rows(
-            logits_RV[rows].float(), temperature_R[rows], top_p_R[rows], min_p_R[rows], uniform_R[rows]
+            logits_RV[rows].float(), temperature_R[rows], top_p_R[rows], min_p_R[rows], key_R[rows]
         )
         token_ids += tokens_R.tolist()
         logprobs += logprobs_R.tolist()
@@ -72,7 +85,7 @@ def draw(
 
 
 def _draw_rows(
-    logits_RV: Tensor, temperature_R: np.ndarray, top_p_R: np.ndarray, min_p_R: np.ndarray, uniform_R: np.ndarray
+    logits_RV: Tensor, temperature_R: np.ndarray, top_p_R: np.ndarray, min_p_R: np.ndarray, key_R: np.ndarray
 ) -> tuple[Tensor, Tensor]:
     top_R, tokens_R = logits_RV.max(-1)
     weights_RV = torch.exp(logits_RV - top_R[:, None])
@@ -92,34 +105,24 @@ def _draw_rows(
             hot_RV = _nucleus(hot_RV / hot_RV.sum(-1, keepdim=True), torch.from_numpy(top_p_R[hot]).to(hot_RV))
         if is_low_RV is not None:
             hot_RV = hot_RV.masked_fill(is_low_RV, 0.0)
-        tokens_R[index] = _invert(hot_RV, torch.from_numpy(uniform_R[hot]).to(device))
+        tokens_R[index] = _race(hot_RV, key_R[hot])
     logprobs_R = logits_RV.gather(-1, tokens_R[:, None])[:, 0] - top_R - totals_R.log()
     return tokens_R, logprobs_R
 
 
-def _invert(weights_RV: Tensor, uniform_R: Tensor) -> Tensor:
-    """The entry in which the given share of the cumulative sum is reached: first the stretch, then the entry inside it.
+def _race(weights_RV: Tensor, key_R: np.ndarray) -> Tensor:
+    """(R,) one entry of each row, drawn in proportion to the weights: first the stretch, then the entry inside it.
 
-    A cumulative sum over a whole vocabulary in float64 costs more than everything else in a draw.
+    Source: exponential races (A* sampling, arXiv:1411.0030, in other words): of arrivals at a random time over a
+    weight, each is the first as often as it weighs.
     """
     padded_RV = torch.nn.functional.pad(weights_RV, (0, -weights_RV.shape[-1] % _STRETCH))
     stretches_RCS = padded_RV.view(weights_RV.shape[0], -1, _STRETCH)
-    sums_RC = stretches_RCS.sum(-1).double()
-    ends_RC = sums_RC.cumsum(-1)
-    target_R1 = uniform_R[:, None] * ends_RC[:, -1:]
-    stretch_R1 = _first_above(ends_RC, sums_RC, target_R1)
-    before_R1 = ends_RC.gather(-1, stretch_R1) - sums_RC.gather(-1, stretch_R1)
-    inside_RS = stretches_RCS[torch.arange(len(uniform_R), device=uniform_R.device), stretch_R1[:, 0]].double()
-    entry_R1 = _first_above(inside_RS.cumsum(-1), inside_RS, target_R1 - before_R1)
-    return (stretch_R1 * _STRETCH + entry_R1)[:, 0]
-
-
-def _first_above(ends_RC: Tensor, weights_RC: Tensor, target_R1: Tensor) -> Tensor:
-    """(R, 1) first place whose end is above the target; where rounding leaves none, the last that has weight."""
-    # right=True skips entries of weight zero, whose cumulative sum equals their left neighbour's.
-    found_R1 = torch.searchsorted(ends_RC, target_R1, right=True)
-    places_C = torch.arange(1, weights_RC.shape[-1] + 1, device=weights_RC.device)
-    return torch.minimum(found_R1, ((weights_RC > 0) * places_C).argmax(-1, keepdim=True))
+    num_stretches = stretches_RCS.shape[1]
+    times_RN = torch.from_numpy(exponentials(key_R, num_stretches + _STRETCH)).to(weights_RV.device)
+    stretch_R = (stretches_RCS.sum(-1) / times_RN[:, :num_stretches]).argmax(-1)
+    inside_RS = stretches_RCS[torch.arange(len(key_R), device=weights_RV.device), stretch_R]
+    return stretch_R * _STRETCH + (inside_RS / times_RN[:, num_stretches:]).argmax(-1)
 
 
 def _nucleus(probs_RV: Tensor, top_p_R: Tensor) -> Tensor:
