@@ -154,7 +154,7 @@ class LocalSampler:
         except torch.OutOfMemoryError as error:
             raise ConfigError(
                 f"rollout.cache_bytes = {cache_bytes} is more than the GPU has beside the model ({num_slots} episodes, "
-                f"{slot_bytes} bytes each); lower rollout.cache_bytes or rollout.in_flight ({str(error).splitlines()[0]})"
+                f"{slot_bytes} bytes each); lower it or rollout.in_flight ({str(error).splitlines()[0]})"
             ) from None
         self._cache.release()
         self._graphs: DecodeGraphs | None = None
