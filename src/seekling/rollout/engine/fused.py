@@ -10,7 +10,7 @@ Shape letters: N packed tokens, E heads of all kinds, H query heads, C key/value
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from seekling.rollout.engine.packed import PackedLinear
 KINDS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 
 
-def fuse_layers(model: PreTrainedModel, names: Mapping[int, str]) -> list[PackedLinear]:
+def fuse_layers(model: PreTrainedModel, names: Mapping[int, str]) -> Iterator[PackedLinear]:
     """Replace the forward passes of the decoder layers that are known, in place, and pack what reads the same input.
 
     `pack_linear_layers` must pack the rest before the model is used.
@@ -33,14 +33,12 @@ def fuse_layers(model: PreTrainedModel, names: Mapping[int, str]) -> list[Packed
         model: one that `can_pack` accepts, its attention that of the slots.
         names: of its parameters by their ids.
 
-    Returns:
+    Yields:
         The packed layers, each of which holds several weights.
     """
-    packed = []
-    for layer in model.modules():
+    for layer in list(model.modules()):
         if type(layer).__name__ in KINDS and _is_plain(model, layer):
-            packed += _fuse(layer, names)
-    return packed
+            yield from _fuse(layer, names)
 
 
 def _is_plain(model: PreTrainedModel, layer: Any) -> bool:
@@ -51,7 +49,7 @@ def _is_plain(model: PreTrainedModel, layer: Any) -> bool:
     return num_rotated == layer.self_attn.head_dim and activation.startswith("SiLU") and is_one_type
 
 
-def _fuse(layer: Any, names: Mapping[int, str]) -> list[PackedLinear]:
+def _fuse(layer: Any, names: Mapping[int, str]) -> Iterator[PackedLinear]:
     attention, mlp = layer.self_attn, layer.mlp
     num_kv_heads = attention.k_proj.out_features // attention.head_dim
     joined = (attention, "qkv_proj", ("q_proj", "k_proj", "v_proj")), (mlp, "gate_up_proj", ("gate_proj", "up_proj"))
@@ -59,8 +57,8 @@ def _fuse(layer: Any, names: Mapping[int, str]) -> list[PackedLinear]:
         setattr(module, name, PackedLinear.of(*(getattr(module, part) for part in parts), names=names))
         for part in parts:
             delattr(module, part)
+        yield getattr(module, name)
     layer.forward = partial(_layer, layer, num_kv_heads)
-    return [attention.qkv_proj, mlp.gate_up_proj]
 
 
 def _layer(

@@ -30,7 +30,7 @@ from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngr
 from seekling.rollout.engine.fused import fuse_layers
 from seekling.rollout.engine.graphs import DecodeGraphs, can_record
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
-from seekling.rollout.engine.packed import can_pack, pack_linear_layers
+from seekling.rollout.engine.packed import PackedLinear, can_pack, pack_linear_layers, sparing
 from seekling.rollout.engine.sampling import draw, draw_keys
 from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
@@ -125,8 +125,9 @@ class LocalSampler:
         self._dtype: torch.dtype = model.dtype
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._expected = ExpectedWeights.of(model)
-        self._packed = [*fuse_layers(model, names), *pack_linear_layers(model, names)] if can_pack(model) else []
-        if self._packed:
+        self._packed: list[PackedLinear] = []
+        if can_pack(model):
+            self._packed = [*sparing(fuse_layers(model, names)), *sparing(pack_linear_layers(model, names))]
             release_free_memory()  # of the plain weights
         self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
         num_heads = config.num_attention_heads
@@ -251,7 +252,7 @@ class LocalSampler:
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
                 parameter.copy_(weights[name])
-            for layer in self._packed:
+            for layer in sparing(self._packed):
                 layer.load(weights)
         self._version = version
 

@@ -5,11 +5,16 @@ The plain weights of these layers are gone, so memory does not grow. Only for sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+from seekling.rollout.engine.memory import release_free_memory, resident_bytes
+
+MOST_FREED_BYTES = 500_000_000
+"""Packing and merging leave holes: a quarter of a model of billions of weights, if nothing is given back meanwhile."""
 
 
 class PackedLinear(nn.Module):
@@ -55,6 +60,15 @@ class PackedLinear(nn.Module):
         return output
 
 
+def sparing(layers: Iterable[PackedLinear]) -> Iterator[PackedLinear]:
+    """The same layers; freed memory goes back whenever it has grown while each was made, or is loaded by the caller."""
+    before = resident_bytes()
+    for layer in layers:
+        yield layer
+        if resident_bytes() - before > MOST_FREED_BYTES:
+            release_free_memory()
+
+
 def can_pack(model: PreTrainedModel) -> bool:
     """Whether this model's layers can be packed here: bfloat16 on a CPU whose oneDNN has kernels for it."""
     if model.device.type != "cpu" or model.dtype != torch.bfloat16 or not torch.backends.mkldnn.is_available():
@@ -62,16 +76,17 @@ def can_pack(model: PreTrainedModel) -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def pack_linear_layers(model: PreTrainedModel, names: Mapping[int, str]) -> list[PackedLinear]:
-    """Pack every linear layer of a model in place that is not packed yet.
+def pack_linear_layers(model: PreTrainedModel, names: Mapping[int, str]) -> Iterator[PackedLinear]:
+    """Pack every linear layer of a model in place that is not packed yet, and yield it.
 
     Args:
         model: one that `can_pack` accepts.
         names: of its parameters by their ids; an output layer tied to the embedding has the embedding's, which stays.
     """
-    packed = []
-    for name, module in list(model.named_modules()):
-        if type(module) is nn.Linear:
-            packed.append(PackedLinear.of(module, names=names))
-            model.set_submodule(name, packed[-1])
-    return packed
+    for name in [name for name, module in model.named_modules() if type(module) is nn.Linear]:
+        linear = model.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        packed = PackedLinear.of(linear, names=names)
+        model.set_submodule(name, packed)
+        del linear  # its weight, if the model is all that still had it
+        yield packed
