@@ -14,7 +14,6 @@ import math
 import time
 import traceback
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from seekling.rollout.engine.fused import fuse_layers
 from seekling.rollout.engine.graphs import DecodeGraphs, can_record
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
 from seekling.rollout.engine.packed import PackedLinear, can_pack, pack_linear_layers, sparing
+from seekling.rollout.engine.rows import EngineStats, Row, Slot, common_length, end_of_turn_ids
 from seekling.rollout.engine.sampling import draw, draw_keys
 from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
@@ -38,54 +38,6 @@ from seekling.types import Trajectory
 
 MIN_SHARED_TOKENS = 16
 """Waiting a step for a sibling's prefill pays only when it saves at least this much."""
-
-
-@dataclass(slots=True)
-class _Slot:
-    token_ids: np.ndarray
-    """(L,) ids whose keys and values are, or were last, in the slot."""
-    length: int = 0
-    """How many of them are valid under the current weights."""
-    session: int | None = None
-    root: int = -1
-    """Slots of the same root hold the very same keys and values at the beginning, by copies of copies."""
-    root_length: int = 0
-    """How many tokens of the root's are certainly here."""
-
-
-@dataclass(slots=True)
-class _Row:
-    request: SampleRequest
-    future: asyncio.Future[Sample]
-    slot: int
-    budget_tokens: int
-    new_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    num_drafted: int = 0
-    num_accepted: int = 0
-
-    @property
-    def is_prefilled(self) -> bool:
-        return bool(self.new_ids)
-
-    def sample(self, finish: Finish, policy_version: int) -> Sample:
-        ids, logprobs = tuple(self.new_ids), tuple(self.logprobs)
-        return Sample(ids, logprobs, finish, policy_version, self.num_drafted, self.num_accepted)
-
-
-@dataclass(slots=True)
-class EngineStats:
-    """What the engine did since it was made; tokens and seconds."""
-
-    decoded_tokens: int = 0
-    prefilled_tokens: int = 0
-    reused_tokens: int = 0
-    """Prompt tokens that were copied from, or already lay in, a slot."""
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-    """Drafted tokens that sampling would have drawn anyway."""
-    steps: int = 0
-    busy_s: float = 0.0
 
 
 class LocalSampler:
@@ -161,10 +113,10 @@ class LocalSampler:
         self._graphs: DecodeGraphs | None = None
         if can_record(model):
             self._graphs = DecodeGraphs(self._decoder, self._cache, num_slots=num_slots, device=self._device)
-        self._slots = [_Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
+        self._slots = [Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
         self._slot_of: dict[int, int] = {}
         self._waiting: list[tuple[SampleRequest, asyncio.Future[Sample]]] = []
-        self._rows: list[_Row] = []
+        self._rows: list[Row] = []
         self._driver: asyncio.Task[None] | None = None
         self._episode_tokens, self._prefill_tokens = episode_tokens, prefill_tokens
         self._taught: Ngrams = {}
@@ -313,7 +265,7 @@ class LocalSampler:
         self.stats.busy_s += time.perf_counter() - started
         return True
 
-    def _forward(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> tuple[Tensor, list[int]]:
+    def _forward(self, decoding: list[Row], widths: list[int], segments: list[Segment]) -> tuple[Tensor, list[int]]:
         """Hidden states of a pass, and where those of the decoding rows' tokens are."""
         if self._graphs is not None and not segments and max(widths) == 1:
             lengths_S = np.asarray([slot.length for slot in self._slots])
@@ -329,7 +281,7 @@ class LocalSampler:
         ).last_hidden_state
         return hidden_1ND[0], list(range(sum(widths)))
 
-    def _draft(self, row: _Row) -> Draft:
+    def _draft(self, row: Row) -> Draft:
         """Guess what follows a row's newest token, and put both into its slot."""
         slot = self._slots[row.slot]
         slot.token_ids[slot.length] = row.new_ids[-1]
@@ -346,13 +298,13 @@ class LocalSampler:
                 continue
             prompt = np.asarray(request.prompt_ids, np.int64)
             source, shared = self._longest_prefix(prompt)
-            coming = max((_common(prompt, np.asarray(row.request.prompt_ids)) for row in prefilling), default=0)
+            coming = max((common_length(prompt, np.asarray(row.request.prompt_ids)) for row in prefilling), default=0)
             index = self._take_slot(request.session, avoid=source)
             if index is None or coming > shared + MIN_SHARED_TOKENS:
                 still_waiting.append((request, future))
                 continue
             slot = self._slots[index]
-            own = min(_common(prompt, slot.token_ids[: slot.length]), len(prompt) - 1)
+            own = min(common_length(prompt, slot.token_ids[: slot.length]), len(prompt) - 1)
             if shared > own:
                 self._cache.copy_prefix(source, index, shared)
                 slot.root = self._slots[source].root
@@ -365,14 +317,14 @@ class LocalSampler:
             slot.token_ids[: len(prompt)] = prompt
             self.stats.reused_tokens += slot.length
             budget = min(request.max_new_tokens, self._episode_tokens - len(prompt))
-            row = _Row(request, future, index, budget)
+            row = Row(request, future, index, budget)
             self._rows.append(row)
             prefilling.append(row)
         self._waiting = still_waiting
 
     def _longest_prefix(self, prompt: np.ndarray) -> tuple[int, int]:
         """Slot with the longest cached prefix of the prompt, and its length; the last token is always recomputed."""
-        lengths = [_common(prompt, slot.token_ids[: slot.length]) for slot in self._slots]
+        lengths = [common_length(prompt, slot.token_ids[: slot.length]) for slot in self._slots]
         best = int(np.argmax(lengths))
         return best, min(lengths[best], len(prompt) - 1)
 
@@ -388,7 +340,7 @@ class LocalSampler:
         self._slot_of[session] = index
         return index
 
-    def _prefill_segments(self, start: int) -> tuple[list[_Row], list[Segment]]:
+    def _prefill_segments(self, start: int) -> tuple[list[Row], list[Segment]]:
         rows, segments, left = [], [], self._prefill_tokens
         for row in self._rows:
             if row.is_prefilled or left <= 0:
@@ -400,7 +352,7 @@ class LocalSampler:
             start, left = start + length, left - length
         return rows, segments
 
-    def _pack(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> tuple[Tensor, Tensor]:
+    def _pack(self, decoding: list[Row], widths: list[int], segments: list[Segment]) -> tuple[Tensor, Tensor]:
         starts = [(self._slots[row.slot], self._slots[row.slot].length) for row in decoding]
         spans = [(slot, start, start + width) for (slot, start), width in zip(starts, widths, strict=True)]
         spans += [(self._slots[each.slot], each.past, each.past + each.length) for each in segments]
@@ -411,7 +363,7 @@ class LocalSampler:
         device = self._device
         return torch.from_numpy(token_ids).to(device), torch.from_numpy(positions).to(device)
 
-    def _plan(self, decoding: list[_Row], widths: list[int], segments: list[Segment]) -> AttentionPlan:
+    def _plan(self, decoding: list[Row], widths: list[int], segments: list[Segment]) -> AttentionPlan:
         if not decoding:
             return AttentionPlan(self._cache, None, tuple(segments))
         slots = [row.slot for row in decoding]
@@ -429,7 +381,7 @@ class LocalSampler:
             found.append((leader, min(lengths) // STEP * STEP))
         return found
 
-    def _extend(self, rows: list[_Row], drafts: list[Draft], logits_PV: Tensor) -> None:
+    def _extend(self, rows: list[Row], drafts: list[Draft], logits_PV: Tensor) -> None:
         """Draw after every token of every row, and keep the draws up to the first that its draft did not foresee."""
         first_R = np.asarray([len(row.request.prompt_ids) + len(row.new_ids) for row in rows])
         width_R = np.asarray([1 + len(draft.token_ids) for draft in drafts])
@@ -452,7 +404,7 @@ class LocalSampler:
             self._advance(row, draft, token_ids[start:], logprobs[start:])
         self._rows = [row for row in self._rows if not row.future.done()]
 
-    def _advance(self, row: _Row, draft: Draft, token_ids: list[int], logprobs: list[float]) -> None:
+    def _advance(self, row: Row, draft: Draft, token_ids: list[int], logprobs: list[float]) -> None:
         """Append the drawn tokens: the one after the newest, and another for each drafted token that was right."""
         slot, is_first = self._slots[row.slot], not row.new_ids
         finish, num_accepted = None, 0
@@ -478,7 +430,7 @@ class LocalSampler:
         if finish is not None:
             row.future.set_result(row.sample(finish, self._version))
 
-    def _finish(self, row: _Row) -> Finish | None:
+    def _finish(self, row: Row) -> Finish | None:
         if row.new_ids[-1] in self._eos_ids:
             return "eos"
         stops = row.request.stop_strings
@@ -496,19 +448,3 @@ def _failure(error: Exception) -> InfrastructureError:
     failure = InfrastructureError(f"the sampler failed: {error}")
     failure.__cause__ = error
     return failure
-
-
-def _common(left: np.ndarray, right: np.ndarray) -> int:
-    """Length of the longest common prefix."""
-    length = min(len(left), len(right))
-    differs = left[:length] != right[:length]
-    return int(differs.argmax()) if differs.any() else length
-
-
-def end_of_turn_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens with which a model ends its turn: the tokenizer's, and those of its generation settings."""
-    ids = {tokenizer.eos_token_id}
-    if model.generation_config is not None:
-        configured = model.generation_config.eos_token_id
-        ids |= set(configured) if isinstance(configured, list) else {configured}
-    return frozenset(token_id for token_id in ids if isinstance(token_id, int))
