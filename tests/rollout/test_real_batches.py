@@ -57,15 +57,15 @@ def flips(alone: list[Sample], together: list[Sample]) -> tuple[int, int, float]
 
 
 def test_in_bfloat16_company_moves_log_probabilities_by_rounding_only(real_model_dir):
-    """Seen: 12 of 234 draws differ with four at once, 16 of 57 with sixteen, and log-probabilities by up to 0.12."""
+    """Seen: 5 of 508 draws differ with four at once, 7 of 451 with sixteen, and log-probabilities by up to 0.19."""
     alone = sample_episodes(real_model_dir, "bfloat16", at_once=1, draft_tokens=0)
     num_flips, num_compared, largest = flips(
         alone, sample_episodes(real_model_dir, "bfloat16", at_once=4, draft_tokens=0)
     )
-    assert num_flips < num_compared / 4
+    assert num_flips < num_compared / 25
     assert largest < 0.6
-    _, num_compared, largest = flips(alone, sample_episodes(real_model_dir, "bfloat16", at_once=16, draft_tokens=4))
-    assert num_compared > NUM_EPISODES
+    num_flips, num_compared, largest = flips(alone, sample_episodes(real_model_dir, "bfloat16", at_once=16, draft_tokens=4))
+    assert num_flips < num_compared / 25
     assert largest < 0.6
 
 
