@@ -64,7 +64,9 @@ def test_in_bfloat16_company_moves_log_probabilities_by_rounding_only(real_model
     )
     assert num_flips < num_compared / 25
     assert largest < 0.6
-    num_flips, num_compared, largest = flips(alone, sample_episodes(real_model_dir, "bfloat16", at_once=16, draft_tokens=4))
+    num_flips, num_compared, largest = flips(
+        alone, sample_episodes(real_model_dir, "bfloat16", at_once=16, draft_tokens=4)
+    )
     assert num_flips < num_compared / 25
     assert largest < 0.6
 
