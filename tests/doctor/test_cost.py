@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from seekling.config import Recipe, build_recipe
-from seekling.doctor import SMOLLM2_135M, CostModel, ModelShape, Speed, predict
+from seekling.doctor import SMOLLM2_135M, CostModel, MemoryPlan, ModelShape, Speed, predict
 from seekling.doctor.cost import episode_size
 
 SHAPE = ModelShape(
@@ -143,3 +143,24 @@ def test_layers_that_are_computed_twice_take_longer():
     recipe = recipe_with(sft={"row_tokens": 16_384}, experts={"num_questions": 8})
     plain = by_name(recipe)["sft"]
     assert by_name(recipe, free_bytes=plain.peak_bytes - 1)["sft"].seconds > plain.seconds
+
+
+def test_rows_are_as_long_as_a_typical_step_makes_them_and_the_bound_stands_beside_it():
+    """Four groups of two, each with its prompt once; a largest step is a fifth above."""
+    wide = {"row_tokens": 100_000, "questions_per_step": 4, "group_size": 2}
+    recipe = recipe_with(rl=wide, rollout={"episode_tokens": 2000}, env={"max_turns": 3, "observation_tokens": 200})
+    cost, size = by_name(recipe, model=EVERY_SEARCH)["rl"], episode_size(recipe, EVERY_SEARCH, is_trained=True)
+    own = 8 * (size.total_tokens - size.prompt_tokens) * 0.6
+    step_tokens = round(1.2 * (4 * size.prompt_tokens + own))
+    assert 2000 < step_tokens < 8 * 2000
+    # Activations grow with the tokens of a row, and the rest of a learner's memory does not.
+    plan = MemoryPlan(recipe, SHAPE, dtype="float32")
+    of_one = plan.rl(10_000).activations_bytes / 10_000
+    assert cost.memory.activations_bytes == pytest.approx(of_one * step_tokens, rel=1e-3)
+    assert plan.rl().activations_bytes == pytest.approx(of_one * 8 * 2000, rel=1e-3)
+    assert cost.most_bytes == plan.rl().total_bytes
+
+
+def test_rows_that_every_step_fills_take_what_they_can_take():
+    costs = by_name(recipe_with(rl={"row_tokens": 1024}, sft={"row_tokens": 1024}))
+    assert all(cost.most_bytes == cost.peak_bytes for cost in costs.values())

@@ -112,13 +112,14 @@ def _print_costs(costs: tuple[StageCost, ...], free: int | None) -> None:
         table.add_row(
             cost.name, _duration(cost.seconds), _size(cost.peak_bytes), f"{cost.reason}\n{_parts(cost.memory)}"
         )
-    peak = max(cost.peak_bytes for cost in costs)
-    table.add_row("all", _duration(sum(cost.seconds for cost in costs)), _size(peak), "", style="bold")
+    peak, most = max(cost.peak_bytes for cost in costs), max(cost.most_bytes for cost in costs)
+    bound = f"{_size(most)} if episodes fill every row" if _size(most) != _size(peak) else ""
+    table.add_row("all", _duration(sum(cost.seconds for cost in costs)), _size(peak), bound, style="bold")
     console = Console()
     console.print(table)
-    if free is not None and peak > free:
+    if free is not None and most > free:
         console.print(
-            f"This needs {_size(peak)}, but {_size(free)} are free: lower rollout.cache_bytes, "
+            f"This needs up to {_size(most)}, but {_size(free)} are free: lower rollout.cache_bytes, "
             "rollout.in_flight or the row_tokens of sft and rl, or set model.lora_rank.",
             style="red",
         )

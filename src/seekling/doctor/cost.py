@@ -49,6 +49,8 @@ class CostModel:
     """Turns that an untrained policy fills to the last token before it is given up."""
     shared_by_siblings: float = 0.4
     """Part of an episode after its prompt that another episode of its group has too, and is computed once."""
+    largest_step: float = 1.2
+    """Tokens of a run's largest step, over those of a step of typical episodes."""
     answer_tokens: int = 30
     """The last turn, its thought included."""
     expert_question_s: float = 0.02
@@ -61,7 +63,9 @@ class StageCost:
     name: str
     seconds: float
     memory: Memory
-    """At its peak."""
+    """At its peak, with steps of typical episodes."""
+    most_bytes: int
+    """Of memory, where episodes fill the longest row that there can be."""
     reason: str
     """The arithmetic in words."""
 
@@ -164,9 +168,9 @@ class _Costs:
     def expert(self, num_in_file: int) -> StageCost:
         config = self._recipe.experts
         if config.file:
-            return StageCost("expert", 0.0, self._plan.expert(), f"{num_in_file} episodes of {config.file}")
+            return self._stage("expert", 0.0, self._plan.expert(), f"{num_in_file} episodes of {config.file}")
         seconds = config.num_questions * self._model.expert_question_s
-        return StageCost("expert", seconds, self._plan.expert(), f"{config.num_questions} questions, no model")
+        return self._stage("expert", seconds, self._plan.expert(), f"{config.num_questions} questions, no model")
 
     def sft(self, num_in_file: int) -> StageCost:
         size, config = episode_size(self._recipe, self._model, is_trained=True), self._recipe.experts
@@ -177,7 +181,14 @@ class _Costs:
         steps = math.ceil(kept / self._recipe.sft.episodes_per_step) * self._recipe.sft.epochs
         seconds = self._learn_s(episodes * size.total_tokens, episodes * size.action_tokens, size.total_tokens)
         seconds += steps * self._optimizer_s()
-        return StageCost("sft", seconds, self._plan.sft(), f"{steps} steps, {episodes} episodes")
+        step_tokens = round(self._recipe.sft.episodes_per_step * size.total_tokens * self._model.largest_step)
+        return StageCost(
+            "sft",
+            seconds,
+            self._plan.sft(step_tokens),
+            self._plan.sft().total_bytes,
+            f"{steps} steps, {episodes} episodes",
+        )
 
     def rl(self) -> StageCost:
         recipe, size = self._recipe, episode_size(self._recipe, self._model, is_trained=True)
@@ -193,6 +204,7 @@ class _Costs:
         learned = episodes_of_group(recipe) / group
         tokens = prompts + (tokens - prompts) * learned
         learn_s = self._learn_s(tokens, round(episodes * size.action_tokens * learned), size.total_tokens)
+        num_parts = recipe.rl.stream_minibatches or recipe.rl.minibatches
         updates = recipe.rl.minibatches * recipe.rl.rollout_epochs
         learn_s = recipe.rl.rollout_epochs * learn_s + updates * self._optimizer_s()
         passes = (recipe.rl.kl_coefficient > 0) + (recipe.rl.old_logprobs == "recomputed" and updates > 1)
@@ -203,7 +215,8 @@ class _Costs:
         return StageCost(
             "rl",
             recipe.rl.steps * (sample_s + learn_s),
-            self._plan.rl(),
+            self._plan.rl(round(tokens * self._model.largest_step / num_parts)),
+            self._plan.rl().total_bytes,
             f"{recipe.rl.steps} steps of {num_groups} x {group} episodes: {sample_s:.0f} s sampling + {learn_s:.0f} s "
             "learning each",
         )
@@ -213,7 +226,11 @@ class _Costs:
         prefilled = num_questions * (size.prompt_tokens + size.observation_tokens)
         seconds = self._prefill_s(prefilled, size.total_tokens)
         seconds += self._decode_s(num_questions * size.action_tokens, num_questions)
-        return StageCost(f"eval-{name}", seconds, self._plan.evaluation(name), f"{num_questions} questions")
+        return self._stage(f"eval-{name}", seconds, self._plan.evaluation(name), f"{num_questions} questions")
+
+    def _stage(self, name: str, seconds: float, memory: Memory, reason: str) -> StageCost:
+        """A stage that learns nothing, so that its memory hangs on no row."""
+        return StageCost(name, seconds, memory, memory.total_bytes, reason)
 
     def _forward_flops(self, tokens: float, context: int) -> float:
         attention = 2 * self._shape.num_layers * self._shape.hidden * context

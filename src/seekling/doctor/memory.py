@@ -125,13 +125,17 @@ class MemoryPlan:
         """While episodes for SFT are collected or read."""
         return opened_memory(self._shape, dtype=self._dtype)
 
-    def sft(self) -> Memory:
-        """While SFT learns."""
-        return self._learning("sft", self._beside_sampler(has_critic=False, has_reference=False))
+    def sft(self, step_tokens: int | None = None) -> Memory:
+        """While SFT learns.
 
-    def rl(self) -> Memory:
-        """In RL, where sampling and learning take turns, whichever takes more."""
-        return max(self._rl_learning(), self._sampling(self._in_rl()), key=lambda memory: memory.total_bytes)
+        Args:
+            step_tokens: of all episodes that are learned from at once; None: as many as there can be.
+        """
+        return self._learning("sft", self._beside_sampler(has_critic=False, has_reference=False), step_tokens)
+
+    def rl(self, step_tokens: int | None = None) -> Memory:
+        """In RL, where sampling and learning take turns, whichever takes more; the argument is that of `sft`."""
+        return max(self._rl_learning(step_tokens), self._sampling(self._in_rl()), key=lambda memory: memory.total_bytes)
 
     def evaluation(self, name: Literal["base", "sft", "rl"]) -> Memory:
         """While held-out questions are answered; what was trained until then is still there."""
@@ -179,15 +183,17 @@ class MemoryPlan:
     def _cache_bytes(self) -> int:
         return self.num_live(self._recipe.rollout.in_flight) * self.slot_bytes()
 
-    def _rl_learning(self) -> Memory:
-        memory = self._learning("rl", self._in_rl())
+    def _rl_learning(self, step_tokens: int | None = None) -> Memory:
+        memory = self._learning("rl", self._in_rl(), step_tokens)
         # Streamed parts are learned from while other episodes still go on.
         return self._sampling(memory) if self._recipe.rl.stream_minibatches else memory
 
-    def _learning(self, stage: Stage, between: Memory) -> Memory:
+    def _learning(self, stage: Stage, between: Memory, step_tokens: int | None = None) -> Memory:
         # Policy and critic learn one after the other: there are gradients of one of them.
         optimizer = between.optimizer_bytes + 4 * self._num_trained
         row_tokens, shape = longest_row_tokens(self._recipe, stage), self._shape
+        if step_tokens is not None:  # one of its episodes may be as long as one can be
+            row_tokens = min(row_tokens, max(step_tokens, self._recipe.rollout.episode_tokens))
         layer = row_tokens * self._layer_bytes_per_token()
         logits = 2 * LOGITS_AT_ONCE * shape.vocabulary * self._value_bytes
         if self.checkpoints:
