@@ -13,7 +13,7 @@ from typing import Literal
 
 from seekling.config import Recipe
 from seekling.doctor.machine import Speed
-from seekling.doctor.memory import Memory, MemoryPlan, episodes_of_group
+from seekling.doctor.memory import Memory, MemoryPlan, episodes_of_group, parts_of_step
 from seekling.doctor.shape import ModelShape
 
 _TOKENS_PER_WORD = 1.4
@@ -204,7 +204,6 @@ class _Costs:
         learned = episodes_of_group(recipe) / group
         tokens = prompts + (tokens - prompts) * learned
         learn_s = self._learn_s(tokens, round(episodes * size.action_tokens * learned), size.total_tokens)
-        num_parts = recipe.rl.stream_minibatches or recipe.rl.minibatches
         updates = recipe.rl.minibatches * recipe.rl.rollout_epochs
         learn_s = recipe.rl.rollout_epochs * learn_s + updates * self._optimizer_s()
         passes = (recipe.rl.kl_coefficient > 0) + (recipe.rl.old_logprobs == "recomputed" and updates > 1)
@@ -215,7 +214,7 @@ class _Costs:
         return StageCost(
             "rl",
             recipe.rl.steps * (sample_s + learn_s),
-            self._plan.rl(round(tokens * self._model.largest_step / num_parts)),
+            self._plan.rl(round(tokens * self._model.largest_step / parts_of_step(recipe))),
             self._plan.rl().total_bytes,
             f"{recipe.rl.steps} steps of {num_groups} x {group} episodes: {sample_s:.0f} s sampling + {learn_s:.0f} s "
             "learning each",

@@ -67,7 +67,12 @@ def episodes_at_once(recipe: Recipe, stage: Stage) -> int:
     if stage == "sft":
         return recipe.sft.episodes_per_step
     learned = rl.questions_per_step * episodes_of_group(recipe)
-    return -(-learned // (rl.stream_minibatches or rl.minibatches))
+    return -(-learned // parts_of_step(recipe))
+
+
+def parts_of_step(recipe: Recipe) -> int:
+    """How many parts RL learns from a step's episodes in, one after the other."""
+    return recipe.rl.stream_minibatches or recipe.rl.minibatches
 
 
 def episodes_of_group(recipe: Recipe) -> int:

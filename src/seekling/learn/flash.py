@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seekling.rollout.engine.causal import QUERY_STEP, STEP, has_flash, up_to_step
+from seekling.rollout.engine.causal import cut_path, has_flash
 
 MAX_DEPTH = 192
 """Head dimension up to which every GPU that has the forward kernel has this one."""
@@ -30,9 +30,7 @@ def differentiate_flash(
     the whole path's weights also where it sees a part of the keys, so the parts' gradients add up.
     """
     num_new, (num_kv_heads, length, depth) = query_HND.shape[1], key_CTD.shape
-    first, stop = num_before // STEP * STEP, up_to_step(num_before + num_new)
-    lead = num_before - first
-    missing = -(lead + num_new) % QUERY_STEP
+    first, lead, missing = cut_path(num_before, num_new)
     # Added queries have no gradient, and so give none.
     query_HND, output_HND, d_output_HND = (
         F.pad(each, (0, 0, lead, missing)) for each in (query_HND, output_HND, d_output_HND)
@@ -41,7 +39,7 @@ def differentiate_flash(
     d_query_HND = torch.zeros(query_HND.shape, device=query_HND.device)
     d_both_2CTD = torch.zeros(2, num_kv_heads, length, depth, device=query_HND.device)
     # Square where it is causal: kernels differ in which corner they align.
-    for start, end, is_causal in ((first, min(first + query_HND.shape[1], stop), True), (0, first, False)):
+    for start, end, is_causal in ((first, first + query_HND.shape[1], True), (0, first, False)):
         if end > start:
             keys = key_CTD[:, start:end], value_CTD[:, start:end]
             d_query, *d_keys = _differentiate_part(*rows, *keys, scaling=scaling, is_causal=is_causal)

@@ -46,15 +46,21 @@ def attend(
         stop = up_to_step(num_before + num_new)
         pairs = pair_dimensions(key_CTD[:, :stop], STEP), pair_tokens(value_CTD[:, :stop])
         return attend_tiled(query_HND, *pairs, num_before=num_before, scaling=scaling)
-    first = num_before // STEP * STEP
-    lead = num_before - first
+    first, lead, missing = cut_path(num_before, num_new)
     stop = up_to_step(num_before + num_new)
-    query_HND = F.pad(query_HND, (0, 0, lead, -(lead + num_new) % QUERY_STEP))
+    query_HND = F.pad(query_HND, (0, 0, lead, missing))
     output_HND, logsum_HN = _attend(query_HND, key_CTD[:, first:stop], value_CTD[:, first:stop], scaling, causal=True)
     if first > 0:
         before = _attend(query_HND, key_CTD[:, :first], value_CTD[:, :first], scaling, causal=False)
         output_HND, logsum_HN = _merge(output_HND, logsum_HN, *before)
     return output_HND[:, lead : lead + num_new], logsum_HN[:, lead : lead + num_new]
+
+
+def cut_path(num_before: int, num_new: int) -> tuple[int, int, int]:
+    """Where a path's causal part begins, a whole `STEP`, and how many queries are added before and behind its N."""
+    first = num_before // STEP * STEP
+    lead = num_before - first
+    return first, lead, -(lead + num_new) % QUERY_STEP
 
 
 def _merge(output_HND: Tensor, logsum_HN: Tensor, other_HND: Tensor, other_logsum_HN: Tensor) -> tuple[Tensor, Tensor]:
