@@ -227,6 +227,42 @@ def ordered(word):  # type: ignore[no-untyped-def]  # pragma: no cover - compile
     return word ^ ((word >> _SIGN) & _MAGNITUDE)
 
 
+@njit(inline="always", fastmath=FASTMATH)
+def norm_row(hidden_D, weight_D, epsilon, output_D, cut, below_half, last):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Write the norm of a row; the factor that it was scaled by."""
+    width, total = len(hidden_D), np.float32(0)
+    for d in range(width):
+        total += widened(hidden_D[d], cut) * widened(hidden_D[d], cut)
+    scale = _ONE / np.sqrt(total / np.float32(width) + epsilon)
+    for d in range(width):
+        normed = widened(rounded(widened(hidden_D[d], cut) * scale, cut, below_half, last), cut)
+        output_D[d] = rounded(normed * widened(weight_D[d], cut), cut, below_half, last)
+    return scale
+
+
+@njit(inline="always", fastmath=FASTMATH)
+def let_through(gate, up, cut, below_half, last):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """silu(gate) * up, of and in words."""
+    gate = widened(gate, cut)
+    active = gate / (_ONE + power_of_two(min(-gate * LOG2_E, _HIGHEST)))
+    active = widened(rounded(active, cut, below_half, last), cut)
+    return rounded(active * widened(up, cut), cut, below_half, last)
+
+
+@njit(inline="always", fastmath=FASTMATH)
+def rotate_head(head_D, cos_D, sin_D, cut, below_half, last):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Turn a head in place."""
+    half = len(head_D) // 2
+    for d in range(half):
+        left, right = widened(head_D[d], cut), widened(head_D[d + half], cut)
+        left_cos = widened(rounded(left * widened(cos_D[d], cut), cut, below_half, last), cut)
+        right_sin = widened(rounded(right * widened(sin_D[d], cut), cut, below_half, last), cut)
+        right_cos = widened(rounded(right * widened(cos_D[d + half], cut), cut, below_half, last), cut)
+        left_sin = widened(rounded(left * widened(sin_D[d + half], cut), cut, below_half, last), cut)
+        head_D[d] = rounded(left_cos - right_sin, cut, below_half, last)
+        head_D[d + half] = rounded(right_cos + left_sin, cut, below_half, last)
+
+
 def rounding(shift: int) -> tuple[np.uint32, np.uint32, np.uint32]:
     """How many of the lowest bits `rounded` cuts, and what it adds before."""
     return np.uint32(shift), np.uint32((1 << shift >> 1) - 1 if shift else 0), np.uint32(shift > 0)
@@ -242,16 +278,8 @@ def _norm_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     cut, below_half, last = rounding(shift)
 
     def norm(hidden_ND, weight_D, epsilon, output_ND, scale_N):  # type: ignore[no-untyped-def]  # pragma: no cover
-        num_rows, width = hidden_ND.shape
-        for n in prange(num_rows):
-            total = np.float32(0)
-            for d in range(width):
-                total += widened(hidden_ND[n, d], cut) * widened(hidden_ND[n, d], cut)
-            scale = _ONE / np.sqrt(total / np.float32(width) + epsilon)
-            scale_N[n] = scale
-            for d in range(width):
-                normed = widened(rounded(widened(hidden_ND[n, d], cut) * scale, cut, below_half, last), cut)
-                output_ND[n, d] = rounded(normed * widened(weight_D[d], cut), cut, below_half, last)
+        for n in prange(len(hidden_ND)):
+            scale_N[n] = norm_row(hidden_ND[n], weight_D, epsilon, output_ND[n], cut, below_half, last)
 
     return compile_loop(norm, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
@@ -292,10 +320,7 @@ def _silu_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
         for n in prange(num_rows):
             gate_F, up_F, output_F = gate_RF[n * step], up_RF[n * step + step - 1], output_NF[n]
             for f in range(width):
-                gate = widened(gate_F[f], cut)
-                active = gate / (_ONE + power_of_two(min(-gate * LOG2_E, _HIGHEST)))
-                active = widened(rounded(active, cut, below_half, last), cut)
-                output_F[f] = rounded(active * widened(up_F[f], cut), cut, below_half, last)
+                output_F[f] = let_through(gate_F[f], up_F[f], cut, below_half, last)
 
     return compile_loop(silu, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
@@ -326,18 +351,9 @@ def _rotate_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     cut, below_half, last = rounding(shift)
 
     def rotate(heads_NED, num_rotated, cos_ND, sin_ND):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-        num_rows, _, size = heads_NED.shape
-        half = size // 2
-        for n in prange(num_rows):
+        for n in prange(len(heads_NED)):
             for e in range(num_rotated):
-                for d in range(half):
-                    left, right = widened(heads_NED[n, e, d], cut), widened(heads_NED[n, e, d + half], cut)
-                    left_cos = widened(rounded(left * widened(cos_ND[n, d], cut), cut, below_half, last), cut)
-                    right_sin = widened(rounded(right * widened(sin_ND[n, d], cut), cut, below_half, last), cut)
-                    right_cos = widened(rounded(right * widened(cos_ND[n, d + half], cut), cut, below_half, last), cut)
-                    left_sin = widened(rounded(left * widened(sin_ND[n, d + half], cut), cut, below_half, last), cut)
-                    heads_NED[n, e, d] = rounded(left_cos - right_sin, cut, below_half, last)
-                    heads_NED[n, e, d + half] = rounded(right_cos + left_sin, cut, below_half, last)
+                rotate_head(heads_NED[n, e], cos_ND[n], sin_ND[n], cut, below_half, last)
 
     return compile_loop(rotate, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 

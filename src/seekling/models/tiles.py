@@ -143,21 +143,29 @@ def add_product(typing, left, left_start, left_stride, right, right_start, right
 
 
 @typed_intrinsic
-def add_stripe(typing, left, left_start, left_stride, right, right_start, right_stride):
-    """In compiled loops: as `add_product`, of few rows on the left and 64 columns on the right."""
+def add_stripe(typing, left, left_start, left_stride, right, right_start, right_gap, right_stride):
+    """In compiled loops: as `add_product`, of few rows on the left and 64 columns on the right.
+
+    Of these, the other 32 begin `right_gap` elements after the first.
+    """
 
     def generate(context, builder, signature, arguments):
         left = _address(context, builder, signature.args[0], arguments[0], arguments[1])
-        right = _address(context, builder, signature.args[3], arguments[3], arguments[4])
-        lines = ["tileloadd ($0,$2,1), %tmm4"]
+        right, start = arguments[3:5]
+        rights = [
+            _address(context, builder, signature.args[3], right, place)
+            for place in (start, builder.add(start, arguments[5]))
+        ]
+        lines = ["tileloadd ($0,$3,1), %tmm4"]
         for column in range(4):
             tile = _FIRST_RIGHT + column % 2
-            lines.append(f"tileloadd {column * _ROW_BYTES}($1,$3,1), %tmm{tile}")
+            lines.append(f"tileloadd {column % 2 * _ROW_BYTES}(${1 + column // 2},$4,1), %tmm{tile}")
             lines.append(f"tdpbf16ps %tmm{tile}, %tmm4, %tmm{column}")
-        _run(builder, lines, [left, right, arguments[2], arguments[5]])
+        _run(builder, lines, [left, *rights, arguments[2], arguments[6]])
         return context.get_dummy_value()
 
-    return types.void(left, types.intp, types.intp, right, types.intp, types.intp), generate
+    index = types.intp
+    return types.void(left, index, index, right, index, index, index), generate
 
 
 def _run(builder, lines: Sequence[str], arguments: Sequence[ir.Value]) -> None:

@@ -63,14 +63,31 @@ class DecodeRows:
         self.leaders_R, self.shared_R = np.asarray(leaders or [(slot, 0) for slot in slots]).T.copy()
         self.starts_R = np.cumsum(self.widths_R) - self.widths_R
         self.num_tokens = int(self.widths_R.sum())
-        row_P = np.repeat(np.arange(len(slots)), self.widths_R)
-        offset_P = np.arange(self.num_tokens) - self.starts_R[row_P]
-        self.row_P = torch.from_numpy(row_P).to(device)
-        self.offset_P = torch.from_numpy(offset_P).to(device)
-        """Place of each token in its row."""
-        self.slot_P = torch.from_numpy(self.slots_R[row_P]).to(device)
-        self.position_P = torch.from_numpy(self.pasts_R[row_P] + offset_P).to(device)
-        """Its place in the slot."""
+        self._device = device
+
+    @cached_property
+    def row_P(self) -> Tensor:
+        """(P,) row of each token."""
+        return torch.from_numpy(self._rows_P).to(self._device)
+
+    @cached_property
+    def offset_P(self) -> Tensor:
+        """(P,) place of each token in its row."""
+        return torch.from_numpy(np.arange(self.num_tokens) - self.starts_R[self._rows_P]).to(self._device)
+
+    @cached_property
+    def slot_P(self) -> Tensor:
+        """(P,) slot of each token."""
+        return torch.from_numpy(self.slots_R[self._rows_P]).to(self._device)
+
+    @cached_property
+    def position_P(self) -> Tensor:
+        """(P,) place of each token in its slot."""
+        return torch.from_numpy(self.pasts_R[self._rows_P]).to(self._device) + self.offset_P
+
+    @cached_property
+    def _rows_P(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.slots_R)), self.widths_R)
 
     @cached_property
     def order_R(self) -> np.ndarray:
@@ -82,7 +99,7 @@ class DecodeRows:
         """(R, W, L') token w of a row sees what is cached and the row's tokens up to itself."""
         last_R = self.pasts_R + self.widths_R - 1
         last_RW = np.minimum(self.pasts_R[:, None] + np.arange(self.widths_R.max()), last_R[:, None])
-        return torch.from_numpy(np.arange(last_R.max() + 1) <= last_RW[:, :, None]).to(self.row_P.device)
+        return torch.from_numpy(np.arange(last_R.max() + 1) <= last_RW[:, :, None]).to(self._device)
 
 
 class SlotRows:

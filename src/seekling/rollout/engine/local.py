@@ -26,7 +26,7 @@ from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, Dec
 from seekling.rollout.engine.cache import SlotCache
 from seekling.rollout.engine.causal import STEP, up_to_step
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
-from seekling.rollout.engine.fused import fuse_layers
+from seekling.rollout.engine.fused import DecodeLoops, fuse_layers
 from seekling.rollout.engine.graphs import DecodeGraphs, can_record
 from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
 from seekling.rollout.engine.packed import PackedLinear, can_pack, pack_linear_layers, sparing
@@ -110,6 +110,7 @@ class LocalSampler:
                 f"{slot_bytes} bytes each); lower it or rollout.in_flight ({str(error).splitlines()[0]})"
             ) from None
         self._cache.release()
+        self._loops = DecodeLoops.of(self._decoder, self._cache)
         self._graphs: DecodeGraphs | None = None
         if can_record(model):
             self._graphs = DecodeGraphs(self._decoder, self._cache, num_slots=num_slots, device=self._device)
@@ -276,10 +277,14 @@ class LocalSampler:
             return self._graphs.run(newest_S, lengths_S, longest=longest), [row.slot for row in decoding]
         plan = self._plan(decoding, widths, segments)
         token_ids, positions = self._pack(decoding, widths, segments)
+        num_tokens = sum(widths)
+        if self._loops is not None and plan.rows is not None and not segments and self._loops.takes(num_tokens):
+            hidden_PD = self._loops.run(token_ids[:num_tokens], positions[:num_tokens], plan.rows)
+            return hidden_PD, list(range(num_tokens))
         hidden_1ND: Tensor = self._decoder(
             input_ids=token_ids[None], position_ids=positions[None], use_cache=False, plan=plan
         ).last_hidden_state
-        return hidden_1ND[0], list(range(sum(widths)))
+        return hidden_1ND[0], list(range(num_tokens))
 
     def _draft(self, row: Row) -> Draft:
         """Guess what follows a row's newest token, and put both into its slot."""

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from seekling.models.pointwise import bits_of
 from seekling.rollout.engine.memory import release_free_memory, resident_bytes
+from seekling.rollout.engine.products import MOST_TOKENS, product, words_of
 
 MOST_FREED_BYTES = 500_000_000
 """Packing and merging leave holes: a quarter of a model of billions of weights, if nothing is given back meanwhile."""
@@ -41,23 +44,46 @@ class PackedLinear(nn.Module):
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over other weights and biases, of any floating type, from among a model's by their names."""
+        self.words: np.ndarray | None = None
+        """The packed weights as `products.multiply` reads them, if it can; of the last ones that were loaded."""
         weights = [tensors[name].to(torch.bfloat16) for name in self.weight_names]
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         self._packed: Tensor = weight.detach().contiguous()  # what was packed before goes first, and makes room
         del weights, weight
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(self._packed)
+        plain_NK = self._packed
+        self.out_features, self.in_features = plain_NK.shape
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(plain_NK)
+        self.words = words_of(self._packed, plain_NK)
         biases = [tensors[name].to(torch.bfloat16) for name in self.bias_names]
         self._bias = torch.cat(biases) if biases else None
+        self.bias_words = np.empty(0, np.uint16) if self._bias is None else bits_of(self._bias)
+        """Of the bias, none without."""
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in) bfloat16 to (..., out)."""
-        output: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self._bias, "none", [], "")
+        if self._has_few_rows(input):
+            output = input.new_empty(*input.shape[:-1], self.out_features)
+            self._multiply(input, output, adds=False)
+            return output
+        output = torch.ops.mkldnn._linear_pointwise(input, self._packed, self._bias, "none", [], "")
         return output
 
     def add_to(self, other: Tensor, input: Tensor) -> Tensor:
         """The layer's output plus another tensor of its shape, rounded once."""
-        output: Tensor = torch.ops.mkldnn._linear_pointwise.binary(input, other, self._packed, self._bias, "add")
+        if self._has_few_rows(input):
+            output = other.clone(memory_format=torch.contiguous_format)
+            self._multiply(input, output, adds=True)
+            return output
+        output = torch.ops.mkldnn._linear_pointwise.binary(input, other, self._packed, self._bias, "add")
         return output
+
+    def _has_few_rows(self, input: Tensor) -> bool:
+        return self.words is not None and input.numel() <= MOST_TOKENS * self.in_features
+
+    def _multiply(self, input: Tensor, output: Tensor, *, adds: bool) -> None:
+        assert self.words is not None
+        rows = input.reshape(-1, self.in_features).contiguous()
+        product(rows, self.words, self.bias_words, output.view(-1, self.out_features), adds=adds)
 
 
 def sparing(layers: Iterable[PackedLinear]) -> Iterator[PackedLinear]:

@@ -46,6 +46,7 @@ from seekling.models.tiles import (
 from seekling.models.vectors import LOW, row_maximum, row_powers
 
 KEYS = 256
+_SHIFT, _BELOW_HALF, _ = rounding(WORD_SHIFTS[torch.bfloat16])
 
 
 def can_attend(dtype: torch.dtype, device: torch.device, head_dim: int) -> bool:
@@ -152,62 +153,18 @@ def _attend_loop(head_dim: int) -> Callable[..., None]:
 @cache
 def decode_loop(head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop of `kernel.decode_attention` over slots in pairs."""
-    (cut, below_half, last), side, low, most = rounding(WORD_SHIFTS[torch.bfloat16]), SIDE, np.float32(LOW), TILE_ROWS
 
     def decode(  # type: ignore[no-untyped-def]
         query_PHD, key_PCD, value_PCD, keys_SCBEK, values_SCFD, order_R, slots_R, starts_R, pasts_R, widths_R,
         leaders_R, shared_R, scaling, output_PHD,
     ):  # fmt: skip # pragma: no cover - compiled
-        num_kv_heads, step = keys_SCBEK.shape[1], keys_SCBEK.shape[4]
-        block_words = head_dim // 2 * step
-        factor = scaling * LOG2_E
+        num_kv_heads = keys_SCBEK.shape[1]
         for item in prange(order_R.shape[0] * num_kv_heads):
             row, head = order_R[item // num_kv_heads], item % num_kv_heads
-            start, past, width = starts_R[row], pasts_R[row], widths_R[row]
-            end, num_queries, shared = past + width, width * group, shared_R[row]
-            keys_BEK, values_FD = keys_SCBEK[slots_R[row], head], values_SCFD[slots_R[row], head]
-            head_keys_BEK, head_values_FD = keys_SCBEK[leaders_R[row], head], values_SCFD[leaders_R[row], head]
-            for w in range(width):
-                token = past + w
-                put_keys(keys_BEK[token // step], token % step, key_PCD[start + w : start + w + 1, head], cut)
-                put_value(values_FD[token // 2], token % 2, value_PCD[start + w, head], cut)
-            num_blocks = (end + step - 1) // step
-            padded = num_blocks * step
-            query = np.empty((most, head_dim), np.uint16)
-            scores, weights = np.empty((most, padded), np.float32), np.empty((most, padded), np.uint16)
-            output = np.empty((most, head_dim), np.float32)
-            for first in range(0, num_queries, most):
-                used = min(most, num_queries - first)
-                for each in range(used):
-                    n = first + each
-                    for d in range(head_dim):
-                        query[each, d] = query_PHD[start + n // group, head * group + n % group, d]
-                start_tiles(used)
-                for b in range(num_blocks):
-                    block_keys_BEK = head_keys_BEK if b * step < shared else keys_BEK
-                    clear_sums()
-                    for d in range(0, head_dim, side):
-                        add_stripe(query, d, 2 * head_dim, block_keys_BEK, b * block_words + d // 2 * step, 4 * step)
-                    store_stripe(scores, b * step, 4 * padded)
-                for each in range(used):
-                    for k in range(past + 1 + (first + each) // group, padded):
-                        scores[each, k] = low
-                    highest = row_maximum(scores, each * padded, padded) * factor
-                    totals = row_powers(scores, each * padded, weights, each * padded, padded, factor, highest)
-                    scores[each, 0] = np.float32(1) / totals
-                for d in range(0, head_dim, 2 * side):
-                    clear_sums()
-                    for token in range(0, padded, side):
-                        block_values_FD = head_values_FD if token < shared else values_FD
-                        here = token // 2 * head_dim
-                        add_stripe(weights, token, 2 * padded, block_values_FD, here + d, 4 * head_dim)
-                    store_stripe(output, d, 4 * head_dim)
-                stop_tiles()
-                for each in range(used):
-                    n = first + each
-                    for d in range(head_dim):
-                        word = rounded(output[each, d] * scores[each, 0], cut, below_half, last)
-                        output_PHD[start + n // group, head * group + n % group, d] = word
+            attend_row(
+                query_PHD, key_PCD, value_PCD, 0, 0, keys_SCBEK, values_SCFD, head, starts_R[row], pasts_R[row],
+                widths_R[row], slots_R[row], leaders_R[row], shared_R[row], scaling, head_dim, group, output_PHD,
+            )  # fmt: skip
 
     return compile_loop(decode, parallel=True, fastmath=FASTMATH, error_model="numpy")
 
@@ -231,6 +188,65 @@ def _store_loop() -> Callable[..., None]:
 
 
 # Globals, as `compile_loop` wants them.
+@njit(inline="always", fastmath=FASTMATH)
+def attend_row(  # type: ignore[no-untyped-def]
+    query_PHD, key_PCD, value_PCD, key_head, value_head, keys_SCBEK, values_SCFD, head, start, past, width, slot,
+    leader, shared, scaling, head_dim, group, output_PHD,
+):  # fmt: skip # pragma: no cover - compiled
+    """One item of `kernel.decode_attention`: a key/value head of a row.
+
+    The first of its key's heads is `key_head` of `key_PCD`, the first of its value's `value_head`.
+    """
+    cut, below_half, last = np.uint32(_SHIFT), np.uint32(_BELOW_HALF), np.uint32(1)
+    step = keys_SCBEK.shape[4]
+    block_words, factor = head_dim // 2 * step, scaling * LOG2_E
+    end, num_queries = past + width, width * group
+    keys_BEK, values_FD = keys_SCBEK[slot, head], values_SCFD[slot, head]
+    head_keys_BEK, head_values_FD = keys_SCBEK[leader, head], values_SCFD[leader, head]
+    for w in range(width):
+        token = past + w
+        put_keys(keys_BEK[token // step], token % step, key_PCD[start + w : start + w + 1, key_head + head], cut)
+        put_value(values_FD[token // 2], token % 2, value_PCD[start + w, value_head + head], cut)
+    num_blocks = (end + step - 1) // step
+    padded = num_blocks * step
+    query = np.empty((TILE_ROWS, head_dim), np.uint16)
+    scores, weights = np.empty((TILE_ROWS, padded), np.float32), np.empty((TILE_ROWS, padded), np.uint16)
+    output = np.empty((TILE_ROWS, head_dim), np.float32)
+    for first in range(0, num_queries, TILE_ROWS):
+        used = min(TILE_ROWS, num_queries - first)
+        for each in range(used):
+            n = first + each
+            for d in range(head_dim):
+                query[each, d] = query_PHD[start + n // group, head * group + n % group, d]
+        start_tiles(used)
+        for b in range(num_blocks):
+            block_keys_BEK = head_keys_BEK if b * step < shared else keys_BEK
+            clear_sums()
+            for d in range(0, head_dim, SIDE):
+                here = b * block_words + d // 2 * step
+                add_stripe(query, d, 2 * head_dim, block_keys_BEK, here, SIDE, 4 * step)
+            store_stripe(scores, b * step, 4 * padded)
+        for each in range(used):
+            for k in range(past + 1 + (first + each) // group, padded):
+                scores[each, k] = LOW
+            highest = row_maximum(scores, each * padded, padded) * factor
+            totals = row_powers(scores, each * padded, weights, each * padded, padded, factor, highest)
+            scores[each, 0] = np.float32(1) / totals
+        for d in range(0, head_dim, 2 * SIDE):
+            clear_sums()
+            for token in range(0, padded, SIDE):
+                block_values_FD = head_values_FD if token < shared else values_FD
+                here = token // 2 * head_dim + d
+                add_stripe(weights, token, 2 * padded, block_values_FD, here, SIDE, 4 * head_dim)
+            store_stripe(output, d, 4 * head_dim)
+        stop_tiles()
+        for each in range(used):
+            n = first + each
+            for d in range(head_dim):
+                word = rounded(output[each, d] * scores[each, 0], cut, below_half, last)
+                output_PHD[start + n // group, head * group + n % group, d] = word
+
+
 @njit(inline="always")
 def put_keys(words_EK, place, key_ND, cut):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Write tokens' keys into their block, from a place on."""
