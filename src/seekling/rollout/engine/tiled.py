@@ -20,6 +20,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
+from seekling.models.intrinsics import fetch
 from seekling.models.pointwise import (
     FASTMATH,
     LOG2_E,
@@ -46,6 +47,8 @@ from seekling.models.tiles import (
 from seekling.models.vectors import LOW, row_maximum, row_powers
 
 KEYS = 256
+_AHEAD = 1024
+"""Words between what a decode row multiplies and what it asks for; as many as one step of it reads."""
 _SHIFT, _BELOW_HALF, _ = rounding(WORD_SHIFTS[torch.bfloat16])
 
 
@@ -224,6 +227,7 @@ def attend_row(  # type: ignore[no-untyped-def]
             clear_sums()
             for d in range(0, head_dim, SIDE):
                 here = b * block_words + d // 2 * step
+                fetch(block_keys_BEK, here + _AHEAD, _AHEAD)
                 add_stripe(query, d, 2 * head_dim, block_keys_BEK, here, SIDE, 4 * step)
             store_stripe(scores, b * step, 4 * padded)
         for each in range(used):
@@ -237,6 +241,7 @@ def attend_row(  # type: ignore[no-untyped-def]
             for token in range(0, padded, SIDE):
                 block_values_FD = head_values_FD if token < shared else values_FD
                 here = token // 2 * head_dim + d
+                fetch(block_values_FD, here + _AHEAD, _AHEAD)
                 add_stripe(weights, token, 2 * padded, block_values_FD, here, SIDE, 4 * head_dim)
             store_stripe(output, d, 4 * head_dim)
         stop_tiles()
