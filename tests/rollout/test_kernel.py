@@ -185,7 +185,7 @@ def test_compiling_and_starting_the_kernel_leaves_torchs_number_of_threads_alone
         "torch.set_num_threads(1)\n"
         "new, one = torch.ones(1, 1, 2), np.ones(1, np.int64)\n"
         "rows = {name: one - 1 for name in ('order_R', 'slots_R', 'starts_R', 'leaders_R', 'shared_R')}\n"
-        "rows |= {'pasts_R': one, 'widths_R': one}\n"
+        "rows |= {'pasts_R': one, 'widths_R': one, 'parts_I': np.arange(2)}\n"
         "caches = torch.ones(1, 1, 1, 2, 64), torch.ones(1, 1, 64, 2)\n"
         "decode_attention(new, new, new, *caches, **rows, scaling=1.0, output_PHD=new.clone())\n"
         "torch.mm(torch.ones(99, 99), torch.ones(99, 99))\n"

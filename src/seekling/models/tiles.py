@@ -114,6 +114,9 @@ load_sums = _mover(
 store_sums = _mover(
     "store_sums", "tilestored {tile}, {place}", _SQUARE, "In compiled loops: the other way of `load_sums`."
 )
+load_stripe = _mover(
+    "load_stripe", "tileloadd {place}, {tile}", _STRIPE, "In compiled loops: as `load_sums`, of `add_stripe`'s."
+)
 store_stripe = _mover(
     "store_stripe", "tilestored {tile}, {place}", _STRIPE, "In compiled loops: as `store_sums`, of `add_stripe`'s."
 )

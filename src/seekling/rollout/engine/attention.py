@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from seekling.models.tiles import TILE_ROWS
 from seekling.rollout.engine.cache import SlotCache
 from seekling.rollout.engine.causal import attend
 from seekling.rollout.engine.kernel import decode_attention
@@ -64,6 +65,7 @@ class DecodeRows:
         self.starts_R = np.cumsum(self.widths_R) - self.widths_R
         self.num_tokens = int(self.widths_R.sum())
         self._device = device
+        self._parts: dict[int, np.ndarray] = {}
 
     @cached_property
     def row_P(self) -> Tensor:
@@ -91,8 +93,24 @@ class DecodeRows:
 
     @cached_property
     def order_R(self) -> np.ndarray:
-        """(R,) rows, those that share a leader side by side."""
-        return np.argsort(self.leaders_R, kind="stable")
+        """(R,) rows, those that share a leader side by side, most in common first."""
+        return np.lexsort((-self.shared_R, self.leaders_R))
+
+    def parts(self, num_tokens: int) -> np.ndarray:
+        """(I + 1,) where in `order_R` each stretch begins of rows that share a leader, and the end of the last.
+
+        A stretch has one row or up to so many tokens, and its rows have about as much in common.
+        """
+        if num_tokens not in self._parts:
+            begins, leader, room, common = [], -1, 0, 0
+            for place, row in enumerate(self.order_R.tolist()):
+                shared, width = int(self.shared_R[row]), int(self.widths_R[row])
+                if not begins or self.leaders_R[row] != leader or width > room or not 0 < common <= 2 * shared:
+                    begins.append(place)
+                    leader, room, common = self.leaders_R[row], num_tokens, 2 * shared  # whatever the next one shares
+                room, common = room - width, min(common, shared)
+            self._parts[num_tokens] = np.asarray([*begins, len(self.slots_R)])
+        return self._parts[num_tokens]
 
     @cached_property
     def is_seen_RWL(self) -> Tensor:
@@ -197,6 +215,7 @@ def _decode_compiled(
         keys,
         values,
         order_R=rows.order_R,
+        parts_I=rows.parts(TILE_ROWS * key_PCD.shape[1] // query_PHD.shape[1]),
         slots_R=rows.slots_R,
         starts_R=rows.starts_R,
         pasts_R=rows.pasts_R,

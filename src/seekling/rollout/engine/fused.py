@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from seekling.models.pointwise import bits_of, gated_silu_halves, rms_norm, rotate_, use_threads
+from seekling.models.tiles import TILE_ROWS
 from seekling.rollout.engine.attention import AttentionPlan, DecodeRows, slot_attention
 from seekling.rollout.engine.cache import SlotCache
 from seekling.rollout.engine.layer import layer_loop
@@ -137,7 +138,8 @@ class DecodeLoops:
         hidden_PM = decoder.embed_tokens(token_ids_P)
         angles = (bits_of(each[0].contiguous()) for each in decoder.rotary_emb(hidden_PM, position_P[None]))
         about = (
-            rows.order_R, rows.slots_R, rows.starts_R, rows.pasts_R, rows.widths_R, rows.leaders_R, rows.shared_R, *angles,
+            rows.order_R, rows.parts(TILE_ROWS // self._kind[1]), rows.slots_R, rows.starts_R, rows.pasts_R,
+            rows.widths_R, rows.leaders_R, rows.shared_R, *angles,
         )  # fmt: skip
         norm, loop, hidden = decoder.norm, layer_loop(*self._kind, use_threads() > 1), bits_of(hidden_PM)
         numbers = np.float32(norm.variance_epsilon), np.float32(decoder.layers[0].self_attn.scaling)

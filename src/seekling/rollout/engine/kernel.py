@@ -47,6 +47,7 @@ def decode_attention(
     values_SCLD: Tensor,
     *,
     order_R: np.ndarray,
+    parts_I: np.ndarray,
     slots_R: np.ndarray,
     starts_R: np.ndarray,
     pasts_R: np.ndarray,
@@ -65,6 +66,7 @@ def decode_attention(
         keys_SCBDK: (S, C, B, D, K) keys in blocks of `STEP` tokens, or pairs as `SlotCache` has them; written to.
         values_SCLD: (S, C, L, D), or words of pairs; written to.
         order_R: in which the rows are worked on; every thread takes an equal stretch.
+        parts_I: (I + 1,) where in it rows begin that share a leader and together fill a tile, and its end.
         slots_R: slot of each row.
         starts_R: first of the row's tokens among the P.
         pasts_R: tokens before it in the slot; token w of a row sees the first `past + w + 1`.
@@ -78,19 +80,13 @@ def decode_attention(
     num_heads, head_dim = query_PHD.shape[1:]
     use_threads()
     kind = head_dim, num_heads // key_PCD.shape[1]
-    loop = decode_loop(*kind) if keys_SCBDK.dtype == torch.uint32 else _kernel(WORD_SHIFTS[query_PHD.dtype], *kind)
-    loop(
-        *map(bits_of, (query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD)),
-        order_R,
-        slots_R,
-        starts_R,
-        pasts_R,
-        widths_R,
-        leaders_R,
-        shared_R,
-        np.float32(scaling),
-        bits_of(output_PHD),
-    )
+    places: tuple[np.ndarray, ...] = order_R, slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R
+    if keys_SCBDK.dtype == torch.uint32:
+        loop, places = decode_loop(*kind), (order_R, parts_I, *places[1:])
+    else:
+        loop = _kernel(WORD_SHIFTS[query_PHD.dtype], *kind)
+    tensors = map(bits_of, (query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD))
+    loop(*tensors, *places, np.float32(scaling), bits_of(output_PHD))
 
 
 @cache

@@ -20,7 +20,7 @@ from seekling.compiled import compile_loop
 from seekling.models.pointwise import FASTMATH, WORD_SHIFTS, norm_row, rotate_head, rounding
 from seekling.models.tiles import SIDE
 from seekling.rollout.engine.products import ADD, GATE, STRIPE, WRITE, multiply
-from seekling.rollout.engine.tiled import attend_row
+from seekling.rollout.engine.tiled import attend_rows
 
 
 @cache
@@ -29,7 +29,7 @@ def layer_loop(head_dim: int, group: int, is_parallel: bool) -> Callable[..., No
     cut, below_half, last = rounding(WORD_SHIFTS[torch.bfloat16])
 
     def layer(  # type: ignore[no-untyped-def]
-        hidden_PM, num_tokens, order_R, slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R, cos_PD, sin_PD,
+        hidden_PM, num_tokens, order_R, parts_I, slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R, cos_PD, sin_PD,
         epsilon, scaling, keys_SCBEK, values_SCFD, norm_M, mlp_norm_M, query_norm_D, key_norm_D, qkv_words, qkv_bias,
         o_words, o_bias, gate_up_words, gate_up_bias, down_words, down_bias,
     ):  # fmt: skip # pragma: no cover - compiled
@@ -53,12 +53,12 @@ def layer_loop(head_dim: int, group: int, is_parallel: bool) -> Callable[..., No
                 if norm_D.size > 0:
                     norm_row(heads_PED[n, e], norm_D, epsilon, heads_PED[n, e], cut, below_half, last)
                 rotate_head(heads_PED[n, e], cos_PD[n], sin_PD[n], cut, below_half, last)
-        for item in prange(order_R.shape[0] * num_kv_heads):
-            row, head = order_R[item // num_kv_heads], item % num_kv_heads
-            attend_row(
+        for item in prange((len(parts_I) - 1) * num_kv_heads):
+            part, head = item // num_kv_heads, item % num_kv_heads
+            attend_rows(
                 heads_PED, heads_PED, heads_PED, num_heads, num_heads + num_kv_heads, keys_SCBEK, values_SCFD, head,
-                starts_R[row], pasts_R[row], widths_R[row], slots_R[row], leaders_R[row], shared_R[row], scaling,
-                head_dim, group, attended_PHD,
+                order_R[parts_I[part] : parts_I[part + 1]], slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R,
+                scaling, head_dim, group, attended_PHD,
             )  # fmt: skip
         for stripe in prange((width + STRIPE - 1) // STRIPE):
             multiply(attended_PHD, num_heads * head_dim, num_tokens, o_words, o_bias, stripe, width, hidden_PM, ADD)

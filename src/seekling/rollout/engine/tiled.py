@@ -38,6 +38,7 @@ from seekling.models.tiles import (
     add_stripe,
     can_tile,
     clear_sums,
+    load_stripe,
     load_sums,
     start_tiles,
     stop_tiles,
@@ -158,15 +159,16 @@ def decode_loop(head_dim: int, group: int) -> Callable[..., None]:
     """The compiled loop of `kernel.decode_attention` over slots in pairs."""
 
     def decode(  # type: ignore[no-untyped-def]
-        query_PHD, key_PCD, value_PCD, keys_SCBEK, values_SCFD, order_R, slots_R, starts_R, pasts_R, widths_R,
+        query_PHD, key_PCD, value_PCD, keys_SCBEK, values_SCFD, order_R, parts_I, slots_R, starts_R, pasts_R, widths_R,
         leaders_R, shared_R, scaling, output_PHD,
     ):  # fmt: skip # pragma: no cover - compiled
         num_kv_heads = keys_SCBEK.shape[1]
-        for item in prange(order_R.shape[0] * num_kv_heads):
-            row, head = order_R[item // num_kv_heads], item % num_kv_heads
-            attend_row(
-                query_PHD, key_PCD, value_PCD, 0, 0, keys_SCBEK, values_SCFD, head, starts_R[row], pasts_R[row],
-                widths_R[row], slots_R[row], leaders_R[row], shared_R[row], scaling, head_dim, group, output_PHD,
+        for item in prange((len(parts_I) - 1) * num_kv_heads):
+            part, head = item // num_kv_heads, item % num_kv_heads
+            attend_rows(
+                query_PHD, key_PCD, value_PCD, 0, 0, keys_SCBEK, values_SCFD, head,
+                order_R[parts_I[part] : parts_I[part + 1]], slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R,
+                scaling, head_dim, group, output_PHD,
             )  # fmt: skip
 
     return compile_loop(decode, parallel=True, fastmath=FASTMATH, error_model="numpy")
@@ -192,64 +194,97 @@ def _store_loop() -> Callable[..., None]:
 
 # Globals, as `compile_loop` wants them.
 @njit(inline="always", fastmath=FASTMATH)
-def attend_row(  # type: ignore[no-untyped-def]
-    query_PHD, key_PCD, value_PCD, key_head, value_head, keys_SCBEK, values_SCFD, head, start, past, width, slot,
-    leader, shared, scaling, head_dim, group, output_PHD,
+def attend_rows(  # type: ignore[no-untyped-def]
+    query_PHD, key_PCD, value_PCD, key_head, value_head, keys_SCBEK, values_SCFD, head, rows, slots_R, starts_R,
+    pasts_R, widths_R, leaders_R, shared_R, scaling, head_dim, group, output_PHD,
 ):  # fmt: skip # pragma: no cover - compiled
-    """One item of `kernel.decode_attention`: a key/value head of a row.
+    """A key/value head of one row, or of several that read their first tokens from one leader and fill a tile at most.
 
-    The first of its key's heads is `key_head` of `key_PCD`, the first of its value's `value_head`.
+    What they share is multiplied once for all. The order of a row's sums does not depend on who shares it. The first of
+    its key's heads is `key_head` of `key_PCD`, the first of its value's `value_head`.
     """
     cut, below_half, last = np.uint32(_SHIFT), np.uint32(_BELOW_HALF), np.uint32(1)
     step = keys_SCBEK.shape[4]
-    block_words, factor = head_dim // 2 * step, scaling * LOG2_E
-    end, num_queries = past + width, width * group
-    keys_BEK, values_FD = keys_SCBEK[slot, head], values_SCFD[slot, head]
+    factor = scaling * LOG2_E
+    leader, shared, longest, num_queries = leaders_R[rows[0]], shared_R[rows[0]], 0, 0
+    for row in rows:
+        past, width = pasts_R[row], widths_R[row]
+        for w in range(width):
+            token, p = past + w, starts_R[row] + w
+            put_keys(keys_SCBEK[slots_R[row], head, token // step], token % step, key_PCD[p : p + 1, key_head + head], cut)
+            put_value(values_SCFD[slots_R[row], head, token // 2], token % 2, value_PCD[p, value_head + head], cut)
+        shared, longest = min(shared, shared_R[row]), max(longest, past + width)
+        num_queries += width * group
+    long = (longest + step - 1) // step * step
     head_keys_BEK, head_values_FD = keys_SCBEK[leader, head], values_SCFD[leader, head]
-    for w in range(width):
-        token = past + w
-        put_keys(keys_BEK[token // step], token % step, key_PCD[start + w : start + w + 1, key_head + head], cut)
-        put_value(values_FD[token // 2], token % 2, value_PCD[start + w, value_head + head], cut)
-    num_blocks = (end + step - 1) // step
-    padded = num_blocks * step
-    query = np.empty((TILE_ROWS, head_dim), np.uint16)
-    scores, weights = np.empty((TILE_ROWS, padded), np.float32), np.empty((TILE_ROWS, padded), np.uint16)
-    output = np.empty((TILE_ROWS, head_dim), np.float32)
+    query, output = np.empty((TILE_ROWS, head_dim), np.uint16), np.empty((TILE_ROWS, head_dim), np.float32)
+    scores, weights = np.empty((TILE_ROWS, long), np.float32), np.empty((TILE_ROWS, long), np.uint16)
     for first in range(0, num_queries, TILE_ROWS):
-        used = min(TILE_ROWS, num_queries - first)
-        for each in range(used):
-            n = first + each
-            for d in range(head_dim):
-                query[each, d] = query_PHD[start + n // group, head * group + n % group, d]
+        used, each = min(TILE_ROWS, num_queries - first), 0
+        for row in rows:
+            for n in range(first, min(widths_R[row] * group, first + TILE_ROWS)):
+                for d in range(head_dim):
+                    query[each, d] = query_PHD[starts_R[row] + n // group, head * group + n % group, d]
+                each += 1
         start_tiles(used)
-        for b in range(num_blocks):
-            block_keys_BEK = head_keys_BEK if b * step < shared else keys_BEK
-            clear_sums()
-            for d in range(0, head_dim, SIDE):
-                here = b * block_words + d // 2 * step
-                fetch(block_keys_BEK, here + _AHEAD, _AHEAD)
-                add_stripe(query, d, 2 * head_dim, block_keys_BEK, here, SIDE, 4 * step)
-            store_stripe(scores, b * step, 4 * padded)
-        for each in range(used):
-            for k in range(past + 1 + (first + each) // group, padded):
-                scores[each, k] = LOW
-            highest = row_maximum(scores, each * padded, padded) * factor
-            totals = row_powers(scores, each * padded, weights, each * padded, padded, factor, highest)
-            scores[each, 0] = np.float32(1) / totals
+        put_scores(query, 0, head_keys_BEK, 0, shared, scores)
+        each = 0
+        for row in rows:
+            past, count = pasts_R[row], min(widths_R[row] * group - first, TILE_ROWS)
+            padded = (past + widths_R[row] + step - 1) // step * step
+            start_tiles(count)
+            put_scores(query, each, keys_SCBEK[slots_R[row], head], shared, padded, scores)
+            for n in range(first, first + count):
+                for k in range(past + 1 + n // group, padded):
+                    scores[each, k] = LOW
+                highest = row_maximum(scores, each * long, padded) * factor
+                totals = row_powers(scores, each * long, weights, each * long, padded, factor, highest)
+                scores[each, 0] = np.float32(1) / totals
+                each += 1
         for d in range(0, head_dim, 2 * SIDE):
-            clear_sums()
-            for token in range(0, padded, SIDE):
-                block_values_FD = head_values_FD if token < shared else values_FD
-                here = token // 2 * head_dim + d
-                fetch(block_values_FD, here + _AHEAD, _AHEAD)
-                add_stripe(weights, token, 2 * padded, block_values_FD, here, SIDE, 4 * head_dim)
+            start_tiles(used)
+            add_values(weights, 0, head_values_FD, 0, shared, d)
             store_stripe(output, d, 4 * head_dim)
+            each = 0
+            for row in rows:
+                count = min(widths_R[row] * group - first, TILE_ROWS)
+                padded = (pasts_R[row] + widths_R[row] + step - 1) // step * step
+                start_tiles(count)
+                load_stripe(output, each * head_dim + d, 4 * head_dim)
+                add_values(weights, each, values_SCFD[slots_R[row], head], shared, padded, d)
+                store_stripe(output, each * head_dim + d, 4 * head_dim)
+                each += count
         stop_tiles()
-        for each in range(used):
-            n = first + each
-            for d in range(head_dim):
-                word = rounded(output[each, d] * scores[each, 0], cut, below_half, last)
-                output_PHD[start + n // group, head * group + n % group, d] = word
+        each = 0
+        for row in rows:
+            for n in range(first, min(widths_R[row] * group, first + TILE_ROWS)):
+                for d in range(head_dim):
+                    word = rounded(output[each, d] * scores[each, 0], cut, below_half, last)
+                    output_PHD[starts_R[row] + n // group, head * group + n % group, d] = word
+                each += 1
+
+
+@njit(inline="always")
+def put_scores(query_QD, each, keys_BEK, start, stop, scores_QK):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Inner products of queries, from one on, with the keys of whole blocks."""
+    head_dim, step, long = query_QD.shape[1], keys_BEK.shape[2], scores_QK.shape[1]
+    for token in range(start, stop, step):
+        clear_sums()
+        for d in range(0, head_dim, SIDE):
+            here = (token * head_dim + d * step) // 2
+            fetch(keys_BEK, here + _AHEAD, _AHEAD)
+            add_stripe(query_QD, each * head_dim + d, 2 * head_dim, keys_BEK, here, SIDE, 4 * step)
+        store_stripe(scores_QK, each * long + token, 4 * long)
+
+
+@njit(inline="always")
+def add_values(weights_QK, each, values_FD, start, stop, d):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add to the sums the values of tokens, 64 dimensions from one on, by the weights of queries from one on."""
+    head_dim, long = values_FD.shape[1], weights_QK.shape[1]
+    for token in range(start, stop, SIDE):
+        here = token // 2 * head_dim + d
+        fetch(values_FD, here + _AHEAD, _AHEAD)
+        add_stripe(weights_QK, each * long + token, 2 * long, values_FD, here, SIDE, 4 * head_dim)
 
 
 @njit(inline="always")
