@@ -215,7 +215,7 @@ def attend_rows(  # type: ignore[no-untyped-def]
             put_value(values_SCFD[slots_R[row], head, token // 2], token % 2, value_PCD[p, value_head + head], cut)
         shared, longest = min(shared, shared_R[row]), max(longest, past + width)
         num_queries += width * group
-    long = (longest + step - 1) // step * step
+    several, long = len(rows) > 1, (longest + step - 1) // step * step
     head_keys_BEK, head_values_FD = keys_SCBEK[leader, head], values_SCFD[leader, head]
     query, output = np.empty((TILE_ROWS, head_dim), np.uint16), np.empty((TILE_ROWS, head_dim), np.float32)
     scores, weights = np.empty((TILE_ROWS, long), np.float32), np.empty((TILE_ROWS, long), np.uint16)
@@ -223,8 +223,9 @@ def attend_rows(  # type: ignore[no-untyped-def]
         used, each = min(TILE_ROWS, num_queries - first), 0
         for row in rows:
             for n in range(first, min(widths_R[row] * group, first + TILE_ROWS)):
+                query_D = query_PHD[starts_R[row] + n // group, head * group + n % group]
                 for d in range(head_dim):
-                    query[each, d] = query_PHD[starts_R[row] + n // group, head * group + n % group, d]
+                    query[each, d] = query_D[d]
                 each += 1
         start_tiles(used)
         put_scores(query, 0, head_keys_BEK, 0, shared, scores)
@@ -232,7 +233,8 @@ def attend_rows(  # type: ignore[no-untyped-def]
         for row in rows:
             past, count = pasts_R[row], min(widths_R[row] * group - first, TILE_ROWS)
             padded = (past + widths_R[row] + step - 1) // step * step
-            start_tiles(count)
+            if several:
+                start_tiles(count)
             put_scores(query, each, keys_SCBEK[slots_R[row], head], shared, padded, scores)
             for n in range(first, first + count):
                 for k in range(past + 1 + n // group, padded):
@@ -242,15 +244,20 @@ def attend_rows(  # type: ignore[no-untyped-def]
                 scores[each, 0] = np.float32(1) / totals
                 each += 1
         for d in range(0, head_dim, 2 * SIDE):
-            start_tiles(used)
+            if several:
+                start_tiles(used)
+            else:
+                clear_sums()
             add_values(weights, 0, head_values_FD, 0, shared, d)
-            store_stripe(output, d, 4 * head_dim)
+            if several:
+                store_stripe(output, d, 4 * head_dim)
             each = 0
             for row in rows:
                 count = min(widths_R[row] * group - first, TILE_ROWS)
                 padded = (pasts_R[row] + widths_R[row] + step - 1) // step * step
-                start_tiles(count)
-                load_stripe(output, each * head_dim + d, 4 * head_dim)
+                if several:
+                    start_tiles(count)
+                    load_stripe(output, each * head_dim + d, 4 * head_dim)
                 add_values(weights, each, values_SCFD[slots_R[row], head], shared, padded, d)
                 store_stripe(output, each * head_dim + d, 4 * head_dim)
                 each += count
@@ -258,9 +265,9 @@ def attend_rows(  # type: ignore[no-untyped-def]
         each = 0
         for row in rows:
             for n in range(first, min(widths_R[row] * group, first + TILE_ROWS)):
+                output_D, share = output_PHD[starts_R[row] + n // group, head * group + n % group], scores[each, 0]
                 for d in range(head_dim):
-                    word = rounded(output[each, d] * scores[each, 0], cut, below_half, last)
-                    output_PHD[starts_R[row] + n // group, head * group + n % group, d] = word
+                    output_D[d] = rounded(output[each, d] * share, cut, below_half, last)
                 each += 1
 
 
