@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seekling.models.pointwise import can_loop
+from seekling.rollout.engine.race import GOLDEN, STRETCH, draw_untruncated
+
 _ROWS_AT_ONCE = 32
 """Rows whose float32 logits exist at the same time, so that they stay in the processor's cache."""
-_STRETCH = 256
-"""Tokens that race as one before they race each other: a random number for every token would cost more than the rest
-of a draw."""
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def draw_keys(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -33,13 +32,13 @@ def draw_keys(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
     Source: SplitMix64's finaliser (Steele, Lea, Flood 2014) over seed and counter.
     """
     with np.errstate(over="ignore"):
-        return _mix(_mix(seeds.astype(np.uint64) + _GOLDEN) + (positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+        return _mix(_mix(seeds.astype(np.uint64) + GOLDEN) + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN)
 
 
 def exponentials(key_R: np.ndarray, count: int) -> np.ndarray:
     """(R, count) float64 random numbers of the exponential distribution with mean 1, above 0."""
     with np.errstate(over="ignore"):
-        return _exponential(_mix(key_R[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN))
+        return _exponential(_mix(key_R[:, None] + np.arange(1, count + 1, dtype=np.uint64) * GOLDEN))
 
 
 def _exponential(bits: np.ndarray) -> np.ndarray:
@@ -72,6 +71,8 @@ def draw(
 
     Source: min-p (arXiv:2407.01082), after temperature and beside top-p as in transformers.
     """
+    if can_loop(logits_RV) and ((top_p_R == 1) | (temperature_R == 0)).all():
+        return draw_untruncated(logits_RV, temperature_R, min_p_R, key_R)
     token_ids: list[int] = []
     logprobs: list[float] = []
     for start in range(0, logits_RV.shape[0], _ROWS_AT_ONCE):
@@ -116,13 +117,13 @@ def _race(weights_RV: Tensor, key_R: np.ndarray) -> Tensor:
     Source: exponential races (A* sampling, arXiv:1411.0030, in other words): of arrivals at a random time over a
     weight, each is the first as often as it weighs.
     """
-    padded_RV = torch.nn.functional.pad(weights_RV, (0, -weights_RV.shape[-1] % _STRETCH))
-    stretches_RCS = padded_RV.view(weights_RV.shape[0], -1, _STRETCH)
+    padded_RV = torch.nn.functional.pad(weights_RV, (0, -weights_RV.shape[-1] % STRETCH))
+    stretches_RCS = padded_RV.view(weights_RV.shape[0], -1, STRETCH)
     num_stretches = stretches_RCS.shape[1]
-    times_RN = torch.from_numpy(exponentials(key_R, num_stretches + _STRETCH)).to(weights_RV.device)
+    times_RN = torch.from_numpy(exponentials(key_R, num_stretches + STRETCH)).to(weights_RV.device)
     stretch_R = (stretches_RCS.sum(-1) / times_RN[:, :num_stretches]).argmax(-1)
     inside_RS = stretches_RCS[torch.arange(len(key_R), device=weights_RV.device), stretch_R]
-    return stretch_R * _STRETCH + (inside_RS / times_RN[:, num_stretches:]).argmax(-1)
+    return stretch_R * STRETCH + (inside_RS / times_RN[:, num_stretches:]).argmax(-1)
 
 
 def _nucleus(probs_RV: Tensor, top_p_R: Tensor) -> Tensor:
