@@ -102,7 +102,8 @@ class DecodeRows:
         A stretch has one row or up to so many tokens, and its rows have about as much in common.
         """
         if num_tokens not in self._parts:
-            begins, leader, room, common = [], -1, 0, 0
+            begins: list[int] = []
+            leader, room, common = -1, 0, 0
             for place, row in enumerate(self.order_R.tolist()):
                 shared, width = int(self.shared_R[row]), int(self.widths_R[row])
                 if not begins or self.leaders_R[row] != leader or width > room or not 0 < common <= 2 * shared:

@@ -136,21 +136,22 @@ class DecodeLoops:
         """(P, M) hidden states behind the last norm, of the tokens of decode rows."""
         decoder = self._decoder
         hidden_PM = decoder.embed_tokens(token_ids_P)
-        angles = (bits_of(each[0].contiguous()) for each in decoder.rotary_emb(hidden_PM, position_P[None]))
-        about = (
-            rows.order_R, rows.parts(TILE_ROWS // self._kind[1]), rows.slots_R, rows.starts_R, rows.pasts_R,
-            rows.widths_R, rows.leaders_R, rows.shared_R, *angles,
-        )  # fmt: skip
+        cos_PD, sin_PD = (bits_of(each[0].contiguous()) for each in decoder.rotary_emb(hidden_PM, position_P[None]))
         norm, loop, hidden = decoder.norm, layer_loop(*self._kind, use_threads() > 1), bits_of(hidden_PM)
-        numbers = np.float32(norm.variance_epsilon), np.float32(decoder.layers[0].self_attn.scaling)
+        fixed = (
+            hidden, rows.num_tokens, rows.order_R, rows.parts(TILE_ROWS // self._kind[1]), rows.slots_R, rows.starts_R,
+            rows.pasts_R, rows.widths_R, rows.leaders_R, rows.shared_R, cos_PD, sin_PD,
+            np.float32(norm.variance_epsilon), np.float32(decoder.layers[0].self_attn.scaling),
+        )  # fmt: skip
         words = [each.words for each in self._packed]
         if len(self._words) != len(words) or not all(map(operator.is_, words, self._words)):
-            self._words, self._operands = words, [
+            self._words = words
+            self._operands = [
                 _operands(layer, bits_of(keys), bits_of(values))
                 for layer, keys, values in zip(decoder.layers, self._cache.keys, self._cache.values, strict=True)
             ]
         for operands in self._operands:
-            loop(hidden, rows.num_tokens, *about, *numbers, *operands)
+            loop(*fixed, *operands)
         return rms_norm(hidden_PM, norm.weight, norm.variance_epsilon)[0]
 
 
@@ -158,8 +159,10 @@ def _operands(layer: Any, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndar
     """Of `layer_loop`, what stays from pass to pass, until there are new weights."""
     attention, mlp = layer.self_attn, layer.mlp
     packed = attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
-    norms = layer.input_layernorm, layer.post_attention_layernorm, *(
-        getattr(attention, name, None) for name in ("q_norm", "k_norm")
+    norms = (
+        layer.input_layernorm,
+        layer.post_attention_layernorm,
+        *(getattr(attention, name, None) for name in ("q_norm", "k_norm")),
     )
     none = np.empty(0, np.uint16)
     return (

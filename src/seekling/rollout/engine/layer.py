@@ -29,9 +29,9 @@ def layer_loop(head_dim: int, group: int, is_parallel: bool) -> Callable[..., No
     cut, below_half, last = rounding(WORD_SHIFTS[torch.bfloat16])
 
     def layer(  # type: ignore[no-untyped-def]
-        hidden_PM, num_tokens, order_R, parts_I, slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R, cos_PD, sin_PD,
-        epsilon, scaling, keys_SCBEK, values_SCFD, norm_M, mlp_norm_M, query_norm_D, key_norm_D, qkv_words, qkv_bias,
-        o_words, o_bias, gate_up_words, gate_up_bias, down_words, down_bias,
+        hidden_PM, num_tokens, order_R, parts_I, slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R, cos_PD,
+        sin_PD, epsilon, scaling, keys_SCBEK, values_SCFD, norm_M, mlp_norm_M, query_norm_D, key_norm_D, qkv_words,
+        qkv_bias, o_words, o_bias, gate_up_words, gate_up_bias, down_words, down_bias,
     ):  # fmt: skip # pragma: no cover - compiled
         width, num_kv_heads = hidden_PM.shape[1], keys_SCBEK.shape[1]
         num_heads = num_kv_heads * group

@@ -277,9 +277,9 @@ class LocalSampler:
             return self._graphs.run(newest_S, lengths_S, longest=longest), [row.slot for row in decoding]
         plan = self._plan(decoding, widths, segments)
         token_ids, positions = self._pack(decoding, widths, segments)
-        num_tokens = sum(widths)
-        if self._loops is not None and plan.rows is not None and not segments and self._loops.takes(num_tokens):
-            hidden_PD = self._loops.run(token_ids[:num_tokens], positions[:num_tokens], plan.rows)
+        num_tokens, rows = sum(widths), plan.rows
+        if self._loops is not None and isinstance(rows, DecodeRows) and not segments and self._loops.takes(num_tokens):
+            hidden_PD = self._loops.run(token_ids[:num_tokens], positions[:num_tokens], rows)
             return hidden_PD, list(range(num_tokens))
         hidden_1ND: Tensor = self._decoder(
             input_ids=token_ids[None], position_ids=positions[None], use_cache=False, plan=plan

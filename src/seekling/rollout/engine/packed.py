@@ -62,28 +62,25 @@ class PackedLinear(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """(..., in) bfloat16 to (..., out)."""
         if self._has_few_rows(input):
-            output = input.new_empty(*input.shape[:-1], self.out_features)
-            self._multiply(input, output, adds=False)
-            return output
-        output = torch.ops.mkldnn._linear_pointwise(input, self._packed, self._bias, "none", [], "")
+            return self._multiply(input, input.new_empty(*input.shape[:-1], self.out_features), adds=False)
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self._bias, "none", [], "")
         return output
 
     def add_to(self, other: Tensor, input: Tensor) -> Tensor:
         """The layer's output plus another tensor of its shape, rounded once."""
         if self._has_few_rows(input):
-            output = other.clone(memory_format=torch.contiguous_format)
-            self._multiply(input, output, adds=True)
-            return output
-        output = torch.ops.mkldnn._linear_pointwise.binary(input, other, self._packed, self._bias, "add")
+            return self._multiply(input, other.clone(memory_format=torch.contiguous_format), adds=True)
+        output: Tensor = torch.ops.mkldnn._linear_pointwise.binary(input, other, self._packed, self._bias, "add")
         return output
 
     def _has_few_rows(self, input: Tensor) -> bool:
         return self.words is not None and input.numel() <= MOST_TOKENS * self.in_features
 
-    def _multiply(self, input: Tensor, output: Tensor, *, adds: bool) -> None:
+    def _multiply(self, input: Tensor, output: Tensor, *, adds: bool) -> Tensor:
         assert self.words is not None
         rows = input.reshape(-1, self.in_features).contiguous()
         product(rows, self.words, self.bias_words, output.view(-1, self.out_features), adds=adds)
+        return output
 
 
 def sparing(layers: Iterable[PackedLinear]) -> Iterator[PackedLinear]:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-import torch
 from numba import njit, prange
 from torch import Tensor
 
@@ -72,7 +71,7 @@ def _loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 for v in range(start, stop):
                     some += weight_of((widened(logits_V[v], cut) - highest) * LOG2_E)
                 total += some
-                if factor != LOG2_E and factor > 0 or min_p > 0:
+                if (factor != LOG2_E and factor > 0) or min_p > 0:
                     some = np.float32(0)
                     for v in range(start, stop):
                         weight = weight_of((widened(logits_V[v], cut) - highest) * factor)

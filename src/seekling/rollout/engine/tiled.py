@@ -210,8 +210,8 @@ def attend_rows(  # type: ignore[no-untyped-def]
     for row in rows:
         past, width = pasts_R[row], widths_R[row]
         for w in range(width):
-            token, p = past + w, starts_R[row] + w
-            put_keys(keys_SCBEK[slots_R[row], head, token // step], token % step, key_PCD[p : p + 1, key_head + head], cut)
+            token, p, h = past + w, starts_R[row] + w, key_head + head
+            put_keys(keys_SCBEK[slots_R[row], head, token // step], token % step, key_PCD[p : p + 1, h], cut)
             put_value(values_SCFD[slots_R[row], head, token // 2], token % 2, value_PCD[p, value_head + head], cut)
         shared, longest = min(shared, shared_R[row]), max(longest, past + width)
         num_queries += width * group
