@@ -52,11 +52,12 @@ def test_a_loop_is_compiled_anew_when_what_it_calls_has_changed(tmp_path):
 
 
 LOOPS = """
-import json, torch
+import json, numpy as np, torch
+from transformers import AutoModelForCausalLM, LlamaConfig
 from seekling.models import pointwise
 from seekling.learn import tiled as learn_tiled
 from seekling.models.tiles import can_tile
-from seekling.rollout.engine import attention, cache, kernel, tiled
+from seekling.rollout.engine import attention, cache, fused, kernel, layer, packed, products, race, tiled
 torch.set_num_threads(2)
 small, large = (torch.randn(rows, 64).bfloat16() for rows in (4, 4096))
 for each in (small, large):
@@ -82,6 +83,8 @@ rows = attention.DecodeRows([0], [1], [1], device=torch.device("cpu"))
 one = product[:1, :1].clone()
 attention._decode_compiled(one, one, one, slots.keys[0], slots.values[0], rows, 1.0, one.clone())
 made += [kernel._softmax_kernel(16), kernel._kernel(16, 8, 1), cache._store_loop(), cache._path_loop()]
+race.draw_untruncated(product[0], *np.ones((2, 2)), np.ones(2, np.uint64))
+made += [race._loop(16, True)]
 if can_tile(torch.bfloat16, torch.device("cpu")):
     product = torch.ones(1, 64, 64).bfloat16()
     pairs = tiled.pair_dimensions(product, 64), tiled.pair_tokens(product)
@@ -91,6 +94,19 @@ if can_tile(torch.bfloat16, torch.device("cpu")):
     one = product[:1, :1].clone()
     attention._decode_compiled(one, one, one, *(each[None] for each in pairs), rows, 1.0, one.clone())
     made += [tiled._store_loop(), tiled._attend_loop(64), tiled.decode_loop(64, 1), learn_tiled._loop(64)]
+    sizes = dict(vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1)
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**sizes, num_key_value_heads=1)).bfloat16()
+    slots = cache.SlotCache(
+        num_layers=1, num_kv_heads=1, head_dim=64, num_slots=1, slot_tokens=9, dtype=product.dtype,
+        device=torch.device("cpu"),
+    )
+    with torch.inference_mode():
+        linears = list(fused.fuse_layers(model, {id(each): name for name, each in model.named_parameters()}))
+        linears += packed.pack_linear_layers(model.model, {id(each): name for name, each in model.named_parameters()})
+        linears[0].add_to(linears[0](one[0]), one[0])
+        fused.DecodeLoops.of(model.model, slots).run(*torch.zeros(2, 1, dtype=torch.int64), rows)
+    made += [products._product_loop(kind, True) for kind in (products.WRITE, products.ADD)]
+    made += [layer.layer_loop(64, 1, True)]
 print(json.dumps([[sum(each.stats.cache_hits.values()), sum(each.stats.cache_misses.values())] for each in made]))
 """
 
@@ -105,6 +121,6 @@ def test_a_second_process_finds_every_loop_compiled_serial_ones_apart_from_paral
         )
         for _ in range(2)
     )
-    num_loops = 26 if can_tile(torch.bfloat16, torch.device("cpu")) else 22
+    num_loops = 30 if can_tile(torch.bfloat16, torch.device("cpu")) else 23
     assert first == [[0, 1]] * num_loops
     assert second == [[1, 0]] * num_loops

@@ -108,7 +108,7 @@ class DecodeRows:
                 shared, width = int(self.shared_R[row]), int(self.widths_R[row])
                 if not begins or self.leaders_R[row] != leader or width > room or not 0 < common <= 2 * shared:
                     begins.append(place)
-                    leader, room, common = self.leaders_R[row], num_tokens, 2 * shared  # whatever the next one shares
+                    leader, room, common = self.leaders_R[row], num_tokens, shared
                 room, common = room - width, min(common, shared)
             self._parts[num_tokens] = np.asarray([*begins, len(self.slots_R)])
         return self._parts[num_tokens]

@@ -79,7 +79,7 @@ def _loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 speed = some / exponential(key, part)
                 if speed > fastest:
                     fastest, winner = speed, part
-            token, fastest = size, -1.0
+            token, fastest = winner * stretch, -1.0
             for v in range(winner * stretch, min((winner + 1) * stretch, size)):
                 weight = weight_of((widened(logits_V[v], cut) - highest) * factor)
                 speed = (weight if weight >= min_p else 0.0) / exponential(key, num_stretches + v - winner * stretch)
