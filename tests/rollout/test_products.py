@@ -112,14 +112,14 @@ def fill(sampler, lengths, shared):
     tokens = torch.randint(3, 300, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
     tokens.unflatten(0, (-1, 4))[:, :, :shared] = tokens[::4, None, :shared]
     for slot, length in enumerate(lengths):
-        plan = AttentionPlan(sampler._cache, None, (Segment(slot, 0, 0, length),))
-        sampler._decoder(tokens[slot][None, :length], position_ids=torch.arange(length)[None], use_cache=False, plan=plan)
+        plan, ids = AttentionPlan(sampler._cache, None, (Segment(slot, 0, 0, length),)), tokens[slot][None, :length]
+        sampler._decoder(ids, position_ids=torch.arange(length)[None], use_cache=False, plan=plan)
     return tokens
 
 
 def run(sampler, slots, lengths, tokens, widths, shared):
     """Hidden states of decode rows whose next tokens are those at the end of what `fill` made, and a few more."""
-    news = [tokens[slot, : width].flip(0) for slot, width in zip(slots, widths, strict=True)]
+    news = [tokens[slot, :width].flip(0) for slot, width in zip(slots, widths, strict=True)]
     rows = DecodeRows(
         list(slots), [lengths[slot] for slot in slots], widths, device=CPU,
         leaders=[(min(each for each in slots if each // 4 == slot // 4), shared) for slot in slots],
