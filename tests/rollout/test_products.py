@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
+from seekling.errors import ConfigError
 from seekling.models import load_policy
 from seekling.models.pointwise import bits_of
 from seekling.models.tiles import can_tile
@@ -17,6 +19,7 @@ from seekling.rollout.engine.attention import AttentionPlan, DecodeRows, Segment
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.engine.packed import PackedLinear
 from seekling.rollout.engine.products import MOST_TOKENS, product, words_of
+from seekling.rollout.sampler import SampleRequest
 
 CPU = torch.device("cpu")
 needs_tiles = pytest.mark.skipif(not can_tile(torch.bfloat16, CPU), reason="this CPU has no tiles")
@@ -60,8 +63,11 @@ def test_weights_that_do_not_lie_as_expected_are_left_to_onednn(monkeypatch):
     other = weight.clone()
     other[-1, -1] += 1
     assert words_of(packed, other) is None
+    weight[:32] = 0
+    assert words_of(torch.ops.mkldnn._reorder_linear_weight(weight), weight) is not None
     constant = torch.ones(64, 64).bfloat16()
     assert words_of(torch.ops.mkldnn._reorder_linear_weight(constant), constant) is None
+    assert PackedLinear({"weight": weight}, {})(torch.empty(0, 64, dtype=torch.bfloat16)).shape == (0, 64)
     narrow = torch.randn(64, 48).bfloat16()
     assert words_of(torch.ops.mkldnn._reorder_linear_weight(narrow), narrow) is None
     monkeypatch.setattr(products, "SIDE", 16)  # as if oneDNN packed otherwise
@@ -80,10 +86,12 @@ def test_new_weights_take_the_place_of_the_old_ones_words():
 
 
 KINDS = {
-    "llama": (LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
-    "qwen2": (Qwen2Config, {}),
-    "qwen3": (Qwen3Config, {}),
+    "llama": (LlamaConfig, 6, 2, 64, {"attention_bias": True, "mlp_bias": True}),
+    "mistral": (MistralConfig, 6, 2, 64, {"sliding_window": None}),
+    "qwen2": (Qwen2Config, 14, 2, 64, {}),
+    "qwen3": (Qwen3Config, 8, 2, 128, {}),
 }
+"""Configuration, query heads, key/value heads, head dimension, other settings."""
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +99,13 @@ def tokenizer(tiny_model_dir):
     return load_policy(tiny_model_dir)[1]
 
 
-def make_sampler(kind, tokenizer, slots=70):
-    make, more = KINDS[kind]
+def make_sampler(kind, tokenizer, slots=70, **more_settings):
+    make, num_heads, num_kv_heads, head_dim, more = KINDS[kind]
+    hidden_size = 7 * 96 if num_heads == 14 else 96
     config = make(
-        vocab_size=300, hidden_size=96, intermediate_size=160, num_hidden_layers=2, num_attention_heads=6,
-        num_key_value_heads=2, head_dim=64, initializer_range=0.2, **more,
+        vocab_size=300, hidden_size=hidden_size, intermediate_size=160, num_hidden_layers=2,
+        num_attention_heads=num_heads, num_key_value_heads=num_kv_heads, head_dim=head_dim,
+        initializer_range=2 * hidden_size**-0.5, **more,
     )  # fmt: skip
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16).eval()
@@ -104,7 +114,7 @@ def make_sampler(kind, tokenizer, slots=70):
             if name.endswith("bias") or "norm" in name:
                 parameter.normal_(1 if "norm" in name else 0, 0.3)
     plain = copy.deepcopy(model).float()
-    return LocalSampler(model, tokenizer, in_flight=slots, episode_tokens=200), plain
+    return LocalSampler(model, tokenizer, in_flight=slots, episode_tokens=200, **more_settings), plain
 
 
 def fill(sampler, lengths, shared):
@@ -136,12 +146,12 @@ def test_decode_passes_compute_what_transformers_does(kind, tokenizer):
     tokens = fill(sampler, lengths, 64)
     widths = [1, 3, 1, 1, 2, 1, 4, 1]
     news, rows, hidden_PM = run(sampler, range(8), lengths, tokens, widths, 64)
-    logits_PV = sampler._head(hidden_PM).float()
+    logits_PV, rounding = sampler._head(hidden_PM).float(), copy.deepcopy(plain).bfloat16()
     for slot, (start, width) in enumerate(zip(rows.starts_R, widths, strict=True)):
         whole = torch.cat([tokens[slot, : lengths[slot]], news[start : start + width]])
-        expected = plain(whole[None], use_cache=False).logits[0, -width:]
-        error = (logits_PV[start : start + width] - expected).abs().mean() / expected.std()
-        assert error < 0.04, f"{error:.3f} standard deviations"
+        expected, rough = (each(whole[None], use_cache=False).logits[0, -width:].float() for each in (plain, rounding))
+        error = (logits_PV[start : start + width] - expected).abs().mean()
+        assert error < 1.5 * (rough - expected).abs().mean() < 0.2 * expected.std()
 
 
 @needs_tiles
@@ -165,20 +175,63 @@ def test_a_row_computes_the_very_same_alone_and_in_any_company(threads, tokenize
 
 
 @needs_tiles
-@torch.inference_mode()
 def test_decode_passes_read_the_newest_weights(tokenizer):
     sampler, plain = make_sampler("qwen3", tokenizer, slots=4)
     lengths = [70, 70, 70, 70]
-    for factor in (1.0, 1.1):
+    for version in range(2):
+        with torch.inference_mode():
+            tokens = fill(sampler, lengths, 0)
+            news, _, hidden_PM = run(sampler, range(4), lengths, tokens, [1] * 4, 0)
+            expected = plain(torch.cat([tokens[2, :70], news[2:3]])[None], use_cache=False).logits[0, -1]
+            assert (sampler._head(hidden_PM).float()[2] - expected).abs().mean() / expected.std() < 0.1
         with torch.no_grad():
             for parameter in plain.parameters():
-                parameter.mul_(factor)
+                parameter.normal_(float(parameter.ndim == 1), 0.2)
                 parameter.copy_(parameter.bfloat16())
-        sampler.load_weights(dict(plain.named_parameters()), version=1)
-        tokens = fill(sampler, lengths, 0)
-        news, _, hidden_PM = run(sampler, range(4), lengths, tokens, [1] * 4, 0)
-        expected = plain(torch.cat([tokens[2, :70], news[2:3]])[None], use_cache=False).logits[0, -1]
-        assert (sampler._head(hidden_PM).float()[2] - expected).abs().mean() / expected.std() < 0.04
+        sampler.load_weights(dict(plain.named_parameters()), version=version + 1)
+
+
+@needs_tiles
+@pytest.mark.parametrize("draft_tokens", [0, 4])
+def test_the_sampler_decodes_by_the_loops_what_it_decodes_without(tokenizer, draft_tokens, monkeypatch):
+    sampler, _ = make_sampler("llama", tokenizer, slots=9, draft_tokens=draft_tokens)
+    sampler._eos_ids = frozenset()
+    runs = []
+    inner = sampler._loops.run
+    monkeypatch.setattr(sampler._loops, "run", lambda *given: runs.append(len(given[0])) or inner(*given))
+    text = torch.randint(3, 300, (160,), generator=torch.Generator().manual_seed(2)).tolist()
+    # Siblings of one prompt, those of another, and one that is alone.
+    prompts = [*[tuple(text[:130])] * 5, *[tuple(text[20:120])] * 3, tuple(text[7:47])]
+
+    async def sample_all():
+        requests = [SampleRequest(n, prompt, 20, seed=n, temperature=0.0) for n, prompt in enumerate(prompts)]
+        return await asyncio.gather(*map(sampler.sample, requests))
+
+    found = asyncio.run(sample_all())
+    assert len(runs) >= 5
+    assert (max(runs) > 9) == (draft_tokens > 0)
+    for session in range(len(prompts)):
+        sampler.close_session(session)
+    sampler.release_caches()
+    sampler._loops = None
+    plain = asyncio.run(sample_all())
+    # Up to 32 tokens oneDNN adds up in the same order; where it does not, a draw may differ.
+    same = [a.token_ids == b.token_ids for a, b in zip(found, plain, strict=True)]
+    assert sum(same) >= (6 if draft_tokens else 9)
+    for a, b in zip(found, plain, strict=True):
+        if a.token_ids == b.token_ids:
+            np.testing.assert_allclose(a.logprobs, b.logprobs, atol=0.05)
+
+
+def test_a_model_with_a_shorter_window_than_an_episode_is_refused(tokenizer):
+    config = MistralConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=2, head_dim=64,
+        sliding_window=100,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config)
+    with pytest.raises(ConfigError, match=r"last 100 tokens only.*lower rollout.episode_tokens = 101"):
+        LocalSampler(model, tokenizer, in_flight=1, episode_tokens=101)
+    LocalSampler(model, tokenizer, in_flight=1, episode_tokens=100)
 
 
 @needs_tiles

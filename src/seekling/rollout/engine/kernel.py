@@ -65,7 +65,7 @@ def decode_attention(
         value_PCD: (P, C, D) their values.
         keys_SCBDK: (S, C, B, D, K) keys in blocks of `STEP` tokens, or pairs as `SlotCache` has them; written to.
         values_SCLD: (S, C, L, D), or words of pairs; written to.
-        order_R: in which the rows are worked on; every thread takes an equal stretch.
+        order_R: in which the rows are worked on; every thread takes an equal stretch, of items where caches are pairs.
         parts_I: (I + 1,) where in it rows begin that share a leader and together fill a tile, and its end.
         slots_R: slot of each row.
         starts_R: first of the row's tokens among the P.

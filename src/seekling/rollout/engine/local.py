@@ -87,6 +87,12 @@ class LocalSampler:
         head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
         token_bytes = 2 * config.num_hidden_layers * num_kv_heads * head_dim * self._dtype.itemsize
         slot_bytes = token_bytes * up_to_step(episode_tokens)
+        window = getattr(config, "sliding_window", None)
+        if window and window < episode_tokens:
+            raise ConfigError(
+                f"the model attends to the last {window} tokens only, which is not supported; lower "
+                f"rollout.episode_tokens = {episode_tokens} to at most that"
+            )
         num_slots = min(in_flight, cache_bytes // slot_bytes)
         if num_slots < 1:
             raise ConfigError(

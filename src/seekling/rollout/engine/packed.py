@@ -74,7 +74,8 @@ class PackedLinear(nn.Module):
         return output
 
     def _has_few_rows(self, input: Tensor) -> bool:
-        return self.words is not None and input.numel() <= MOST_TOKENS * self.in_features
+        num_tokens = input.numel() // self.in_features
+        return self.words is not None and input.dtype == torch.bfloat16 and 0 < num_tokens <= MOST_TOKENS
 
     def _multiply(self, input: Tensor, output: Tensor, *, adds: bool) -> Tensor:
         assert self.words is not None

@@ -34,6 +34,7 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 _CUT, _UNIT = np.uint64(12), 2.0**-52
 _INFINITE, _HIGHEST_ORDERED = np.int32(0x7F800000), np.int32(0x7FFFFFFF)
+_LARGEST_FACTOR = 1e30
 _NO_WEIGHT = np.float32(-125)
 """Exponents below it weigh nothing: the smallest normal number, of a sum that is at least 1."""
 
@@ -41,11 +42,12 @@ _NO_WEIGHT = np.float32(-125)
 def draw_untruncated(
     logits_RV: Tensor, temperature_R: np.ndarray, min_p_R: np.ndarray, key_R: np.ndarray
 ) -> tuple[list[int], list[float]]:
-    """As `sampling.draw`, with top-p 1, of logits that `can_loop` accepts."""
+    """As `sampling.draw`, without top-p, of logits that `can_loop` accepts."""
     num_rows = len(logits_RV)
     token_R, logprob_R = np.empty(num_rows, np.int64), np.empty(num_rows, np.float32)
     loop = _loop(WORD_SHIFTS[logits_RV.dtype], use_threads() > 1)
-    factor_R = np.divide(LOG2_E, temperature_R, out=np.zeros(num_rows), where=temperature_R > 0).astype(np.float32)
+    factor_R = np.divide(LOG2_E, temperature_R, out=np.zeros(num_rows), where=temperature_R > 0)
+    factor_R = np.minimum(factor_R, _LARGEST_FACTOR).astype(np.float32)
     loop(bits_of(logits_RV.contiguous()), factor_R, min_p_R.astype(np.float32), key_R, token_R, logprob_R)
     return token_R.tolist(), logprob_R.tolist()
 
@@ -79,12 +81,14 @@ def _loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 speed = some / exponential(key, part)
                 if speed > fastest:
                     fastest, winner = speed, part
-            token, fastest = winner * stretch, -1.0
+            token, fastest, heaviest = winner * stretch, 0.0, np.float32(0)
             for v in range(winner * stretch, min((winner + 1) * stretch, size)):
                 weight = weight_of((widened(logits_V[v], cut) - highest) * factor)
                 speed = (weight if weight >= min_p else 0.0) / exponential(key, num_stretches + v - winner * stretch)
                 if speed > fastest:
                     fastest, token = speed, v
+                elif fastest == 0 and weight > heaviest:  # min-p leaves none, by another rounding than above
+                    heaviest, token = weight, v
             if factor == 0:
                 token = 0
                 while token < size - 1 and ordered(np.int32(np.uint32(logits_V[token]) << cut)) < largest:

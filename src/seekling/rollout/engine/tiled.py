@@ -1,8 +1,8 @@
 """Attention by tiles (`seekling.models.tiles`): of many new tokens to a path, and of decode rows to their slots.
 
-Scores of 32 queries exist for `KEYS` keys at a time, in the processor's nearest cache. Keys and values lie in pairs:
-two dimensions of a key, or two tokens' values, in one 32-bit word, the even one in the lower half. The loops read up to
-the end of the block that holds the path's last token; what is there must be finite.
+In prefill, scores of 32 queries exist for `KEYS` keys at a time, in the processor's nearest cache; decode rows' are few.
+Keys and values lie in pairs: two dimensions of a key, or two tokens' values, in one 32-bit word, the even one in the
+lower half. The loops read up to the end of the block that holds the path's last token; what is there must be finite.
 
 Shape letters: S slots, H query heads, C key/value heads, N new tokens, P decode tokens of all rows, R decode rows,
 T tokens of a path or slot (whole blocks), D head dimension, E = D / 2 pairs of dimensions, F = T / 2 pairs of tokens,
@@ -48,8 +48,6 @@ from seekling.models.tiles import (
 from seekling.models.vectors import LOW, row_maximum, row_powers
 
 KEYS = 256
-_AHEAD = 1024
-"""Words between what a decode row multiplies and what it asks for; as many as one step of it reads."""
 _SHIFT, _BELOW_HALF, _ = rounding(WORD_SHIFTS[torch.bfloat16])
 
 
@@ -279,7 +277,8 @@ def put_scores(query_QD, each, keys_BEK, start, stop, scores_QK):  # type: ignor
         clear_sums()
         for d in range(0, head_dim, SIDE):
             here = (token * head_dim + d * step) // 2
-            fetch(keys_BEK, here + _AHEAD, _AHEAD)
+            ahead = SIDE // 2 * step  # the next words that are read
+            fetch(keys_BEK, here + ahead, ahead)
             add_stripe(query_QD, each * head_dim + d, 2 * head_dim, keys_BEK, here, SIDE, 4 * step)
         store_stripe(scores_QK, each * long + token, 4 * long)
 
@@ -290,7 +289,7 @@ def add_values(weights_QK, each, values_FD, start, stop, d):  # type: ignore[no-
     head_dim, long = values_FD.shape[1], weights_QK.shape[1]
     for token in range(start, stop, SIDE):
         here = token // 2 * head_dim + d
-        fetch(values_FD, here + _AHEAD, _AHEAD)
+        fetch(values_FD, here + SIDE // 2 * head_dim, SIDE // 2 * head_dim)  # the next ones
         add_stripe(weights_QK, each * long + token, 2 * long, values_FD, here, SIDE, 4 * head_dim)
 
 
