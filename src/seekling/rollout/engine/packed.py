@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from seekling.models.pointwise import bits_of
 from seekling.rollout.engine.memory import release_free_memory, resident_bytes
-from seekling.rollout.engine.products import MOST_TOKENS, product, words_of
+from seekling.rollout.engine.products import FEW_TOKENS, product, words_of
 
 MOST_FREED_BYTES = 500_000_000
 """Packing and merging leave holes: a quarter of a model of billions of weights, if nothing is given back meanwhile."""
@@ -75,7 +75,7 @@ class PackedLinear(nn.Module):
 
     def _has_few_rows(self, input: Tensor) -> bool:
         num_tokens = input.numel() // self.in_features
-        return self.words is not None and input.dtype == torch.bfloat16 and 0 < num_tokens <= MOST_TOKENS
+        return self.words is not None and input.dtype == torch.bfloat16 and 0 < num_tokens <= FEW_TOKENS
 
     def _multiply(self, input: Tensor, output: Tensor, *, adds: bool) -> Tensor:
         assert self.words is not None

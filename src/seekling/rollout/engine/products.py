@@ -45,7 +45,7 @@ from seekling.models.tiles import (
     store_sums,
 )
 
-MOST_TOKENS = 64
+FEW_TOKENS = 64
 """With more, oneDNN's products are as fast: they compute for longer than they read."""
 STRIPE = 2 * SIDE
 """Columns that `multiply` makes."""
@@ -85,7 +85,7 @@ def words_of(packed: Tensor, weight_NK: Tensor) -> np.ndarray | None:
 
 
 def product(input_PK: Tensor, words: np.ndarray, bias_N: np.ndarray, output_PN: Tensor, *, adds: bool = False) -> None:
-    """Write, or add, a product of at most `MOST_TOKENS` rows.
+    """Write, or add, a product of a few rows, any number.
 
     Args:
         input_PK: bfloat16, contiguous.

@@ -1,6 +1,6 @@
 """Attention by tiles (`seekling.models.tiles`): of many new tokens to a path, and of decode rows to their slots.
 
-In prefill, scores of 32 queries exist for `KEYS` keys at a time, in the processor's nearest cache; decode rows' are few.
+In prefill, scores of 32 queries exist for `KEYS` keys at a time, in the processor's nearest cache; of decode rows all.
 Keys and values lie in pairs: two dimensions of a key, or two tokens' values, in one 32-bit word, the even one in the
 lower half. The loops read up to the end of the block that holds the path's last token; what is there must be finite.
 
