@@ -14,7 +14,8 @@ the product's sampler and learner with the default model; per phase the work tha
 
 "bound" is the time that the scarcer of the two takes at the machine's limit, as a share of the time measured. The
 second line of a phase says where its time goes, by torch.profiler: operators by kind, and the time outside of any
-operator, which is Python. Attention is all that happens inside it, its own copies and compiled kernel included.
+operator, which is Python (of prefill, norms and gates too). Attention is all that happens inside it, its own copies and
+compiled kernel included; "whole layers" are a decode pass's, products, attention and all, in one call each.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from seekling.learn.attention import STRAND_ATTENTION, strand_attention
 from seekling.learn.learner import Batch, Learner
 from seekling.learn.loss import cross_entropy
 from seekling.models import load_policy, resolve_model
-from seekling.rollout.engine import fused
+from seekling.rollout.engine import fused, packed, sampling
 from seekling.rollout.engine.attention import SLOT_ATTENTION, slot_attention
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.engine.packed import PackedLinear
@@ -49,6 +50,7 @@ from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.types import Trajectory
 
 SHAPES = ((2048, 576, 1536), (2048, 1536, 576), (2048, 2048, 2048), (4096, 1536, 4096))
+MARK = "marked as "
 KINDS = {
     "matmul": ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mkldnn", "_linear_pointwise"),
     "optimizer": ("_fused_adamw", "optimizer", "_foreach", "clip_grad"),
@@ -128,23 +130,33 @@ def measure_limits(dtype: torch.dtype) -> Limits:
     return Limits(max(rates[str(dtype).removeprefix("torch.")]), bytes_per_s)
 
 
-def mark_attention() -> None:
-    """Let the profiler see what happens inside attention; of its backward pass it knows anyway."""
+def mark() -> None:
+    """Let the profiler see what compiled loops do; of attention's backward pass it knows anyway."""
     for name, function in ((SLOT_ATTENTION, slot_attention), (STRAND_ATTENTION, strand_attention)):
+        AttentionInterface.register(name, marked("attention", function))
+    fused.slot_attention = marked("attention", slot_attention)  # type: ignore[assignment]
+    loop_of = fused.layer_loop
+    fused.layer_loop = lambda *kind: marked("whole layers", loop_of(*kind))  # type: ignore[assignment]
+    packed.product = marked("matmul", packed.product)  # type: ignore[assignment]
+    sampling.draw_untruncated = marked("draws", sampling.draw_untruncated)  # type: ignore[assignment]
 
-        def marked(*args: object, _function: Callable[..., object] = function, **options: object) -> object:
-            with record_function("attention"):
-                return _function(*args, **options)
 
-        AttentionInterface.register(name, marked)
-        if name == SLOT_ATTENTION:
-            fused.slot_attention = marked  # type: ignore[assignment]
+def marked(kind: str, function: Callable[..., object]) -> Callable[..., object]:
+    """A function all of whose time the profiler is to count as one kind."""
+
+    def call(*args: object, **options: object) -> object:
+        with record_function(MARK + kind):
+            return function(*args, **options)
+
+    return call
 
 
 def kind_of(event: torch.autograd.profiler_util.FunctionEvent) -> str:
     """What an operator's own time is counted as."""
     above = event
     while above is not None:
+        if above.name.startswith(MARK):
+            return above.name.removeprefix(MARK)
         if "attention" in above.name.lower():
             return "attention"
         above = above.cpu_parent
@@ -283,7 +295,7 @@ def main() -> None:
     print(describe(given.threads), flush=True)
     limits = measure_limits(torch.bfloat16 if given.dtype == "bfloat16" else torch.float32)
     directory = resolve_model(given.model, log=print)
-    mark_attention()
+    mark()
     generation = Generation(given, directory, limits)
     generation.prefill()
     for rows in given.rows:
