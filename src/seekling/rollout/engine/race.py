@@ -111,8 +111,19 @@ def weight_of(exponent):  # type: ignore[no-untyped-def]  # pragma: no cover - c
 @njit(inline="always")
 def exponential(key, index):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """The `index`-th of `sampling.exponentials`."""
-    z = key + np.uint64(index + 1) * GOLDEN
+    return as_exponential(mix(key + np.uint64(index + 1) * GOLDEN))
+
+
+@njit(inline="always")
+def mix(z):  # type: ignore[no-untyped-def]
+    """SplitMix64's finaliser of a uint64; as Python, of an array of them."""
     z = (z ^ (z >> _SHIFTS[0])) * _FIRST
     z = (z ^ (z >> _SHIFTS[1])) * _SECOND
-    z = z ^ (z >> _SHIFTS[2])
-    return -np.log((np.float64(z >> _CUT) + 0.5) * _UNIT)
+    return z ^ (z >> _SHIFTS[2])
+
+
+@njit(inline="always")
+def as_exponential(bits):  # type: ignore[no-untyped-def]
+    """Above 0, of the exponential distribution with mean 1; of an array too, as `mix`."""
+    # 52 bits and a half: with one more, the largest would be rounded to 1, whose logarithm is 0.
+    return -np.log((np.float64(bits >> _CUT) + 0.5) * _UNIT)

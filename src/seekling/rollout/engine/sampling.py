@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seekling.models.pointwise import can_loop
-from seekling.rollout.engine.race import GOLDEN, STRETCH, draw_untruncated
+from seekling.rollout.engine.race import GOLDEN, STRETCH, as_exponential, draw_untruncated, mix
 
 _ROWS_AT_ONCE = 32
 """Rows whose float32 logits exist at the same time, so that they stay in the processor's cache."""
@@ -42,15 +42,12 @@ def exponentials(key_R: np.ndarray, count: int) -> np.ndarray:
 
 
 def _exponential(bits: np.ndarray) -> np.ndarray:
-    # 52 bits and a half: with one more, the largest would be rounded to 1, whose logarithm is 0.
-    numbers: np.ndarray = -np.log(((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+    numbers: np.ndarray = as_exponential.py_func(bits)  # type: ignore[no-untyped-call]
     return numbers
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = z ^ (z >> np.uint64(31))
+    mixed: np.ndarray = mix.py_func(z)  # type: ignore[no-untyped-call]
     return mixed
 
 
