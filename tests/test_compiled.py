@@ -64,7 +64,7 @@ for each in (small, large):
     out, scale = pointwise.rms_norm(each, each[0], 1e-6)
     pointwise.rms_norm_backward(out, each, each[0], scale)
     pointwise.gated_silu(each, each), pointwise.gated_silu_backward(each, each, each)
-    pointwise.softmax_gradient_(each, *pointwise.softmax_stats(each))
+    pointwise.softmax_gradient_(each, scale, *pointwise.softmax_stats(each, scale))
     heads, sums = each.view(-1, 4, 16), torch.ones(2, len(each), 4)
     pointwise.rotate_(heads, 3, each[:, :16].contiguous(), each[:, 16:32].contiguous())
     pointwise.merge_attention_(heads, heads.clone(), *sums)

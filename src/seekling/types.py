@@ -168,8 +168,8 @@ class Turn:
     action_lengths: tuple[int, ...] = ()
     """Characters of `action` that each sampled token stands for, 0 for a special token; empty when not recorded."""
     action_logprobs: tuple[float, ...] = ()
-    """Log-probability of each sampled token under the untempered behaviour policy, to two decimals. For readers:
-    training uses the trajectory's."""
+    """Log-probability of each sampled token at the episode's temperature, to two decimals. For readers: training uses
+    the trajectory's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +225,14 @@ class Trajectory:
     train_mask_T: np.ndarray
     """(T,) bool: True where the policy sampled the token."""
     logprobs_T: np.ndarray
-    """(T,) float32: log-probability of each sampled token under the untempered behaviour policy; 0 elsewhere."""
+    """(T,) float32: log-probability of each sampled token under the behaviour policy at `temperature`, before top-p and
+    min-p; 0 elsewhere."""
     policy_version: int = 0
+    temperature: float = 1.0
+    """Actions were drawn from softmax(logits / temperature); 0: greedily, with log-probabilities of temperature 1."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    """What truncated the distribution they were drawn from."""
 
     def __post_init__(self) -> None:
         shapes = {self.token_ids_T.shape, self.train_mask_T.shape, self.logprobs_T.shape}

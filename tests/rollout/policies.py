@@ -44,10 +44,10 @@ def run(awaitable: Awaitable[_Result]) -> _Result:
 
 
 @torch.no_grad()
-def plain_logprobs(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor:
+def plain_logprobs(model: PreTrainedModel, token_ids: Sequence[int], temperature: float = 1.0) -> Tensor:
     """(T, V) log-probabilities after each token, by transformers' own forward pass over the whole sequence."""
     logits: Tensor = model(input_ids=torch.tensor([list(token_ids)]), use_cache=False).logits[0]
-    return torch.log_softmax(logits.float(), -1)
+    return torch.log_softmax(logits.float() / temperature, -1)
 
 
 @dataclass

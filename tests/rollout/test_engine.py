@@ -65,13 +65,13 @@ def test_greedy_output_of_concurrent_prompts_is_that_of_transformers_generate(ti
     assert [sample.token_ids for sample in samples] == [generate(plain[0], prompt, 20) for prompt in prompts]
 
 
-def test_logprobs_are_those_of_a_plain_forward_pass_even_when_tempered(tiny_model_dir, plain, prompts):
+def test_logprobs_are_those_of_a_plain_forward_pass_at_the_requests_temperature(tiny_model_dir, plain, prompts):
     requests = [
         replace(request, temperature=0.5 + 0.4 * number, top_p=1.0 - 0.1 * number)
         for number, request in enumerate(drawn(prompts))
     ]
     for request, sample in zip(requests, sample_all(open_sampler(tiny_model_dir), requests), strict=True):
-        expected_TV = plain_logprobs(plain[0], [*request.prompt_ids, *sample.token_ids])
+        expected_TV = plain_logprobs(plain[0], [*request.prompt_ids, *sample.token_ids], request.temperature)
         start = len(request.prompt_ids) - 1
         expected = [float(expected_TV[start + n, token]) for n, token in enumerate(sample.token_ids)]
         np.testing.assert_allclose(sample.logprobs, expected, atol=1e-5)

@@ -147,8 +147,8 @@ def test_min_p_and_top_p_keep_what_a_naive_version_keeps(min_p, top_p, temperatu
     expected = naive_distribution(LOGITS, temperature, top_p, min_p)
     assert set(tokens.tolist()) == set(np.flatnonzero(expected).tolist())
     np.testing.assert_allclose(np.bincount(tokens, minlength=8) / MANY, expected, atol=0.012)
-    # Recorded is the untempered, untruncated policy's log-probability.
-    np.testing.assert_allclose(logprobs, torch.log_softmax(LOGITS, -1).numpy()[tokens], atol=1e-5)
+    # Recorded is the tempered, untruncated policy's log-probability.
+    np.testing.assert_allclose(logprobs, torch.log_softmax(LOGITS / temperature, -1).numpy()[tokens], atol=1e-5)
 
 
 def test_min_p_is_each_rows_own():
@@ -161,6 +161,17 @@ def test_min_p_is_each_rows_own():
         key_R=KEYS,
     )
     assert [set(tokens[row::4]) for row in range(4)] == [{0, 1, 2}, {0, 1, 2}, {0, 1}, {0}]
+
+
+def test_each_rows_logprob_is_that_of_its_own_temperature_and_a_greedy_ones_that_of_1():
+    temperatures = np.asarray([0.0, 0.7, 1.0, 1.15])
+    logits_RV = 3 * torch.randn(4, 900, generator=torch.Generator().manual_seed(5))
+    tokens, logprobs = draw(
+        logits_RV, temperature_R=temperatures, top_p_R=np.ones(4), min_p_R=np.zeros(4), key_R=KEYS[:4]
+    )
+    divisors_R = torch.tensor([1.0, 0.7, 1.0, 1.15], dtype=torch.float64)
+    expected_RV = torch.log_softmax(logits_RV.double() / divisors_R[:, None], -1)
+    np.testing.assert_allclose(logprobs, expected_RV[torch.arange(4), torch.tensor(tokens)], atol=2e-6)
 
 
 def test_temperature_0_takes_the_most_likely_token_whatever_the_random_number():

@@ -105,17 +105,20 @@ def test_greedy_tokens_and_their_logprobs_are_the_engines(sampler, model_dir, pr
     assert_same(sample_all(sampler, greedy(prompts)), sample_all(open_sampler(model_dir), greedy(prompts)))
 
 
-def test_logprobs_are_those_of_a_plain_forward_pass_even_when_tempered_and_truncated(sampler, plain, prompts):
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+def test_logprobs_are_those_of_the_requests_temperature_and_of_what_a_truncation_leaves(sampler, plain, prompts, top_p):
     requests = [
-        replace(request, temperature=0.5 + 0.3 * number, top_p=1.0 - 0.1 * number)
-        for number, request in enumerate(drawn(prompts))
+        replace(request, temperature=0.5 + 0.3 * number, top_p=top_p) for number, request in enumerate(drawn(prompts))
     ]
-    requests[0] = replace(requests[0], min_p=0.2)
     for request, sample in zip(requests, sample_all(sampler, requests), strict=True):
-        expected_TV = plain_logprobs(plain[0], [*request.prompt_ids, *sample.token_ids])
+        expected_TV = plain_logprobs(plain[0], [*request.prompt_ids, *sample.token_ids], request.temperature)
         start = len(request.prompt_ids) - 1
-        expected = [float(expected_TV[start + n, token]) for n, token in enumerate(sample.token_ids)]
-        np.testing.assert_allclose(sample.logprobs, expected, atol=1e-4)
+        expected = np.asarray([float(expected_TV[start + n, token]) for n, token in enumerate(sample.token_ids)])
+        if top_p == 1:
+            np.testing.assert_allclose(sample.logprobs, expected, atol=1e-4)
+        else:  # of a share of at least top_p, renormalised
+            assert (np.asarray(sample.logprobs) >= expected - 1e-4).all()
+            assert (np.asarray(sample.logprobs) <= expected - np.log(top_p) + 1e-4).all()
 
 
 def test_turns_go_on_from_the_ids_that_were_sampled(sampler, model_dir, prompts):
@@ -307,7 +310,7 @@ def test_recipes_that_vllm_would_follow_otherwise_are_refused():
         ("rollout", {"top_p": 0.9, "min_p": 0.1}, "rollout.top_p and rollout.min_p"),
         ("eval", {"top_p": 0.9, "min_p": 0.1}, "eval.top_p and eval.min_p"),
     ):
-        raw = {section: values}
+        raw = {section: values, "rl": {"steps": 0}}
         build_recipe(raw)
         raw["rollout"] = {"sampler": "vllm"} | raw.get("rollout", {})
         with pytest.raises(ConfigError, match=word):

@@ -79,6 +79,19 @@ class Recipe(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _rl_learns_from_the_distribution_that_acts(self) -> Recipe:
+        rollout = self.rollout
+        is_greedy = rollout.temperature == 0 and not rollout.temperature_range
+        if self.rl.steps and (is_greedy or rollout.top_p < 1 or rollout.min_p > 0):
+            raise ValueError(
+                f"rollout.temperature = {rollout.temperature:g}, rollout.top_p = {rollout.top_p:g} and rollout.min_p = "
+                f"{rollout.min_p:g} draw from another distribution than the one whose gradient RL follows, "
+                "softmax(logits / temperature); set a temperature above 0, top_p = 1 and min_p = 0, or rl.steps = 0 to "
+                "collect or evaluate only"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _curriculum_has_groups_to_look_at(self) -> Recipe:
         if self.curriculum.skip_after and self.rl.group_size == 1:
             raise ValueError(

@@ -62,7 +62,8 @@ class Critic(Learner):
 
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         """Value before each trained token, in the place of its log-probability; there is no entropy."""
-        hidden_UD, where_A = self._states(model, row)
+        source_U, _, where_A = row.positions()
+        hidden_UD = self._states(model, row, source_U)
         head = cast("nn.Linear", model.get_output_embeddings())
         values_A = head(hidden_UD.float()).squeeze(-1)[torch.from_numpy(where_A).to(hidden_UD.device)]
         return values_A, torch.zeros_like(values_A)

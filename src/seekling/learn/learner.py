@@ -29,6 +29,7 @@ from seekling.learn.lora import add_lora, merged_weights, save_adapter
 from seekling.learn.loss import Aggregation, TokenData, TokenField, TokenLoss, denominator, token_weights
 from seekling.learn.pack import PackedRow, pack_rows
 from seekling.learn.vocabulary import score_tokens
+from seekling.models.families import head_of, longest_exact
 from seekling.models.lean import make_lean
 from seekling.models.pointwise import accumulate_
 from seekling.rollout.engine.memory import (
@@ -104,6 +105,9 @@ class Learner:
             more arithmetic, much less memory, the same gradients.
         dtype: of the forward pass; None leaves all parameters as they are. The trained weights begin at the model's
             values all the same, which a lower precision would round.
+
+    Raises:
+        ModelError: the model's family is refused; see `head_of`.
     """
 
     def __init__(
@@ -120,8 +124,8 @@ class Learner:
         checkpoint_layers: bool = False,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if getattr(model.config, "final_logit_softcapping", None):
-            raise ModelError("models that cap their final logits are not supported by the learner yet")
+        head_of(model)  # or this family is refused
+        self._longest = longest_exact(model.config)
         if model.device.type == "cpu":
             keep_freed_memory()
         model.set_attn_implementation(STRAND_ATTENTION)
@@ -138,6 +142,9 @@ class Learner:
         self.kept_bytes = KEPT_WHEN_SHORT_BYTES if checkpoint_layers else KEPT_BYTES
         """How far memory may grow between rows before what is free goes back."""
         model.train()
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):  # with it, this would be another policy than the one that acted
+                module.eval()
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # float32 parameters are their own masters.
         self._masters = {
@@ -447,13 +454,19 @@ class Learner:
 
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each trained token; logits exist only where a token is trained."""
-        hidden_UD, where_A = self._states(model, row)
+        source_U, temperature_U, where_A = row.positions()
         target_A = torch.from_numpy(row.target_A).to(self.device)
-        return score_tokens(model.get_output_embeddings(), hidden_UD, where_A, target_A)
+        temperature_U = torch.from_numpy(temperature_U).to(self.device)
+        return score_tokens(head_of(model), self._states(model, row, source_U), temperature_U, where_A, target_A)
 
-    def _states(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, np.ndarray]:
-        """(U, D) last hidden states before trained tokens, each position once, and (A,) which one an entry needs."""
-        device = self.device
+    def _states(self, model: PreTrainedModel, row: PackedRow, source_U: np.ndarray) -> Tensor:
+        """(U, D) last hidden states of tokens of the row."""
+        device, length = self.device, int(row.position_ids_N.max()) + 1
+        if self._longest is not None and length > self._longest[0]:
+            raise ModelError(
+                f"{self._longest[1]}, which is not supported; an episode has {length}: lower rollout.episode_tokens to "
+                f"{self._longest[0]}"
+            )
         padding = (0, in_steps(len(row.token_ids_N)) - len(row.token_ids_N))
         hidden_1ND = model.get_decoder()(
             input_ids=torch.from_numpy(np.pad(row.token_ids_N, padding)).to(device)[None],
@@ -461,9 +474,8 @@ class Learner:
             use_cache=False,
             strands=row.strands,
         ).last_hidden_state
-        sources, where = np.unique(row.source_A, return_inverse=True)
-        # Two trajectories that part at a token share the position that predicts it: its logits are computed once.
-        return hidden_1ND[0, torch.from_numpy(sources).to(device)], where
+        states_UD: Tensor = hidden_1ND[0, torch.from_numpy(source_U).to(device)]
+        return states_UD
 
     def _publish_masters(self) -> None:
         self._put(self._masters)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seekling.errors import DataError
 from seekling.types import Trajectory
 
 Span = tuple[int, int]
@@ -59,6 +60,21 @@ class PackedRow:
     """(A,) which trajectory of the batch the entry belongs to."""
     logprobs_A: np.ndarray
     """(A,) its log-probability when it was sampled."""
+    temperature_A: np.ndarray
+    """(A,) float64: at which it was sampled."""
+
+    def positions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The outputs that predict trained tokens, once for each temperature.
+
+        Two trajectories that part at a token share the position that predicts it: its logits are computed once, unless
+        they were drawn at different temperatures.
+
+        Returns:
+            (U,) index of the packed token, (U,) float32 temperature, and (A,) which of the U an entry needs.
+        """
+        pairs = np.stack([self.source_A.astype(np.float64), self.temperature_A])
+        pairs_2U, where_A = np.unique(pairs, axis=1, return_inverse=True)
+        return pairs_2U[0].astype(np.int64), pairs_2U[1].astype(np.float32), where_A.reshape(-1)
 
 
 def pack_rows(trajectories: Sequence[Trajectory], *, row_tokens: int) -> list[PackedRow]:
@@ -73,7 +89,13 @@ def pack_rows(trajectories: Sequence[Trajectory], *, row_tokens: int) -> list[Pa
 
     Returns:
         Rows whose entries together are exactly the trained tokens of the batch.
+
+    Raises:
+        DataError: actions were drawn greedily or from a truncated distribution, whose log-probabilities are not those of
+            softmax(logits / temperature).
     """
+    for each in trajectories:
+        _check_drawn(each)
     paths = {n: t.token_ids_T.tolist() for n, t in enumerate(trajectories) if t.train_mask_T[1:].any()}
     rows: list[PackedRow] = []
     members: list[int] = []
@@ -103,7 +125,7 @@ def _row(members: list[int], paths: dict[int, list[int]], trajectories: Sequence
     token_ids: list[int] = []
     positions: list[int] = []
     strands: list[Strand] = []
-    sources, targets, sequences, logprobs = [], [], [], []
+    sources, targets, sequences, logprobs, temperatures = [], [], [], [], []
     spans: list[Span] = []
     last: list[int] = []
     for index in members:
@@ -124,6 +146,7 @@ def _row(members: list[int], paths: dict[int, list[int]], trajectories: Sequence
         targets.append(trajectory.token_ids_T[trained])
         sequences.append(np.full(len(trained), index, np.int64))
         logprobs.append(trajectory.logprobs_T[trained])
+        temperatures.append(np.full(len(trained), trajectory.temperature, np.float64))
         last = path
     return PackedRow(
         np.asarray(token_ids, np.int64),
@@ -133,7 +156,17 @@ def _row(members: list[int], paths: dict[int, list[int]], trajectories: Sequence
         np.concatenate(targets),
         np.concatenate(sequences),
         np.concatenate(logprobs),
+        np.concatenate(temperatures),
     )
+
+
+def _check_drawn(trajectory: Trajectory) -> None:
+    if trajectory.temperature <= 0 or trajectory.top_p < 1 or trajectory.min_p > 0:
+        raise DataError(
+            f"a trajectory was drawn with temperature = {trajectory.temperature:g}, top_p = {trajectory.top_p:g}, "
+            f"min_p = {trajectory.min_p:g}; its gradient would be that of another distribution. Learn from episodes "
+            "drawn with a temperature above 0, top_p = 1 and min_p = 0"
+        )
 
 
 def _first_tokens(spans: list[Span], count: int) -> list[Span]:

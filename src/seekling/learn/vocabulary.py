@@ -9,11 +9,12 @@ D width of the model, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seekling.models.pointwise import softmax_gradient_, softmax_stats
 
@@ -21,12 +22,15 @@ VOCABULARY_CHUNK = 512
 """Positions whose logits exist at the same time."""
 
 
-def score_tokens(head: nn.Module, hidden_UD: Tensor, where_A: np.ndarray, target_A: Tensor) -> tuple[Tensor, Tensor]:
-    """Score tokens by the output layer.
+def score_tokens(
+    head: Callable[[Tensor], Tensor], hidden_UD: Tensor, temperature_U: Tensor, where_A: np.ndarray, target_A: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Score tokens by softmax(head(hidden) / temperature).
 
     Args:
         head: (..., D) to (..., V) logits.
         hidden_UD: last hidden states.
+        temperature_U: float32, above 0.
         where_A: the position that predicts each token.
         target_A: the tokens.
 
@@ -39,8 +43,8 @@ def score_tokens(head: nn.Module, hidden_UD: Tensor, where_A: np.ndarray, target
         inside = np.flatnonzero((where_A >= start) & (where_A < start + VOCABULARY_CHUNK))
         local = torch.from_numpy(where_A[inside] - start).to(target_A.device)
         target = target_A[torch.from_numpy(inside).to(target_A.device)]
-        part_UD = hidden_UD[start : start + VOCABULARY_CHUNK]
-        found: tuple[Tensor, Tensor] = _Score.apply(part_UD, head, local, target)  # type: ignore[no-untyped-call]
+        part_UD, part_U = (each[start : start + VOCABULARY_CHUNK] for each in (hidden_UD, temperature_U))
+        found: tuple[Tensor, Tensor] = _Score.apply(part_UD, part_U, head, local, target)  # type: ignore[no-untyped-call]
         logprobs.append(found[0])
         entropies.append(found[1])
         order.append(inside)
@@ -51,19 +55,24 @@ def score_tokens(head: nn.Module, hidden_UD: Tensor, where_A: np.ndarray, target
 class _Score(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden_UD: Tensor, head: nn.Module, local_A: Tensor, target_A: Tensor
+        ctx: Any,
+        hidden_UD: Tensor,
+        temperature_U: Tensor,
+        head: Callable[[Tensor], Tensor],
+        local_A: Tensor,
+        target_A: Tensor,
     ) -> tuple[Tensor, Tensor]:
         logits_UV = head(hidden_UD)
-        logsum_U, mean_U = softmax_stats(logits_UV)
-        ctx.save_for_backward(hidden_UD, logsum_U, local_A, target_A)
+        logsum_U, mean_U = softmax_stats(logits_UV, temperature_U)
+        ctx.save_for_backward(hidden_UD, temperature_U, logsum_U, local_A, target_A)
         ctx.head = head
         entropy_A = (logsum_U - mean_U)[local_A]
         ctx.mark_non_differentiable(entropy_A)
-        return logits_UV[local_A, target_A].float() - logsum_U[local_A], entropy_A
+        return logits_UV[local_A, target_A].float() / temperature_U[local_A] - logsum_U[local_A], entropy_A
 
     @staticmethod
     def backward(ctx: Any, d_logprob_A: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_UD, logsum_U, local_A, target_A = ctx.saved_tensors
+        hidden_UD, temperature_U, logsum_U, local_A, target_A = ctx.saved_tensors
         with torch.enable_grad():
             again_UD = hidden_UD.detach().requires_grad_()
             logits_UV = ctx.head(again_UD)
@@ -71,12 +80,14 @@ class _Score(torch.autograd.Function):
         # Siblings that chose the same token after the same text share an entry of the gradient.
         entry_E, which_A = torch.unique(local_A * d_logits_UV.shape[1] + target_A, return_inverse=True)
         position_E, token_E = entry_E // d_logits_UV.shape[1], entry_E % d_logits_UV.shape[1]
-        chosen_E = torch.zeros(len(entry_E), device=logsum_U.device).index_add_(0, which_A, d_logprob_A.float())
-        total_U = torch.zeros_like(logsum_U).index_add_(0, local_A, d_logprob_A.float())
-        logprob_E = d_logits_UV[position_E, token_E].float() - logsum_U[position_E]
-        softmax_gradient_(d_logits_UV, logsum_U, -total_U)
+        d_tempered_A = d_logprob_A.float() / temperature_U[local_A]
+        chosen_E = torch.zeros(len(entry_E), device=logsum_U.device).index_add_(0, which_A, d_tempered_A)
+        total_U = torch.zeros_like(logsum_U).index_add_(0, local_A, d_tempered_A)
+        logit_E = d_logits_UV[position_E, token_E].float() / temperature_U[position_E]
+        logprob_E = logit_E - logsum_U[position_E]
+        softmax_gradient_(d_logits_UV, temperature_U, logsum_U, -total_U)
         entries_E = chosen_E - logprob_E.exp() * total_U[position_E]
         d_logits_UV[position_E, token_E] = entries_E.to(d_logits_UV.dtype)
         # As a checkpoint does: the head's own gradients are added where they belong.
         torch.autograd.backward(logits_UV, d_logits_UV)
-        return again_UD.grad, None, None, None
+        return again_UD.grad, None, None, None, None

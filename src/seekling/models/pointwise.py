@@ -143,29 +143,40 @@ def merge_attention_(output_NHD: Tensor, other_NHD: Tensor, logsum_NH: Tensor, o
     loop(*map(bits_of, (output_NHD, other_NHD)), logsum_NH.numpy(), other_logsum_NH.numpy())
 
 
-def softmax_stats(logits_UV: Tensor) -> tuple[Tensor, Tensor]:
-    """(U,) float32 logarithms of the sums of the exponentiated logits, and the means of the logits they weigh."""
+def softmax_stats(logits_UV: Tensor, temperature_U: Tensor) -> tuple[Tensor, Tensor]:
+    """Of softmax(logits / temperature), row by row.
+
+    Args:
+        logits_UV: (U, V), contiguous.
+        temperature_U: (U,) float32, above 0.
+
+    Returns:
+        (U,) float32 logarithms of the sums of the exponentiated quotients, and the means of the quotients they weigh.
+    """
     if not can_loop(logits_UV):
-        wide_UV = logits_UV.float()
+        wide_UV = logits_UV.float() / temperature_U[:, None]
         logsum_U = torch.logsumexp(wide_UV, -1)
         return logsum_U, ((wide_UV - logsum_U[:, None]).exp_() * wide_UV).sum(-1)
     logsum_U, mean_U = torch.empty(2, len(logits_UV), dtype=torch.float32)
-    _loop("stats", logits_UV)(bits_of(logits_UV), logsum_U.numpy(), mean_U.numpy())
+    _loop("stats", logits_UV)(bits_of(logits_UV), (1 / temperature_U).numpy(), logsum_U.numpy(), mean_U.numpy())
     return logsum_U, mean_U
 
 
-def softmax_gradient_(logits_UV: Tensor, logsum_U: Tensor, factor_U: Tensor) -> None:
+def softmax_gradient_(logits_UV: Tensor, temperature_U: Tensor, logsum_U: Tensor, factor_U: Tensor) -> None:
     """Replace logits by their probabilities, times a factor for each row.
 
     Args:
         logits_UV: (U, V), contiguous.
+        temperature_U: (U,) float32, as `softmax_stats` had it.
         logsum_U: (U,) float32, as `softmax_stats` returns it.
         factor_U: (U,) float32.
     """
     if not can_loop(logits_UV):
-        logits_UV.copy_((logits_UV.float() - logsum_U[:, None]).exp_().mul_(factor_U[:, None]))
+        wide_UV = logits_UV.float() / temperature_U[:, None]
+        logits_UV.copy_((wide_UV - logsum_U[:, None]).exp_().mul_(factor_U[:, None]))
         return
-    _loop("probabilities", logits_UV)(bits_of(logits_UV), logsum_U.numpy(), factor_U.numpy())
+    rows = (1 / temperature_U).numpy(), logsum_U.numpy(), factor_U.numpy()
+    _loop("probabilities", logits_UV)(bits_of(logits_UV), *rows)
 
 
 def bits_of(tensor: Tensor) -> np.ndarray:
@@ -394,25 +405,25 @@ def _merge_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
 def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     cut, block = np.uint32(shift), _VOCABULARY_BLOCK
 
-    def stats(logits_UV, logsum_U, mean_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    def stats(logits_UV, inverse_U, logsum_U, mean_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, size = logits_UV.shape
         for u in prange(num_rows):
             largest = LOWEST_ORDERED
             for v in range(size):
                 largest = max(largest, ordered(np.int32(np.uint32(logits_UV[u, v]) << cut)))
-            highest = as_float(np.uint32(ordered(largest)))
+            highest, inverse = as_float(np.uint32(ordered(largest))), inverse_U[u]
             total = weighed = np.float32(0)
             for start in range(0, size, block):
                 some = some_weighed = np.float32(0)
                 for v in range(start, min(start + block, size)):
-                    logit = widened(logits_UV[u, v], cut) - highest
+                    logit = (widened(logits_UV[u, v], cut) - highest) * inverse
                     power = power_of_two(logit * LOG2_E)
                     some += power
                     some_weighed += power * logit
                 total += some
                 weighed += some_weighed
-            logsum_U[u] = highest + np.log(total)
-            mean_U[u] = highest + weighed / total
+            logsum_U[u] = highest * inverse + np.log(total)
+            mean_U[u] = highest * inverse + weighed / total
 
     return compile_loop(stats, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 
@@ -421,12 +432,12 @@ def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
 def _probabilities_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     cut, below_half, last = rounding(shift)
 
-    def probabilities(logits_UV, logsum_U, factor_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    def probabilities(logits_UV, inverse_U, logsum_U, factor_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, size = logits_UV.shape
         for u in prange(num_rows):
-            logsum, factor = logsum_U[u], factor_U[u]
+            inverse, logsum, factor = inverse_U[u], logsum_U[u], factor_U[u]
             for v in range(size):
-                power = power_of_two((widened(logits_UV[u, v], cut) - logsum) * LOG2_E)
+                power = power_of_two((widened(logits_UV[u, v], cut) * inverse - logsum) * LOG2_E)
                 logits_UV[u, v] = rounded(power * factor, cut, below_half, last)
 
     return compile_loop(probabilities, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")

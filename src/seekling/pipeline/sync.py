@@ -22,6 +22,8 @@ PROBE = "Name a town, and say what it is known for."
 """What the sampler is given to continue."""
 NUM_PROBES = 8
 PROBE_TOKENS = 32
+PROBE_TEMPERATURES = 1.0, 0.7
+"""Of the samples in turn: a sampler may have the weights and record another temperature's log-probabilities."""
 
 Score = Callable[[Sequence[Trajectory]], Sequence[np.ndarray]]
 """Trajectories -> their tokens' log-probabilities (T,), as `Learner.logprobs` gives them."""
@@ -71,29 +73,37 @@ class CheckedSampler:
             self._inner.release_caches()
 
     def _drift(self, version: int) -> tuple[float, float]:
-        samples = asyncio.run(self._probe(version))
-        trajectories = [_trajectory(self._prompt_ids, sample) for sample in samples]
+        requests = [
+            SampleRequest(
+                -1 - number,
+                self._prompt_ids,
+                PROBE_TOKENS,
+                temperature=PROBE_TEMPERATURES[number % len(PROBE_TEMPERATURES)],
+                seed=derive_seed("probe", version, number),
+            )
+            for number in range(NUM_PROBES)
+        ]
+        samples = asyncio.run(self._sample_all(requests))
+        trajectories = [_trajectory(*pair) for pair in zip(requests, samples, strict=True)]
         pairs = zip(self._score(trajectories), trajectories, strict=True)
         differences = [np.abs(scored_T - made.logprobs_T)[made.train_mask_T] for scored_T, made in pairs]
         drift = np.concatenate(differences)
         return float(drift.mean()), float(drift.max())
 
-    async def _probe(self, version: int) -> list[Sample]:
-        requests = [
-            SampleRequest(-1 - number, self._prompt_ids, PROBE_TOKENS, seed=derive_seed("probe", version, number))
-            for number in range(NUM_PROBES)
-        ]
+    async def _sample_all(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         samples = await asyncio.gather(*map(self._inner.sample, requests))
         for request in requests:
             self._inner.close_session(request.session)
         return list(samples)
 
 
-def _trajectory(prompt_ids: tuple[int, ...], sample: Sample) -> Trajectory:
+def _trajectory(request: SampleRequest, sample: Sample) -> Trajectory:
+    prompt_ids = request.prompt_ids
     is_action = np.arange(len(prompt_ids) + len(sample.token_ids)) >= len(prompt_ids)
     logprobs = [0.0] * len(prompt_ids) + list(sample.logprobs)
     ids = np.asarray([*prompt_ids, *sample.token_ids], np.int64)
-    return Trajectory(ids, is_action, np.asarray(logprobs, np.float32), sample.policy_version)
+    recorded_T = np.asarray(logprobs, np.float32)
+    return Trajectory(ids, is_action, recorded_T, sample.policy_version, temperature=request.temperature)
 
 
 def scored_by(model: PreTrainedModel) -> Score:
@@ -108,7 +118,8 @@ def scored_by(model: PreTrainedModel) -> Score:
         scored = []
         for each in trajectories:
             ids_1T = torch.from_numpy(each.token_ids_T)[None].to(model.device)
-            logprobs_TV = model(input_ids=ids_1T, use_cache=False).logits[0].float().log_softmax(-1)
+            logits_TV = model(input_ids=ids_1T, use_cache=False).logits[0].float()
+            logprobs_TV = (logits_TV / each.temperature).log_softmax(-1)
             found = logprobs_TV[:-1].gather(-1, ids_1T[0, 1:, None])[:, 0]
             scored.append(np.concatenate([np.zeros(1, np.float32), found.cpu().numpy()]))
         return scored

@@ -76,13 +76,18 @@ class Recorder:
         self.train_mask += [False] * len(token_ids)
         self.logprobs += [0.0] * len(token_ids)
 
-    def finish(self, policy_version: int) -> Trajectory:
-        """The finished trajectory."""
+    def finish(
+        self, policy_version: int, *, temperature: float = 1.0, top_p: float = 1.0, min_p: float = 0.0
+    ) -> Trajectory:
+        """The finished trajectory, with what its actions were drawn with."""
         return Trajectory(
             np.asarray(self.token_ids, np.int64),
             np.asarray(self.train_mask, np.bool_),
             np.asarray(self.logprobs, np.float32),
             policy_version,
+            temperature,
+            top_p,
+            min_p,
         )
 
 
@@ -182,7 +187,12 @@ class Roller:
         episode = run.episode(self._env.protocol.name, self._sampler.policy_version, time.perf_counter() - started)
         if run.stop_reason is StopReason.INFRA_FAILURE or run.recorder is None:
             return episode, None
-        return episode, run.recorder.finish(self._sampler.policy_version)
+        return episode, run.recorder.finish(
+            self._sampler.policy_version,
+            temperature=run.temperature,
+            top_p=decoding.top_p,
+            min_p=decoding.min_p,
+        )
 
     async def _in_env(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **named: _Arguments.kwargs

@@ -38,7 +38,7 @@ class Sample:
     token_ids: tuple[int, ...]
     """Sampled ids, the end-of-sequence token included when it was sampled."""
     logprobs: tuple[float, ...]
-    """Of each id, under the untempered policy."""
+    """Of each id under the policy at the request's temperature; at temperature 1 where that is 0."""
     finish: Finish
     """stop: a stop string came out; eos: the model ended its turn; length: the budget ran out first."""
     policy_version: int

@@ -95,7 +95,7 @@ class VllmSampler:
                     max_num_seqs=in_flight,
                     kv_cache_memory_bytes=cache_bytes,
                     enable_prefix_caching=True,
-                    logprobs_mode="raw_logprobs",
+                    logprobs_mode="processed_logprobs",  # at the request's temperature; 1 where that is 0
                     generation_config="vllm",  # nothing is drawn otherwise than a request says
                     enforce_eager=current_platform.is_cpu(),  # compiling takes minutes there
                     seed=0,

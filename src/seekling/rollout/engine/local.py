@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
+from seekling.models.families import head_of, longest_exact
 from seekling.models.lean import make_lean
 from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment
 from seekling.rollout.engine.cache import SlotCache
@@ -53,7 +54,8 @@ class LocalSampler:
         draft_tokens: guessed tokens per row and pass, at most; 0 switches speculative decoding off.
 
     Raises:
-        ConfigError: not even one slot fits into `cache_bytes`.
+        ConfigError: not even one slot fits into `cache_bytes`, or episodes may be too long for the model.
+        ModelError: the model's family is refused; see `head_of`.
     """
 
     def __init__(
@@ -67,6 +69,13 @@ class LocalSampler:
         prefill_tokens: int = 2048,
         draft_tokens: int = 4,
     ) -> None:
+        head_of(model)  # or this family is refused, before its layers are changed
+        longest = longest_exact(model.config)
+        if longest is not None and longest[0] < episode_tokens:
+            raise ConfigError(
+                f"{longest[1]}, which is not supported; lower rollout.episode_tokens = {episode_tokens} to at most "
+                f"{longest[0]}"
+            )
         if model.device.type == "cpu":
             keep_freed_memory()
         model.eval()
@@ -81,18 +90,12 @@ class LocalSampler:
         if can_pack(model):
             self._packed = [*sparing(fuse_layers(model, names)), *sparing(pack_linear_layers(model, names))]
             release_free_memory()  # of the plain weights
-        self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
+        self._decoder, self._head = model.get_decoder(), head_of(model)
         num_heads = config.num_attention_heads
         num_kv_heads = config.num_key_value_heads or num_heads
         head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
         token_bytes = 2 * config.num_hidden_layers * num_kv_heads * head_dim * self._dtype.itemsize
         slot_bytes = token_bytes * up_to_step(episode_tokens)
-        window = getattr(config, "sliding_window", None)
-        if window and window < episode_tokens:
-            raise ConfigError(
-                f"the model attends to the last {window} tokens only, which is not supported; lower "
-                f"rollout.episode_tokens = {episode_tokens} to at most that"
-            )
         num_slots = min(in_flight, cache_bytes // slot_bytes)
         if num_slots < 1:
             raise ConfigError(

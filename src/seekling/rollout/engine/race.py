@@ -66,24 +66,25 @@ def _loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 order = ordered(np.int32(np.uint32(logits_V[v]) << cut))
                 largest, smallest = max(largest, order), min(smallest, order)
             highest = as_float(np.uint32(ordered(largest)))
+            power = factor if factor > 0 else LOG2_E
             total, fastest, winner = np.float32(0), -1.0, 0
             for part in range(num_stretches):
                 start, stop = part * stretch, min((part + 1) * stretch, size)
                 some = np.float32(0)
                 for v in range(start, stop):
-                    some += weight_of((widened(logits_V[v], cut) - highest) * LOG2_E)
+                    some += weight_of((widened(logits_V[v], cut) - highest) * power)
                 total += some
-                if (factor != LOG2_E and factor > 0) or min_p > 0:
+                if min_p > 0:
                     some = np.float32(0)
                     for v in range(start, stop):
-                        weight = weight_of((widened(logits_V[v], cut) - highest) * factor)
+                        weight = weight_of((widened(logits_V[v], cut) - highest) * power)
                         some += weight if weight >= min_p else np.float32(0)
                 speed = some / exponential(key, part)
                 if speed > fastest:
                     fastest, winner = speed, part
             token, fastest, heaviest = winner * stretch, 0.0, np.float32(0)
             for v in range(winner * stretch, min((winner + 1) * stretch, size)):
-                weight = weight_of((widened(logits_V[v], cut) - highest) * factor)
+                weight = weight_of((widened(logits_V[v], cut) - highest) * power)
                 speed = (weight if weight >= min_p else 0.0) / exponential(key, num_stretches + v - winner * stretch)
                 if speed > fastest:
                     fastest, token = speed, v
@@ -95,8 +96,8 @@ def _loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                     token += 1
             is_number = largest < _INFINITE and smallest >= ordered(np.int32(_INFINITE | ~_HIGHEST_ORDERED))
             token_R[r] = token if is_number else 0
-            logit = widened(logits_V[token_R[r]], cut)
-            logprob_R[r] = logit - highest - np.log(total) if is_number else np.float32(np.nan)
+            tempered = (widened(logits_V[token_R[r]], cut) - highest) * (power / LOG2_E)
+            logprob_R[r] = tempered - np.log(total) if is_number else np.float32(np.nan)
 
     return compile_loop(race, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
 

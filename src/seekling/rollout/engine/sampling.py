@@ -64,7 +64,7 @@ def draw(
         key_R: (R,) uint64, of `draw_keys`.
 
     Returns:
-        R token ids, and their log-probabilities under the untempered, untruncated policy.
+        R token ids, and their log-probabilities under the tempered, untruncated policy; greedy ones at temperature 1.
 
     Source: min-p (arXiv:2407.01082), after temperature and beside top-p as in transformers.
     """
@@ -86,17 +86,13 @@ def _draw_rows(
     logits_RV: Tensor, temperature_R: np.ndarray, top_p_R: np.ndarray, min_p_R: np.ndarray, key_R: np.ndarray
 ) -> tuple[Tensor, Tensor]:
     top_R, tokens_R = logits_RV.max(-1)
-    weights_RV = torch.exp(logits_RV - top_R[:, None])
-    totals_R = weights_RV.sum(-1)
+    divisor_R = torch.from_numpy(np.where(temperature_R > 0, temperature_R, 1.0)).to(logits_RV)
+    tempered_RV = (logits_RV - top_R[:, None]) / divisor_R[:, None]
+    weights_RV = torch.exp(tempered_RV)
     hot = np.flatnonzero(temperature_R > 0)
     if hot.size:
-        device = logits_RV.device
-        index = torch.from_numpy(hot).to(device)
-        if (temperature_R[hot] != 1).any():
-            temperature = torch.from_numpy(temperature_R[hot]).to(logits_RV)
-            hot_RV = torch.exp((logits_RV[index] - top_R[index, None]) / temperature[:, None])
-        else:
-            hot_RV = weights_RV if hot.size == len(temperature_R) else weights_RV[index]
+        index = torch.from_numpy(hot).to(logits_RV.device)
+        hot_RV = weights_RV if hot.size == len(temperature_R) else weights_RV[index]
         # The most likely token has weight 1.
         is_low_RV = hot_RV < torch.from_numpy(min_p_R[hot]).to(hot_RV)[:, None] if (min_p_R[hot] > 0).any() else None
         if (top_p_R[hot] < 1).any():
@@ -104,7 +100,7 @@ def _draw_rows(
         if is_low_RV is not None:
             hot_RV = hot_RV.masked_fill(is_low_RV, 0.0)
         tokens_R[index] = _race(hot_RV, key_R[hot])
-    logprobs_R = logits_RV.gather(-1, tokens_R[:, None])[:, 0] - top_R - totals_R.log()
+    logprobs_R = tempered_RV.gather(-1, tokens_R[:, None])[:, 0] - weights_RV.sum(-1).log()
     return tokens_R, logprobs_R
 
 

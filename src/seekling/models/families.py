@@ -1,0 +1,138 @@
+"""Model families that sampler and learner compute as transformers does, and how each makes logits of hidden states.
+
+Both run decoder and output layer apart, with an attention of their own: what a family's `forward` does behind the
+decoder, or its layers do beside plain causal attention, would be lost without a word. So a family is one that
+`tests/models/test_families.py` has compared with transformers' own forward pass, or it is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from seekling.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Logits of hidden states; the one that sampler, learner, reference and critic's policy have."""
+
+    layer: nn.Module
+    scale: float = 1.0
+    cap: float = 0.0
+    """Logits are bounded by it: tanh(logits / cap) * cap; 0: they are not."""
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """(..., D) hidden states to (..., V) logits, before any temperature."""
+        logits: Tensor = self.layer(hidden)
+        if self.scale != 1:
+            logits = logits.mul_(self.scale)
+        # The product is not in place: the backward pass needs the tanh.
+        return logits.div_(self.cap).tanh_().mul(self.cap) if self.cap else logits
+
+
+def _plain(config: Any) -> dict[str, float]:
+    return {}
+
+
+def _capped(config: Any) -> dict[str, float]:
+    return {"cap": config.final_logit_softcapping or 0.0}
+
+
+def _multiplied(config: Any) -> dict[str, float]:
+    return {"scale": config.logit_scale}
+
+
+def _divided(config: Any) -> dict[str, float]:
+    return {"scale": 1 / config.logits_scaling}
+
+
+FAMILIES: dict[str, Callable[[Any], dict[str, float]]] = {
+    "apertus": _plain,
+    "arcee": _plain,
+    "cohere": _multiplied,
+    "cohere2": _multiplied,
+    "ernie4_5": _plain,
+    "exaone4": _plain,
+    "gemma": _plain,
+    "gemma2": _capped,
+    "gemma3_text": _capped,
+    "glm": _plain,
+    "glm4": _plain,
+    "granite": _divided,
+    "helium": _plain,
+    "hunyuan_v1_dense": _plain,
+    "hyperclovax": lambda config: {"scale": config.logits_scaling},
+    "llama": _plain,
+    "ministral3": _plain,
+    "mistral": _plain,
+    "nanochat": _capped,
+    "olmo": _plain,
+    "olmo2": _plain,
+    "olmo3": _plain,
+    "phi": _plain,
+    "phi3": _plain,
+    "qwen2": _plain,
+    "qwen3": _plain,
+    "qwen3_moe": _plain,
+    "seed_oss": _plain,
+    "smollm3": _plain,
+    "stablelm": _plain,
+    "starcoder2": _plain,
+}
+"""What of a configuration makes the head, by transformers' `model_type`."""
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The head of a model whose family is known.
+
+    Raises:
+        ModelError: the family, or something in the model's configuration, is computed otherwise here.
+    """
+    config = model.config
+    family, problem = config.model_type, _problem(config)
+    if problem:
+        raise ModelError(
+            f"models of the family {family!r} are not supported: {problem}. Take one of a family listed in "
+            f"docs/ENGINE.md: {', '.join(sorted(FAMILIES))}"
+        )
+    layer = model.get_output_embeddings()
+    assert isinstance(layer, nn.Module)
+    return Head(layer, **FAMILIES[family](config))
+
+
+def _problem(config: Any) -> str:
+    stateful = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"})
+    if stateful:
+        return f"it has layers of the kind {', '.join(stateful)}, which keep another state than keys and values"
+    cap = getattr(config, "attn_logit_softcapping", None)
+    if cap:
+        return f"it caps attention scores (attn_logit_softcapping = {cap:g}), which our attention does not"
+    if getattr(config, "use_bidirectional_attention", False):
+        return "its tokens attend to later ones (use_bidirectional_attention)"
+    if config.model_type not in FAMILIES:
+        return "nobody has shown that its log-probabilities here are those of transformers (tests/models/test_families.py)"
+    return ""
+
+
+def longest_exact(config: Any) -> tuple[int, str] | None:
+    """How long a sequence may be whose tokens all see each other as transformers has it; None: any length.
+
+    Returns:
+        Tokens, and what happens beyond them.
+    """
+    limits = []
+    window = getattr(config, "sliding_window", None)
+    if window and "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]):
+        limits.append((int(window), f"the model attends to the last {window} tokens only"))
+    rope = getattr(config, "rope_parameters", None) or {}
+    for each in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if each.get("rope_type") in ("dynamic", "longrope"):
+            length = int(each.get("original_max_position_embeddings") or config.max_position_embeddings)
+            limits.append((length, f"the model turns all positions otherwise in texts of more than {length} tokens"))
+    return min(limits, default=None)
