@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seekling.errors import DataError, ModelError, NothingToLearnError
 from seekling.files import replacing
@@ -141,10 +142,11 @@ class Learner:
         """Whether layers are computed again in the backward pass."""
         self.kept_bytes = KEPT_WHEN_SHORT_BYTES if checkpoint_layers else KEPT_BYTES
         """How far memory may grow between rows before what is free goes back."""
-        model.train()
+        # Never in training mode: dropout and routing noise make another policy than the one that acted.
+        model.eval()
         for module in model.modules():
-            if isinstance(module, nn.Dropout):  # with it, this would be another policy than the one that acted
-                module.eval()
+            if checkpoint_layers and isinstance(module, GradientCheckpointingLayer):
+                module.training = True  # of the layer alone, which asks for it
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # float32 parameters are their own masters.
         self._masters = {

@@ -82,7 +82,6 @@ FAMILIES: dict[str, Callable[[Any], dict[str, float]]] = {
     "qwen3_moe": _plain,
     "seed_oss": _plain,
     "smollm3": _plain,
-    "stablelm": _plain,
     "starcoder2": _plain,
 }
 """What of a configuration makes the head, by transformers' `model_type`."""
