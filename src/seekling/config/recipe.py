@@ -79,6 +79,15 @@ class Recipe(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _titles_are_searched_by_programs(self) -> Recipe:
+        if self.retrieval.entries == "titles" and self.env.protocol != "code":
+            raise ValueError(
+                f'retrieval.entries = "titles" finds pages, and env.protocol = "{self.env.protocol}" shows passages; '
+                "change one of them"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _curriculum_has_groups_to_look_at(self) -> Recipe:
         if self.curriculum.skip_after and self.rl.group_size == 1:
             raise ValueError(

@@ -100,7 +100,8 @@ def _open_remote(recipe: Recipe, reporter: Reporter) -> tuple[Library, str]:
     """The library over an index behind a server, and what is known of its corpus."""
     retriever, index = open_distant(recipe.retrieval)
     reporter.line(f"index: remote, {recipe.retrieval.url}")
-    return Library(retriever, index, may_wait=True), index.corpus_hash()
+    flat_sections = recipe.retrieval.sections == "flat"
+    return Library(retriever, index, may_wait=True, flat_sections=flat_sections), index.corpus_hash()
 
 
 def _of_kinds(questions: list[Question], kinds: tuple[str, ...]) -> list[Question]:
