@@ -21,9 +21,16 @@ class ModelConfig(Section):
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """0 trains all weights."""
     lora_alpha: Positive = 32
+    lora_stages: tuple[Literal["sft", "rl"], ...] = ("sft", "rl")
+    """Stages that train adapters; another trains all weights. Adapters of SFT are merged before RL trains all weights,
+    and new ones are put on what SFT made where it trained all."""
     memory_gb: Annotated[float, Field(ge=0)] = 0.0
     """What training may take of memory (GB); where a packed row would not fit, layers are computed twice instead of
     kept (gradient checkpointing), with the same result. 0: what is free on the machine."""
+
+    def rank_in(self, stage: Literal["sft", "rl"]) -> int:
+        """Rank of the adapters that a stage trains; 0: all weights."""
+        return self.lora_rank if stage in self.lora_stages else 0
 
 
 class DataConfig(Section):
@@ -44,6 +51,8 @@ class DataConfig(Section):
     """Keep only questions of these kinds, and those without a kind; empty keeps all."""
     train_kinds: tuple[str, ...] = ()
     """As `kinds`, for training questions only: held-out ones are asked whatever their kind."""
+    train_sources: tuple[str, ...] = ()
+    """Train on questions of these data sets only (nq, hotpotqa, ...); empty takes all."""
     test_sources: tuple[str, ...] = ()
     """Ask held-out questions of these data sets only (nq, hotpotqa, ...); empty asks all."""
 

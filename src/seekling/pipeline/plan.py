@@ -55,9 +55,13 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
 
 def _stages(recipe: Recipe) -> Iterator[str]:
     rl, sft, experts = recipe.rl, recipe.sft, recipe.experts
-    yield f"model: {recipe.model.spec}, " + (
-        f"adapters of rank {recipe.model.lora_rank}" if recipe.model.lora_rank else "all weights"
-    )
+    trained = {
+        stage: f"adapters of rank {rank}" if (rank := recipe.model.rank_in(stage)) else "all weights"
+        for stage, is_run in (("sft", recipe.has_sft), ("rl", rl.steps > 0))
+        if is_run
+    }
+    kinds = [f"{what} in {stage}" for stage, what in trained.items()] if len(set(trained.values())) > 1 else []
+    yield f"model: {recipe.model.spec}, " + (", ".join(kinds) or next(iter(trained.values()), "untrained"))
     yield f"protocol: {describe_limits(recipe.env)}"
     source = (
         f"episodes of {experts.file}" if experts.file else f"expert's episodes of {experts.num_questions} questions"
@@ -77,6 +81,8 @@ def _stages(recipe: Recipe) -> Iterator[str]:
         )
     questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
     decoding = f"temperature {recipe.eval.temperature:g}" if recipe.eval.temperature else "greedy"
+    if recipe.evaluated.env != recipe.env:
+        yield f"eval: {describe_limits(recipe.evaluated.env)}"
     yield f"eval: {', '.join(recipe.eval.stages) or 'nothing'} on {questions} held-out questions, {decoding}"
 
 
