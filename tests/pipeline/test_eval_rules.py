@@ -1,4 +1,4 @@
-"""Held-out questions asked by other rules than those of training: `eval.env`, `eval.turn_tokens`, `eval.episode_tokens`."""
+"""Held-out questions asked by other rules than those of training: `eval.env` and the lengths in `eval`."""
 
 from __future__ import annotations
 

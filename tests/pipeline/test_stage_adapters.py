@@ -57,7 +57,11 @@ def weights(folder, name):
 
 
 def test_sft_trains_adapters_and_rl_all_weights(straight, tiny_model_dir):
-    untrained, sft, rl = load_file(tiny_model_dir / "model.safetensors"), weights(straight, "sft"), weights(straight, "rl")
+    untrained, sft, rl = (
+        load_file(tiny_model_dir / "model.safetensors"),
+        weights(straight, "sft"),
+        weights(straight, "rl"),
+    )
     assert (straight / "checkpoints" / "sft-adapter" / "adapter_model.safetensors").exists()
     assert not (straight / "checkpoints" / "rl-adapter").exists()
     assert torch.equal(sft[EMBEDDINGS], untrained[EMBEDDINGS])
@@ -82,9 +86,7 @@ def test_it_goes_on_from_any_interruption_as_if_there_had_been_none(recipe, stra
 
 
 def test_adapters_of_rl_alone_are_put_on_what_sft_made(tiny_model_dir, tmp_path):
-    recipe = recipe_of(tmp_path / "village", tiny_model_dir, ["rl"], steps=2)
-    with pytest.raises(KeyboardInterrupt):
-        run_recipe(recipe, tmp_path / "run", QuietReporter("rl", 1))
+    recipe = recipe_of(tmp_path / "village", tiny_model_dir, ["rl"], **PPO)
     run_recipe(recipe, tmp_path / "run", QuietReporter())
     sft, rl = weights(tmp_path / "run", "sft"), weights(tmp_path / "run", "rl")
     untrained = load_file(tiny_model_dir / "model.safetensors")
@@ -93,6 +95,11 @@ def test_adapters_of_rl_alone_are_put_on_what_sft_made(tiny_model_dir, tmp_path)
     assert not torch.equal(*(each["model.layers.0.mlp.up_proj.weight"] for each in (sft, rl)))
     assert not (tmp_path / "run" / "checkpoints" / "sft-adapter").exists()
     assert (tmp_path / "run" / "checkpoints" / "rl-adapter").exists()
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, tmp_path / "stopped", QuietReporter("rl", 1))
+    run_recipe(recipe, tmp_path / "stopped", QuietReporter())
+    resumed = weights(tmp_path / "stopped", "rl")
+    assert all(torch.equal(resumed[name], value) for name, value in rl.items())
 
 
 def test_stages_without_a_rank_mean_nothing():

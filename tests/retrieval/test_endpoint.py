@@ -316,5 +316,5 @@ def test_an_index_of_other_passage_fields_is_refused_and_other_query_fields_are_
 
 @pytest.mark.parametrize("options", ["api=cohere", "query_fields=[1]", "passage_fields=query", "task=x"])
 def test_options_of_an_address_that_mean_nothing_are_refused(options):
-    with pytest.raises(ConfigError, match="api=gemini|must be a JSON object"):
+    with pytest.raises(ConfigError, match=r"api=gemini|must be a JSON object"):
         parse_endpoint(f"http://localhost/v1?{options}#m")

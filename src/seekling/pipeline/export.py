@@ -196,7 +196,9 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
         return source.name
     chosen = source.with_name(source.name + _ADAPTER) if is_adapter else source
     if not chosen.is_dir():
-        raise ConfigError(f"{source} has no adapter beside it: that stage trained all weights (model.lora_rank, lora_stages)")
+        raise ConfigError(
+            f"{source} has no adapter beside it: that stage trained all weights (model.lora_rank, lora_stages)"
+        )
     with replacing(out) as building:
         shutil.copytree(chosen, building)
     return source.name

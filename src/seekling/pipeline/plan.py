@@ -55,24 +55,19 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
 
 def _stages(recipe: Recipe) -> Iterator[str]:
     rl, sft, experts = recipe.rl, recipe.sft, recipe.experts
-    trained = {
-        stage: f"adapters of rank {rank}" if (rank := recipe.model.rank_in(stage)) else "all weights"
-        for stage, is_run in (("sft", recipe.has_sft), ("rl", rl.steps > 0))
-        if is_run
-    }
-    kinds = [f"{what} in {stage}" for stage, what in trained.items()] if len(set(trained.values())) > 1 else []
-    yield f"model: {recipe.model.spec}, " + (", ".join(kinds) or next(iter(trained.values()), "untrained"))
+    yield f"model: {recipe.model.spec}"
     yield f"protocol: {describe_limits(recipe.env)}"
     source = (
         f"episodes of {experts.file}" if experts.file else f"expert's episodes of {experts.num_questions} questions"
     )
     if recipe.has_sft:
-        yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}"
+        yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}, {_trained(recipe.model.rank_in('sft'))}"
     if rl.steps:
         episodes, updates = rl.questions_per_step * rl.group_size, rl.minibatches * rl.rollout_epochs
         yield (
             f"rl: {rl.steps} steps of {rl.questions_per_step} x {rl.group_size} = {episodes} episodes, "
-            f"{rl.steps * updates} optimizer steps, learning rate {rl.learning_rate:g}"
+            f"{rl.steps * updates} optimizer steps, learning rate {rl.learning_rate:g}, "
+            f"{_trained(recipe.model.rank_in('rl'))}"
         )
         kl = f"{rl.kl} {rl.kl_coefficient:g} in the {rl.kl_in}" if rl.kl_coefficient else "none"
         yield (
@@ -84,6 +79,10 @@ def _stages(recipe: Recipe) -> Iterator[str]:
     if recipe.evaluated.env != recipe.env:
         yield f"eval: {describe_limits(recipe.evaluated.env)}"
     yield f"eval: {', '.join(recipe.eval.stages) or 'nothing'} on {questions} held-out questions, {decoding}"
+
+
+def _trained(rank: int) -> str:
+    return f"adapters of rank {rank}" if rank else "all weights"
 
 
 def _needs(recipe: Recipe) -> Iterator[str]:

@@ -69,8 +69,8 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         raise DataError(
             f"{len(train)} training and {len(test)} test questions are left; both are needed "
             f"(data.kinds = {list(recipe.data.kinds)}, data.train_kinds = {list(recipe.data.train_kinds)}, "
-            f"data.test_fraction = {recipe.data.test_fraction}, data.train_sources = {list(recipe.data.train_sources)}, "
-            f"data.test_sources = {list(recipe.data.test_sources)})"
+            f"data.train_sources = {list(recipe.data.train_sources)}, "
+            f"data.test_sources = {list(recipe.data.test_sources)}, data.test_fraction = {recipe.data.test_fraction})"
         )
     overlap = {question.key for question in train} & {question.key for question in test}
     if overlap:

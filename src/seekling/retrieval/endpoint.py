@@ -190,7 +190,7 @@ def _fields(options: Mapping[str, str], name: str) -> dict[str, Json]:
 
 
 def _service(endpoint: Endpoint, patience: Patience | None) -> Service:
-    headers = {}
+    headers: dict[str, str] = {}
     if endpoint.key_env:
         key = os.environ.get(endpoint.key_env, "").strip()
         if not key:
@@ -263,7 +263,9 @@ class _KeptVectors:
         found = {}
         with self._open() as connection:
             for text in texts:
-                row = connection.execute("SELECT vector FROM vectors WHERE text = ?", (_digest(purpose + text),)).fetchone()
+                row = connection.execute(
+                    "SELECT vector FROM vectors WHERE text = ?", (_digest(purpose + text),)
+                ).fetchone()
                 if row is not None and len(row[0]) == 4 * self._dimension:
                     found[text] = np.frombuffer(row[0], dtype="<f4")
         return found
