@@ -64,6 +64,7 @@ def test_process_distillations_constants():
     rl, critic = recipe.rl, recipe.critic
     assert (rl.steps, rl.questions_per_step, rl.group_size, rl.minibatches) == (600, 32, 1, 1)
     assert (rl.baseline, rl.learning_rate, critic.learning_rate) == ("gae", 1e-6, 1e-5)
+    assert (rl.weight_decay, rl.betas, rl.max_grad_norm) == (0.01, (0.9, 0.999), 1.0)
     assert (rl.clip_low, rl.clip_high, critic.value_clip) == (0.2, 0.2, 0.5)
     assert (rl.kl_coefficient, rl.kl, rl.kl_in, critic.gamma, critic.gae_lambda) == (1e-3, "k1", "reward", 1.0, 1.0)
     assert (recipe.eval.temperature, recipe.eval.top_p, recipe.retrieval.top_k) == (0.7, 0.9, 3)
