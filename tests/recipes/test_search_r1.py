@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -14,13 +15,24 @@ from typer.testing import CliRunner
 import seekling
 from seekling.cli.main import build_app
 from seekling.config import build_recipe, load_recipe, recipe_to_toml
+from seekling.env.protocol.tools import ToolsProtocol
+from seekling.env.tools import tool_from_function
 from seekling.errors import ConfigError
+from seekling.pipeline.plan import describe_plan
 from seekling.pipeline.stages import run_recipe
+from seekling.retrieval.endpoint import parse_endpoint
+from seekling.types import Question
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows
 
 RECIPES = Path(seekling.__file__).parents[2] / "recipes"
 FULL = ("search-r1-slime", "search-r1-tinker", "process-distill-ppo")
+QUESTION = Question("q", "who built the mill", ("Wren",))
+
+
+def search(query_list: list[str]) -> str:
+    """Find passages for each query."""
+    return ""
 
 
 def test_slimes_constants():
@@ -52,10 +64,49 @@ def test_process_distillations_constants():
     rl, critic = recipe.rl, recipe.critic
     assert (rl.steps, rl.questions_per_step, rl.group_size, rl.minibatches) == (600, 32, 1, 1)
     assert (rl.baseline, rl.learning_rate, critic.learning_rate) == ("gae", 1e-6, 1e-5)
+    assert (rl.weight_decay, rl.betas, rl.max_grad_norm) == (0.01, (0.9, 0.999), 1.0)
     assert (rl.clip_low, rl.clip_high, critic.value_clip) == (0.2, 0.2, 0.5)
     assert (rl.kl_coefficient, rl.kl, rl.kl_in, critic.gamma, critic.gae_lambda) == (1e-3, "k1", "reward", 1.0, 1.0)
     assert (recipe.eval.temperature, recipe.eval.top_p, recipe.retrieval.top_k) == (0.7, 0.9, 3)
     assert recipe.expected.values == (0.4127, 0.4890)
+    assert (recipe.data.train_sources, recipe.data.test_sources) == (("nq",), ("nq",))
+
+
+def test_process_distillations_sft_alone_trains_adapters_and_its_evaluation_has_limits_of_its_own():
+    recipe = load_recipe(RECIPES / "process-distill-ppo.toml")
+    assert (recipe.model.rank_in("sft"), recipe.model.rank_in("rl")) == (8, 0)
+    assert (recipe.env.max_turns, recipe.rollout.turn_tokens) == (2, 500)
+    played = recipe.evaluated
+    assert (played.env.max_turns, played.rollout.turn_tokens, played.rollout.episode_tokens) == (5, 1024, 9216)
+    assert (played.env.observation_tokens, recipe.env.observation_tokens) == (1024, 500)
+    planned = [line.rpartition(", ")[2] for line in describe_plan(recipe) if " learning rate " in line]
+    assert planned == ["adapters of rank 8", "all weights"]
+
+
+def test_tinkers_prompt_has_five_steps_and_a_worked_example_of_two_hops_that_its_own_grammar_reads():
+    recipe = load_recipe(RECIPES / "search-r1-tinker.toml")
+    tools = {"search": tool_from_function(search)}
+    for native_tools in (True, False):
+        protocol = ToolsProtocol(recipe.env, tools, native_tools=native_tools)
+        system, user = protocol.prompt(QUESTION)
+        assert (system.role, user.content) == ("system", QUESTION.question)  # the question as it is
+        steps, example = system.content.split("An example. ")
+        assert [line[:2] for line in steps.splitlines() if line[:1].isdigit()] == ["1.", "2.", "3.", "4.", "5."]
+        hops = [protocol.parse(part + "</tool_call>") for part in example.split("</tool_call>")[:-1]]
+        assert [hop.kind for hop in hops] == ["search", "search"]
+        assert all(len(hop.calls[0][1]["query_list"]) == 2 for hop in hops)
+        answer = protocol.parse(example.split("</tool_call>")[-1])
+        assert (answer.kind, answer.payload) == ("answer", "Veldmark")
+        assert "Ilse Tarnow" in hops[1].payload  # what the first hop found
+        assert "Ilse Tarnow" not in hops[0].payload
+
+
+def test_tinkers_header_asks_gemini_with_the_task_type_of_queries():
+    text = (RECIPES / "search-r1-tinker.toml").read_text(encoding="utf-8")
+    base, options = re.search(r"U='(\S+)'", text), re.search(r'retrieval\.encoder="\$U(\S+)"', text)
+    endpoint = parse_endpoint(base.group(1) + options.group(1))
+    assert endpoint.query_fields == {"taskType": "RETRIEVAL_QUERY"}
+    assert (endpoint.model, endpoint.dimensions) == ("gemini-embedding-001", 768)
 
 
 @pytest.mark.parametrize("name", [*FULL, *(f"{name}-mini" for name in FULL)])
@@ -161,7 +212,10 @@ OF = {
     "search-r1-slime": ["rl.group_size=3"],
     # With a random model nobody earns anything: kept, such groups go through all of a step.
     "search-r1-tinker": ["rl.group_size=3", "rl.stream_minibatches=2", "rl.constant_groups=keep"],
-    "process-distill-ppo": ["experts.file=", "experts.num_questions=2", "sft.epochs=1"],
+    "process-distill-ppo": [
+        *("experts.file=", "experts.num_questions=2", "sft.epochs=1"),
+        *("eval.turn_tokens=24", "eval.episode_tokens=1200"),
+    ],
 }
 
 
@@ -184,6 +238,12 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model_read_the_parquet_as_it_i
     # Of the test file only the recipe's own data sets are asked; ids restart in each.
     asked = {row["question"]["source"] for row in rows(tmp_path / "run" / "episodes" / "eval-rl.jsonl")}
     assert asked == {"nq", "popqa", "hotpotqa"} & set(recipe.data.test_sources)
+    trained = {row["question"]["source"] for row in episodes}
+    assert trained <= set(recipe.data.train_sources or ("nq", "hotpotqa"))
+    settings = summary.settings
+    assert (settings.max_generations, settings.turn_tokens) == (
+        (6, 24) if name == "process-distill-ppo" else (recipe.env.max_turns, 24)
+    )
     assert summary.num_questions == 2 * len(asked)
 
 

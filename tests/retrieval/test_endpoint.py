@@ -11,9 +11,12 @@ from seekling.retrieval.endpoint import EndpointEncoder, describe_endpoint, pars
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.library import open_library
 from seekling.retrieval.service import Patience
+from seekling.retrieval.stores import open_store
 from tests.chat_server import chat_server
+from tests.chroma_server import collect_connections
 from tests.retrieval.towns import QUERIES, config_for, write_corpus
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 DIMENSION = 12
 QUICK = Patience(timeout_s=5, num_tries=3, first_pause_s=0.01)
 
@@ -215,3 +218,103 @@ def test_a_damaged_file_of_kept_vectors_is_named():
         path.write_bytes(b"damaged" * 1000)
         with pytest.raises(DataError, match="delete that file"):
             encoder.queries(["x"])
+
+
+# Queries and passages are asked for differently
+
+
+def native_gemini(body):
+    """Gemini's own `batchEmbedContents`: a vector hangs on the task type, and on the text."""
+    rows = [
+        {"values": shortened(each["taskType"] + each["content"]["parts"][0]["text"], each["outputDimensionality"])}
+        for each in body["requests"]
+    ]
+    return 200, {"embeddings": [{"values": each["values"].tolist()} for each in rows]}
+
+
+def gemini_spec(server):
+    base = server.url.removesuffix("/v1")
+    return f"{base}/v1beta?api=gemini&key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001"
+
+
+def test_gemini_is_asked_for_queries_and_documents_by_their_task_types(monkeypatch):
+    monkeypatch.setenv("GEMINI_API_KEY", "secret")
+    with chat_server(native_gemini) as server:
+        encoder = EndpointEncoder(describe_endpoint(gemini_spec(server), QUICK), QUICK)
+        passage_1D, query_1D = encoder.passages(["Bergen"]), encoder.queries(["Bergen"])
+        np.testing.assert_array_equal(encoder.queries(["Bergen"]), query_1D)  # kept, and apart from the passage
+    asked = [(request["taskType"], request["content"]) for body in server.requests for request in body["requests"]]
+    bergen = {"parts": [{"text": "Bergen"}]}
+    assert asked[1:] == [("RETRIEVAL_DOCUMENT", bergen), ("RETRIEVAL_QUERY", bergen)]
+    assert asked[0][0] == "RETRIEVAL_DOCUMENT"  # the probe tells what made the vectors of an index
+    assert server.requests[-1]["requests"][0]["model"] == "models/gemini-embedding-001"
+    assert set(server.paths) == {"/v1beta/models/gemini-embedding-001:batchEmbedContents"}
+    for vector_1D, task in ((passage_1D, "RETRIEVAL_DOCUMENT"), (query_1D, "RETRIEVAL_QUERY")):
+        values_D = shortened(f"{task}Bergen", 768)
+        np.testing.assert_allclose(vector_1D[0], values_D / np.linalg.norm(values_D), atol=1e-6)
+
+
+def test_a_collection_that_gemini_filled_is_queried_with_the_task_type_of_queries(tmp_path, monkeypatch):
+    chromadb = pytest.importorskip("chromadb")
+    monkeypatch.setenv("GEMINI_API_KEY", "secret")
+    texts = ["harbour", "castle", "bridge"]
+    documents = [shortened(f"RETRIEVAL_DOCUMENT{text}", 768).tolist() for text in texts]
+    with chromadb.PersistentClient(str(tmp_path / "db")) as client:
+        collection = client.create_collection("wiki_embeddings", embedding_function=None)
+        collection.add(ids=texts, documents=texts, embeddings=documents)
+    with chat_server(native_gemini) as server:
+        store = open_store(f"chroma:{tmp_path / 'db'}#wiki_embeddings", gemini_spec(server))
+        store.search(["castle"], 1)
+    collect_connections()
+    (asked,) = server.requests[-1]["requests"]
+    assert (asked["taskType"], asked["content"]["parts"][0]["text"]) == ("RETRIEVAL_QUERY", "castle")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "query", "passage"),
+    [
+        ("intfloat/e5-base-v2", "", {"input": ["query: x"]}, {"input": ["passage: x"]}),
+        (
+            "Qwen/Qwen3-Embedding-0.6B",
+            "query_prefix=Instruct:%20Find%20towns%0AQuery:",
+            {"input": ["Instruct: Find towns\nQuery:x"]},
+            {"input": ["x"]},
+        ),
+        ("alias", "query_prefix=query:+&passage_prefix=passage:+", {"input": ["query: x"]}, {"input": ["passage: x"]}),
+        ("intfloat/e5-base-v2", "query_prefix=&passage_prefix=", {"input": ["x"]}, {"input": ["x"]}),
+        (
+            "voyage-3",
+            'query_fields={"input_type":"query"}&passage_fields={"input_type":"document"}',
+            {"input": ["x"], "input_type": "query"},
+            {"input": ["x"], "input_type": "document"},
+        ),
+    ],
+)
+def test_an_address_says_how_queries_and_passages_are_asked_for(name, options, query, passage):
+    with chat_server(embeddings) as server:
+        encoder = EndpointEncoder(describe_endpoint(f"{server.url}?{options}#{name}", QUICK), QUICK)
+        encoder.queries(["x"])
+        encoder.passages(["x"])
+    sent = [{key: body[key] for key in body if key != "model"} for body in server.requests[1:]]
+    if (query, passage) == ({"input": ["x"]}, {"input": ["x"]}):
+        assert sent == [query]  # one vector serves both
+    else:
+        assert sent == [query, passage]
+
+
+def test_an_index_of_other_passage_fields_is_refused_and_other_query_fields_are_followed(tmp_path):
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    with chat_server(embeddings) as server:
+        fields = 'passage_fields={"input_type":"document"}'
+        build_index(corpus, tmp_path / "index", config_for("dense", f"{server.url}?{fields}#m"))
+        with pytest.raises(IndexMismatchError, match="other settings"):
+            open_index(tmp_path / "index", config_for("dense", f"{server.url}#m"))
+        asked = f'{fields}&query_fields={{"input_type":"query"}}'
+        open_index(tmp_path / "index", config_for("dense", f"{server.url}?{asked}#m")).search(["castle"], 1)
+    assert server.requests[-1] == {"model": "m", "input": ["castle"], "input_type": "query"}
+
+
+@pytest.mark.parametrize("options", ["api=cohere", "query_fields=[1]", "passage_fields=query", "task=x"])
+def test_options_of_an_address_that_mean_nothing_are_refused(options):
+    with pytest.raises(ConfigError, match=r"api=gemini|must be a JSON object"):
+        parse_endpoint(f"http://localhost/v1?{options}#m")

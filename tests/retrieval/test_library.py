@@ -1,12 +1,16 @@
 """The library that an agent sees: pages, sections, and errors that help it on."""
 
+import numpy as np
 import pytest
 
-from seekling.config import RetrievalConfig
-from seekling.errors import IndexMismatchError, ToolError
+from seekling.config import RetrievalConfig, build_recipe
+from seekling.errors import ConfigError, DataError, IndexMismatchError, ToolError
+from seekling.retrieval.dense import read_vectors
+from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
-from tests.retrieval.towns import TOWNS, write_corpus
+from seekling.retrieval.record import rebuild_command
+from tests.retrieval.towns import TOWNS, write_corpus, write_tiny_encoder
 
 FOWEY = TOWNS[-1][2]
 
@@ -134,3 +138,58 @@ def test_a_library_refuses_an_index_that_is_not_as_expected(tmp_path):
     build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", RetrievalConfig(passage_words=12))
     with pytest.raises(IndexMismatchError, match="passage_words"):
         open_library(tmp_path / "index", RetrievalConfig(passage_words=13))
+
+
+# As wiki-search has it: titles are searched, sections are flat
+
+
+def test_an_index_of_titles_finds_pages_by_their_titles_alone(tmp_path):
+    encoder = str(write_tiny_encoder(tmp_path / "encoder"))
+    config = RetrievalConfig(kind="dense", encoder=encoder, entries="titles")
+    record = build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
+    assert record.num_passages == record.num_documents == len(TOWNS)
+    titles = load_encoder(describe_encoder(encoder)).passages([title for _, title, _ in TOWNS])
+    ((_, vectors_ND),) = read_vectors(tmp_path / "index", 100)
+    np.testing.assert_allclose(vectors_ND, titles, atol=1e-6)  # the body is not embedded
+    library = open_library(tmp_path / "index", config)
+    assert library.search_pages("Delft", 1) == [{"page_id": "delft", "title": "Delft"}]
+    assert len(library.search_pages("blue tiles")) == len(TOWNS)
+    assert library.read_section("delft:full") == TOWNS[3][2]
+    with pytest.raises(IndexMismatchError, match="entries: the index has 'titles', asked for 'passages'"):
+        open_library(tmp_path / "index", config.model_copy(update={"entries": "passages"}))
+    assert "--entries titles" in rebuild_command(tmp_path / "index", record.config)
+
+
+def test_a_word_of_the_text_finds_nothing_in_an_index_of_titles(tmp_path):
+    config = RetrievalConfig(entries="titles")
+    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
+    library = open_library(tmp_path / "index", config)
+    assert library.search_pages("tiles") == []
+    assert library.search_pages("Bergen") == [{"page_id": "bergen", "title": "Bergen"}]
+
+
+def test_a_page_without_a_title_cannot_be_indexed_by_it(tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text('{"id": "p", "contents": "Some text without a title."}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="page 'p' has no title"):
+        build_index(corpus, tmp_path / "index", RetrievalConfig(entries="titles"))
+
+
+@pytest.mark.parametrize("protocol", ["tags", "tools"])
+def test_titles_are_refused_where_passages_are_shown(protocol):
+    with pytest.raises(ConfigError, match="shows passages"):
+        build_recipe({"retrieval": {"entries": "titles"}, "env": {"protocol": protocol}})
+
+
+def test_flat_sections_are_those_of_wiki_search(tmp_path, library):
+    config = RetrievalConfig(passage_words=12, sections="flat")
+    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
+    flat = open_library(tmp_path / "index", config)
+    assert [each["section_id"] for each in flat.view_sections("star:fowey")] == [
+        "star:fowey:fowey",
+        "star:fowey:history",
+        "star:fowey:ships",
+    ]
+    assert flat.read_section("star:fowey:history") == "## History\n\nPirates sailed.\n"
+    assert library.read_section("star:fowey:history") == FOWEY[FOWEY.index("## History") :]
+    assert flat.view_sections("delft") == [{"section_id": "delft:full", "section_name": "Full Page"}]

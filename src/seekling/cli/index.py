@@ -52,6 +52,9 @@ def build(
     out: Annotated[Path, typer.Option("--out", help="Folder of the index.", show_default=False)],
     kind: Annotated[str, typer.Option(help="bm25, dense, or hybrid (both, fused).")] = _DEFAULTS.kind,
     encoder: Annotated[str, typer.Option(help="Model for dense and hybrid.")] = _DEFAULTS.encoder,
+    entries: Annotated[
+        str, typer.Option(help="Index passages, or only the titles of pages (for programs that search pages).")
+    ] = _DEFAULTS.entries,
     passage_words: Annotated[int, typer.Option(help="Longest passage, in words.")] = _DEFAULTS.passage_words,
     overlap_words: Annotated[int, typer.Option(help="Words that a passage repeats of the one before.")] = (
         _DEFAULTS.overlap_words
@@ -85,6 +88,7 @@ def build(
         RetrievalConfig,
         kind=kind,
         encoder=encoder,
+        entries=entries,
         passage_words=passage_words,
         overlap_words=overlap_words,
         passage_tokenizer=passage_tokenizer,
@@ -148,7 +152,10 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
     if record.drop_similar:
         yield "left out", f"{record.num_dropped:,} near-duplicates ({record.drop_similar} or more), see dropped.jsonl"
     overlap = f", {record.overlap_words} of them from the one before" if record.overlap_words else ""
-    yield "passages", f"{record.num_passages:,} of at most {record.passage_words} {unit}{overlap}"
+    if record.entries == "titles":
+        yield "titles", f"{record.num_passages:,}"
+    else:
+        yield "passages", f"{record.num_passages:,} of at most {record.passage_words} {unit}{overlap}"
     if record.terms:
         stem, stop = "stemmed" if record.stem else "not stemmed", "without" if record.stop_words else "with"
         yield "terms", f"{record.num_terms:,}, {record.language}, {stem}, {stop} stop words"

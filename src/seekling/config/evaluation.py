@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-from seekling.config.base import Fraction, Section
+from seekling.config.base import Fraction, Positive, Section
+
+
+class EvalEnvConfig(Section):
+    """Rules of the section `env` that are others when held-out questions are asked; what is left out is as there."""
+
+    max_turns: Positive | None = None
+    max_searches: Annotated[int, Field(ge=0)] | None = None
+    forced_answer: bool | None = None
+    observation_tokens: Positive | None = None
 
 
 class EvalConfig(Section):
@@ -25,6 +34,11 @@ class EvalConfig(Section):
     stages: tuple[Literal["base", "sft", "rl"], ...] = ("base", "sft", "rl")
     failing_share: Fraction = 0.0
     """As `env.failing_share`, for held-out questions."""
+    turn_tokens: Annotated[int, Field(ge=0)] = 0
+    """New tokens per generation; 0: `rollout.turn_tokens`."""
+    episode_tokens: Annotated[int, Field(ge=0)] = 0
+    """Of an episode; 0: `rollout.episode_tokens`. The sampler's caches are made for the longer of the two."""
+    env: EvalEnvConfig = EvalEnvConfig()
 
 
 class ExpectedConfig(Section):

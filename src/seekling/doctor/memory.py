@@ -136,7 +136,7 @@ class MemoryPlan:
         Args:
             step_tokens: of all episodes that are learned from at once; None: as many as there can be.
         """
-        return self._learning("sft", self._beside_sampler(has_critic=False, has_reference=False), step_tokens)
+        return self._learning("sft", self._beside_sampler("sft"), step_tokens)
 
     def rl(self, step_tokens: int | None = None) -> Memory:
         """In RL, where sampling and learning take turns, whichever takes more; the argument is that of `sft`."""
@@ -146,13 +146,11 @@ class MemoryPlan:
         """While held-out questions are answered; what was trained until then is still there."""
         if name == "base":
             return self._sampling(Memory(PROCESS_BYTES, 2 * self._model_bytes))
-        return self._sampling(
-            self._in_rl() if name == "rl" else self._beside_sampler(has_critic=False, has_reference=False)
-        )
+        return self._sampling(self._in_rl() if name == "rl" else self._beside_sampler("sft"))
 
     def slot_bytes(self) -> int:
         """Of the cache of one episode."""
-        return self._shape.slot_values(self._recipe.rollout.episode_tokens) * self._value_bytes
+        return self._shape.slot_values(self._recipe.cache_tokens) * self._value_bytes
 
     def num_live(self, episodes: int) -> int:
         """Episodes with a cache at once."""
@@ -163,22 +161,22 @@ class MemoryPlan:
     def _model_bytes(self) -> int:
         return self._shape.num_parameters * self._value_bytes
 
-    @property
-    def _num_trained(self) -> int:
-        rank = self._recipe.model.lora_rank
+    def _num_trained(self, stage: Stage) -> int:
+        rank = self._recipe.model.rank_in(stage)
         return rank * self._shape.adapter_values_per_rank if rank else self._shape.num_parameters
 
     def _in_rl(self) -> Memory:
         rl = self._recipe.rl
-        return self._beside_sampler(has_critic=rl.baseline == "gae", has_reference=rl.kl_coefficient > 0)
+        return self._beside_sampler("rl", has_critic=rl.baseline == "gae", has_reference=rl.kl_coefficient > 0)
 
-    def _beside_sampler(self, *, has_critic: bool, has_reference: bool) -> Memory:
+    def _beside_sampler(self, stage: Stage, *, has_critic: bool = False, has_reference: bool = False) -> Memory:
         """Sampler and learner as they are between two steps."""
         # float32 weights are their own masters; adapters are float32 weights beside the model's.
-        is_own_master = self._value_bytes == 4 and not self._recipe.model.lora_rank
-        states = self._num_trained * (8 + 4 * (not is_own_master))
+        rank, num_trained = self._recipe.model.rank_in(stage), self._num_trained(stage)
+        is_own_master = self._value_bytes == 4 and not rank
+        states = num_trained * (8 + 4 * (not is_own_master))
         # The reference of adapters is adapters.
-        reference = has_reference * (4 * self._num_trained if self._recipe.model.lora_rank else self._model_bytes)
+        reference = has_reference * (4 * num_trained if rank else self._model_bytes)
         weights = self._model_bytes * (2 + has_critic) + reference
         return Memory(PROCESS_BYTES, weights, states * (1 + has_critic))
 
@@ -195,11 +193,11 @@ class MemoryPlan:
 
     def _learning(self, stage: Stage, between: Memory, step_tokens: int | None = None) -> Memory:
         # Policy and critic learn one after the other: there are gradients of one of them.
-        optimizer = between.optimizer_bytes + 4 * self._num_trained
+        optimizer = between.optimizer_bytes + 4 * self._num_trained(stage)
         row_tokens, shape = longest_row_tokens(self._recipe, stage), self._shape
         if step_tokens is not None:  # one of its episodes may be as long as one can be
             row_tokens = min(row_tokens, max(step_tokens, self._recipe.rollout.episode_tokens))
-        layer = row_tokens * self._layer_bytes_per_token()
+        layer = row_tokens * self._layer_bytes_per_token(stage)
         logits = 2 * LOGITS_AT_ONCE * shape.vocabulary * self._value_bytes
         if self.checkpoints:
             # Every layer's input, and of one layer at a time the rest; the logits are gone by then.
@@ -217,9 +215,9 @@ class MemoryPlan:
             freed_bytes=max(0, kept - activations - logits),
         )
 
-    def _layer_bytes_per_token(self) -> int:
+    def _layer_bytes_per_token(self, stage: Stage) -> int:
         """What one layer keeps: inputs of norms, attention, gates and products, each once (docs/ENGINE.md)."""
-        shape, rank = self._shape, self._recipe.model.lora_rank
+        shape, rank = self._shape, self._recipe.model.rank_in(stage)
         always = 2 * shape.hidden + 2 * shape.attention + shape.cache_values_per_token // shape.num_layers
         always += 2 * shape.intermediate
         # Of products: the outputs of the norms and of the gates; attention's own output is counted.

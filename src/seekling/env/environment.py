@@ -91,11 +91,10 @@ class SearchEnv:
         """Begin an episode. Cheap: nothing is opened before it is needed."""
         return Session(self, question)
 
-    def with_failing_share(self, share: float) -> SearchEnv:
-        """The same environment with another `failing_share`."""
-        if share == self.config.failing_share:
+    def with_config(self, config: EnvConfig) -> SearchEnv:
+        """The same environment under other limits; protocol, tools and prompt stay."""
+        if config == self.config:
             return self
-        config = self.config.model_copy(update={"failing_share": share})
         return SearchEnv(self.protocol, self.tools, config, sandbox=self.sandbox, count_tokens=self.budget.count_tokens)
 
 

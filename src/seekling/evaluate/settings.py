@@ -54,28 +54,29 @@ class EvalSettings:
         """The settings under which a recipe evaluates.
 
         Args:
-            recipe: its env, retrieval, rollout and eval sections.
+            recipe: its sections env, retrieval, rollout and eval.
             mode: closed-book and gold-passage have one generation, no search and a protocol of their own name.
             model: what is evaluated; empty takes the recipe's model.
             endpoint: where it is served.
             num_passages: of the index.
         """
         searches = mode in ("search", "oracle-search")
+        env, rollout = recipe.evaluated.env, recipe.evaluated.rollout
         return EvalSettings(
-            protocol=recipe.env.protocol if searches else mode,
+            protocol=env.protocol if searches else mode,
             temperature=recipe.eval.temperature,
             top_p=recipe.eval.top_p,
-            max_generations=num_generations(recipe.env) if searches else 1,
-            max_searching_turns=num_useful_searches(recipe.env) if searches else 0,
-            max_searches=recipe.env.max_searches,
-            turn_tokens=recipe.rollout.turn_tokens,
-            episode_tokens=recipe.rollout.episode_tokens,
+            max_generations=num_generations(env) if searches else 1,
+            max_searching_turns=num_useful_searches(env) if searches else 0,
+            max_searches=env.max_searches,
+            turn_tokens=rollout.turn_tokens,
+            episode_tokens=rollout.episode_tokens,
             retrieval=recipe.retrieval.kind,
             top_k=recipe.retrieval.top_k,
             mode=mode,
             model=model or recipe.model.spec,
             endpoint=endpoint,
-            observation_tokens=recipe.env.observation_tokens,
+            observation_tokens=env.observation_tokens,
             encoder=recipe.retrieval.encoder if recipe.retrieval.kind in ("dense", "hybrid") else "",
             num_passages=num_passages,
             failing_share=recipe.eval.failing_share if mode == "search" else 0.0,

@@ -257,6 +257,11 @@ class Learner:
         return self._logprobs(self._model, trajectories)
 
     @property
+    def has_adapters(self) -> bool:
+        """Whether adapters are trained, and not all weights."""
+        return self._adapted is not None
+
+    @property
     def has_reference(self) -> bool:
         """Whether the anchor of a KL term was kept, or loaded with the adapters."""
         return self._reference is not None or self._anchor is not None

@@ -241,11 +241,13 @@ def _open_roller(
 
 
 def _env_of_mode(env: SearchEnv, recipe: Recipe, world: World, mode: Mode) -> SearchEnv:
+    rules = recipe.evaluated.env
     if mode == "search":
-        return env.with_failing_share(recipe.eval.failing_share)
+        return env.with_config(rules)
+    env = env.with_config(rules.model_copy(update={"failing_share": 0.0}))
     if mode == "oracle-search":
-        return OracleEnv(env.with_failing_share(0.0), world.library, recipe)
-    one_turn = recipe.env.model_copy(update={"max_turns": 1, "forced_answer": False, "invalid_action": "retry"})
+        return OracleEnv(env, world.library, recipe)
+    one_turn = env.config.model_copy(update={"max_turns": 1, "forced_answer": False, "invalid_action": "retry"})
     protocol = PlainProtocol(mode, world.library, recipe, env.budget)
     return SearchEnv(protocol, {}, one_turn, count_tokens=env.budget.count_tokens)
 

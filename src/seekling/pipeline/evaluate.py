@@ -75,7 +75,7 @@ def evaluate_policy(
     """
     return ask_and_score(
         folder,
-        agent.roller_over(agent.env.with_failing_share(recipe.eval.failing_share)),
+        agent.roller_over(agent.env.with_config(recipe.evaluated.env)),
         questions,
         eval_decoding(recipe),
         stage_settings(recipe, folder, name),

@@ -7,6 +7,7 @@ import re
 import shutil
 import tomllib
 from pathlib import Path
+from typing import cast
 
 import safetensors.torch
 import torch
@@ -14,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from seekling.config import Recipe, build_recipe
 from seekling.doctor import free_bytes, must_checkpoint, opened_memory, read_model_shape
+from seekling.doctor.memory import Stage
 from seekling.errors import ConfigError, ModelError
 from seekling.files import replacing
 from seekling.learn.critic import Critic
@@ -27,24 +29,42 @@ _ADAPTER = "-adapter"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def new_learner(recipe: Recipe, model_dir: Path, stage: str = "sft") -> Learner:
-    """A learner with a recipe's untrained model.
+def stage_base(recipe: Recipe, model_dir: Path, run: Path, stage: Stage) -> Path:
+    """The directory whose weights a stage's learner is made of.
+
+    It is the untrained model, which a training state then brings up to date; but where one of SFT and RL trains
+    adapters and the other all weights, RL begins with what SFT exported, its adapters merged.
+
+    Args:
+        recipe: says what each stage trains.
+        model_dir: of the untrained model.
+        run: the run folder.
+        stage: of the learner.
+    """
+    ranks = [recipe.model.rank_in(each) for each in ("sft", "rl")]
+    is_other = stage == "rl" and recipe.has_sft and ranks[0] != ranks[1]
+    return run / "checkpoints" / "sft" if is_other else model_dir
+
+
+def new_learner(recipe: Recipe, model_dir: Path, stage: Stage = "sft") -> Learner:
+    """A learner at the weights of a directory.
 
     Args:
         recipe: its model section and the settings of the stage.
-        model_dir: a directory that `resolve_model` returned.
-        stage: sft or rl.
+        model_dir: a directory that `resolve_model` or `stage_base` returned.
+        stage: which it learns in.
     """
     settings = recipe.sft if stage == "sft" else recipe.rl
     # Before the model is loaded, since what is free then is for it too.
     checkpoint_layers = _must_checkpoint(recipe, model_dir)
     # What trains begins with all digits that the file has; what stays as it is, with those it is used with.
     dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
-    loaded_as = dtype if recipe.model.lora_rank else "float32"
+    rank = recipe.model.rank_in(stage)
+    loaded_as = dtype if rank else "float32"
     model, _ = load_policy(model_dir, dtype=loaded_as, device=recipe.model.device)
     return Learner(
         model,
-        lora_rank=recipe.model.lora_rank,
+        lora_rank=rank,
         lora_alpha=recipe.model.lora_alpha,
         seed=recipe.seed,
         weight_decay=settings.weight_decay,
@@ -64,7 +84,7 @@ def new_critic(recipe: Recipe, policy: Learner) -> Critic:
     """
     return Critic(
         policy,
-        lora_rank=recipe.model.lora_rank,
+        lora_rank=recipe.model.rank_in("rl"),
         lora_alpha=recipe.model.lora_alpha,
         row_tokens=recipe.rl.row_tokens,
         max_grad_norm=recipe.critic.max_grad_norm,
@@ -128,13 +148,13 @@ def export_adapter(learner: Learner, tokenizer: PreTrainedTokenizerBase, spec: s
         tokenizer.save_pretrained(str(building))
 
 
-def export_stage(
-    learner: Learner, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, model_dir: Path, out: Path
-) -> None:
-    """Write what a run keeps of a policy: the merged directory and, beside it, the adapter when there is one."""
-    if recipe.model.lora_rank:
-        adapter = out.with_name(out.name + _ADAPTER)
-        export_adapter(learner, tokenizer, recipe.model.spec, model_dir, adapter)
+def export_stage(learner: Learner, tokenizer: PreTrainedTokenizerBase, spec: str, model_dir: Path, out: Path) -> None:
+    """Write what a run keeps of a policy: the merged directory and, beside it, the adapter when there is one.
+
+    The arguments are those of `export_adapter`.
+    """
+    if learner.has_adapters:
+        export_adapter(learner, tokenizer, spec, model_dir, out.with_name(out.name + _ADAPTER))
     export_policy(learner, tokenizer, model_dir, out)
 
 
@@ -162,18 +182,23 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
         raise ConfigError(f"{out} exists already; name a folder that does not")
     source = _choose(run / "checkpoints", policy)
     if source.name.startswith("state-"):
+        stage = cast("Stage", source.name.split("-")[1])
         model_dir = resolve_model(recipe.model.spec)
-        _, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype)
-        learner = new_learner(recipe, model_dir)
+        base = stage_base(recipe, model_dir, run, stage)
+        _, tokenizer = load_policy(base, dtype=recipe.model.dtype)
+        learner = new_learner(recipe, base, stage)
         learner.load(source / WEIGHTS)
         if is_adapter:
-            export_adapter(learner, tokenizer, recipe.model.spec, model_dir, out)
+            spec = recipe.model.spec if base == model_dir else str(base)
+            export_adapter(learner, tokenizer, spec, base, out)
         else:
-            export_policy(learner, tokenizer, model_dir, out)
+            export_policy(learner, tokenizer, base, out)
         return source.name
     chosen = source.with_name(source.name + _ADAPTER) if is_adapter else source
     if not chosen.is_dir():
-        raise ConfigError(f"{source} has no adapter beside it: the run trained all weights (model.lora_rank = 0)")
+        raise ConfigError(
+            f"{source} has no adapter beside it: that stage trained all weights (model.lora_rank, lora_stages)"
+        )
     with replacing(out) as building:
         shutil.copytree(chosen, building)
     return source.name

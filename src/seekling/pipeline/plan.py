@@ -55,20 +55,21 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
 
 def _stages(recipe: Recipe) -> Iterator[str]:
     rl, sft, experts = recipe.rl, recipe.sft, recipe.experts
-    yield f"model: {recipe.model.spec}, " + (
-        f"adapters of rank {recipe.model.lora_rank}" if recipe.model.lora_rank else "all weights"
-    )
-    yield f"protocol: {describe_limits(recipe.env)}"
+    yield f"model: {recipe.model.spec}"
+    limits, of_evaluation = (describe_limits(env) for env in (recipe.env, recipe.evaluated.env))
+    yield f"protocol: {limits}"
     source = (
         f"episodes of {experts.file}" if experts.file else f"expert's episodes of {experts.num_questions} questions"
     )
     if recipe.has_sft:
-        yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}"
+        trained = _trained(recipe.model.rank_in("sft"))
+        yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}, {trained}"
     if rl.steps:
         episodes, updates = rl.questions_per_step * rl.group_size, rl.minibatches * rl.rollout_epochs
         yield (
             f"rl: {rl.steps} steps of {rl.questions_per_step} x {rl.group_size} = {episodes} episodes, "
-            f"{rl.steps * updates} optimizer steps, learning rate {rl.learning_rate:g}"
+            f"{rl.steps * updates} optimizer steps, learning rate {rl.learning_rate:g}, "
+            f"{_trained(recipe.model.rank_in('rl'))}"
         )
         kl = f"{rl.kl} {rl.kl_coefficient:g} in the {rl.kl_in}" if rl.kl_coefficient else "none"
         yield (
@@ -77,7 +78,13 @@ def _stages(recipe: Recipe) -> Iterator[str]:
         )
     questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
     decoding = f"temperature {recipe.eval.temperature:g}" if recipe.eval.temperature else "greedy"
+    if of_evaluation != limits:
+        yield f"eval: {of_evaluation}"
     yield f"eval: {', '.join(recipe.eval.stages) or 'nothing'} on {questions} held-out questions, {decoding}"
+
+
+def _trained(rank: int) -> str:
+    return f"adapters of rank {rank}" if rank else "all weights"
 
 
 def _needs(recipe: Recipe) -> Iterator[str]:

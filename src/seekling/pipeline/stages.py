@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from seekling.config import Recipe
+from seekling.doctor.memory import Stage
 from seekling.evaluate.files import write_comparisons
 from seekling.evaluate.summary import EvalSummary
 from seekling.experts.collect import collect
@@ -18,7 +20,7 @@ from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
 from seekling.pipeline.experts_file import expert_trajectories, load_experts
-from seekling.pipeline.export import WEIGHTS, export_stage, new_critic, new_learner
+from seekling.pipeline.export import WEIGHTS, export_stage, new_critic, new_learner, stage_base
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.judge_reward import JudgedRoller, open_eval_judge, open_judge
 from seekling.pipeline.progress import Reporter, deferred_interrupt
@@ -83,6 +85,8 @@ class _Run:
     reporter: Reporter
     trackers: Trackers
     _learner: Learner | None = None
+    _base: Path | None = None
+    """The directory that the learner was made of."""
 
     def all_stages(self) -> list[EvalSummary]:
         recipe = self.recipe
@@ -221,17 +225,20 @@ class _Run:
         keep_last = self.recipe.checkpoint.keep_last
         self.folder.save_state(stage, step, lambda path: learner.save(path / WEIGHTS), keep_last=keep_last, mark=mark)
 
-    def learner(self, stage: str) -> Learner:
+    def learner(self, stage: Stage) -> Learner:
         """The learner at the beginning of a stage, or where an earlier process left it."""
         recipe, saved = self.recipe, self.folder.saved
         settings = recipe.sft if stage == "sft" else recipe.rl
+        base = stage_base(recipe, self.model_dir, self.folder.path, stage)
+        if base != self._base:
+            self._learner, self._base = None, base
         is_new = self._learner is None
         if self._learner is None:
-            self._learner = new_learner(recipe, self.model_dir, stage)
+            self._learner = new_learner(recipe, base, stage)
             if self._learner.checkpoints_layers:
                 self.reporter.line("memory is short: layers are computed twice in learning (gradient checkpointing)")
         has_critic = stage == "rl" and recipe.rl.baseline == "gae"
-        if is_new and saved is not None:
+        if is_new and saved is not None and (base == self.model_dir or saved.stage == stage):
             if has_critic and saved.stage == "rl":
                 self._learner.critic = new_critic(recipe, self._learner)  # the state has its weights
             self._learner.load(saved.path / WEIGHTS)
@@ -260,8 +267,9 @@ class _Run:
             learner.keep_reference(model)
 
     def _export(self, name: str, learner: Learner) -> None:
-        out = self.folder.path / "checkpoints" / name
-        export_stage(learner, self.agent.tokenizer, self.recipe, self.model_dir, out)
+        base = self._base or self.model_dir
+        spec = self.recipe.model.spec if base == self.model_dir else str(base)
+        export_stage(learner, self.agent.tokenizer, spec, base, self.folder.path / "checkpoints" / name)
 
     def _checked(self, score: Score) -> Sampler:
         """The sampler to hand weights to; one that is not ours is asked each time whether it has them."""
@@ -271,7 +279,7 @@ class _Run:
         prompt = agent.renderer.prompt([Message("user", PROBE)])
         return CheckedSampler(agent.sampler, score, prompt, limit=self.recipe.health.drift_limit)
 
-    def _evaluate(self, name: str) -> None:
+    def _evaluate(self, name: Literal["base", "sft", "rl"]) -> None:
         sampler = self.agent.sampler
         if name == "base":
             base, _ = load_policy(self.model_dir, dtype=self.recipe.model.dtype, device=self.recipe.model.device)

@@ -61,16 +61,16 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         test = _of_kinds(read_questions(test_path, source=recipe.data.source), recipe.data.kinds)
     else:
         train, test = split_questions(train, recipe.data.test_fraction)
-    train = _of_kinds(train, recipe.data.train_kinds)
-    sources = recipe.data.test_sources
-    test = [question for question in test if not sources or question.source in sources]
+    train = _of_sources(_of_kinds(train, recipe.data.train_kinds), recipe.data.train_sources)
+    test = _of_sources(test, recipe.data.test_sources)
     if recipe.eval.num_questions:
         test = test[: recipe.eval.num_questions]
     if not train or not test:
         raise DataError(
             f"{len(train)} training and {len(test)} test questions are left; both are needed "
             f"(data.kinds = {list(recipe.data.kinds)}, data.train_kinds = {list(recipe.data.train_kinds)}, "
-            f"data.test_fraction = {recipe.data.test_fraction}, data.test_sources = {list(sources)})"
+            f"data.train_sources = {list(recipe.data.train_sources)}, "
+            f"data.test_sources = {list(recipe.data.test_sources)}, data.test_fraction = {recipe.data.test_fraction})"
         )
     overlap = {question.key for question in train} & {question.key for question in test}
     if overlap:
@@ -100,9 +100,15 @@ def _open_remote(recipe: Recipe, reporter: Reporter) -> tuple[Library, str]:
     """The library over an index behind a server, and what is known of its corpus."""
     retriever, index = open_distant(recipe.retrieval)
     reporter.line(f"index: remote, {recipe.retrieval.url}")
-    return Library(retriever, index, may_wait=True), index.corpus_hash()
+    flat_sections = recipe.retrieval.sections == "flat"
+    return Library(retriever, index, may_wait=True, flat_sections=flat_sections), index.corpus_hash()
 
 
 def _of_kinds(questions: list[Question], kinds: tuple[str, ...]) -> list[Question]:
     """Those of the kinds; a question that says no kind is kept, no kinds keep all."""
     return [question for question in questions if not kinds or not question.kind or question.kind in kinds]
+
+
+def _of_sources(questions: list[Question], sources: tuple[str, ...]) -> list[Question]:
+    """Those of the data sets; no sources keep all."""
+    return [question for question in questions if not sources or question.source in sources]

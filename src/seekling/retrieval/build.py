@@ -24,7 +24,7 @@ from seekling.retrieval.known import KnownPages, known_pages, move_vectors, remo
 from seekling.retrieval.record import Changes, EncoderRecord, IndexRecord, describe_files, rules_of, write_record
 from seekling.retrieval.store import PASSAGE_DOCUMENTS, DocumentStore, DocumentWriter, PassageStore, TableWriter
 from seekling.retrieval.terms import TITLE_WEIGHT, describe_terms
-from seekling.types import Document
+from seekling.types import Document, Passage
 
 if TYPE_CHECKING:
     from seekling.retrieval.known_vectors import KnownVectors
@@ -122,6 +122,7 @@ def _record(
     assert config.kind != "remote", "build_index refuses it"
     return IndexRecord(
         kind=config.kind,
+        entries=config.entries,
         passage_words=config.passage_words,
         overlap_words=config.overlap_words,
         passage_tokenizer=config.passage_tokenizer,
@@ -148,7 +149,13 @@ def _record(
 
 
 def _encoded_texts(passages: PassageStore) -> Iterator[str]:
-    return (f"{passage.title}\n{passage.text}" for passage in passages)
+    return (f"{passage.title}\n{passage.text}" if passage.text else passage.title for passage in passages)
+
+
+def _title_alone(document: Document) -> list[Passage]:
+    if not document.title.strip():
+        raise DataError(f'page {document.id!r} has no title to be found by; give it one, or index entries = "passages"')
+    return [Passage(document.id, document.id, document.title, "")]
 
 
 def _known_vectors(index: tuple[Path, IndexRecord] | None, encoder: EncoderRecord) -> KnownVectors | None:
@@ -177,7 +184,7 @@ def _write_texts(
     corpus_path: Path, folder: Path, config: RetrievalConfig, known: KnownPages, index: Path | None, report: Progress
 ) -> _Texts:
     """Write documents and passages in one pass over the corpus."""
-    cut = passage_cutter(config)
+    cut = _title_alone if config.entries == "titles" else passage_cutter(config)
     unique = _Unique(config.drop_similar, folder)
     changes = _ChangeCounter(index) if index is not None else None
     metadata, columns, rows = MetadataHash(), Counter[str](), array("i")

@@ -1,19 +1,28 @@
-"""Vectors from an OpenAI-compatible embeddings endpoint, and what has been paid for kept by content.
+"""Vectors from an OpenAI-compatible embeddings endpoint or Gemini's own, and what has been paid for kept by content.
 
 An endpoint is written as its base address with the model as the fragment: `http://localhost:8000/v1#my-model`, or
-`https://generativelanguage.googleapis.com/v1beta/openai?key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001`.
-`key_env` names the variable that holds the key, `dimensions` asks for shorter vectors.
+`https://generativelanguage.googleapis.com/v1beta?api=gemini&key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001`.
+
+Options, percent-encoded after the question mark:
+- `key_env` names the variable that holds the key, `dimensions` asks for shorter vectors;
+- `query_prefix` and `passage_prefix` stand before the texts; without them the prefixes go by the model's name, so that
+  E5 and Qwen3-Embedding need none;
+- `query_fields` and `passage_fields` are JSON objects of further fields of the requests, such as
+  `query_fields={"input_type":"query"}`;
+- `api=gemini` speaks `batchEmbedContents`, whose task types are RETRIEVAL_QUERY and RETRIEVAL_DOCUMENT: Google's
+  OpenAI-compatible address takes no task type.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -31,6 +40,12 @@ _BATCH = 64
 _AT_ONCE = 4
 _PROBE_TEXT = "The harbour town of Bergen was founded in 1070."
 _PROBE_VALUES = 16
+_OPTIONS = {"key_env", "dimensions", "api", "query_prefix", "passage_prefix", "query_fields", "passage_fields"}
+_TASKS: dict[str, tuple[dict[str, Json], dict[str, Json]]] = {
+    "openai": ({}, {}),
+    "gemini": ({"taskType": "RETRIEVAL_QUERY"}, {"taskType": "RETRIEVAL_DOCUMENT"}),
+}
+"""By API: fields of every request for queries, and for passages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,13 @@ class Endpoint:
     key_env: str = ""
     dimensions: int = 0
     """To ask for; 0: as many as the model gives."""
+    is_gemini: bool = False
+    """Speaks Gemini's own API, not OpenAI's."""
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    query_fields: Mapping[str, Json] = field(default_factory=dict)
+    """More of a request for the vectors of queries."""
+    passage_fields: Mapping[str, Json] = field(default_factory=dict)
 
 
 class EndpointEncoder:
@@ -67,28 +89,31 @@ class EndpointEncoder:
         Raises:
             SearchServerError: the server gave none.
         """
-        return self._encode([self._record.query_prefix + text for text in texts])
+        return self._encode([self._record.query_prefix + text for text in texts], self._endpoint.query_fields)
 
     def passages(self, texts: Sequence[str]) -> np.ndarray:
         """(B, D) float32 unit vectors of passages; raises as `queries` does."""
-        return self._encode([self._record.passage_prefix + text for text in texts])
+        return self._encode([self._record.passage_prefix + text for text in texts], self._endpoint.passage_fields)
 
-    def _encode(self, texts: Sequence[str]) -> np.ndarray:
+    def _encode(self, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
         # Servers refuse half a surrogate pair, which a model can write.
         texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        found = self._kept.find(texts)
+        # One text has two vectors, where a request says what it is of.
+        purpose = json.dumps(fields, sort_keys=True) + "\n" if fields else ""
+        found = self._kept.find(texts, purpose)
         missing = [text for text in dict.fromkeys(texts) if text not in found]
         batches = [missing[start : start + _BATCH] for start in range(0, len(missing), _BATCH)]
         if batches:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                for batch, vectors_BD in zip(batches, pool.map(self._ask, batches), strict=True):
+                asked = pool.map(lambda batch: self._ask(batch, fields), batches)
+                for batch, vectors_BD in zip(batches, asked, strict=True):
                     new = dict(zip(batch, vectors_BD, strict=True))
-                    self._kept.keep(new)
+                    self._kept.keep(new, purpose)
                     found |= new
         return np.stack([found[text] for text in texts]) if texts else np.empty((0, self._record.dimension), np.float32)
 
-    def _ask(self, texts: Sequence[str]) -> np.ndarray:
-        vectors_BD = _embed(self._service, self._endpoint, texts)
+    def _ask(self, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
+        vectors_BD = _embed(self._service, self._endpoint, texts, fields)
         if vectors_BD.shape[1] != self._record.dimension:
             raise DataError(
                 f"{self._record.spec} gave vectors of {vectors_BD.shape[1]} dimensions, it gave "
@@ -106,17 +131,18 @@ def describe_endpoint(spec: str, patience: Patience | None = None) -> EncoderRec
     """
     endpoint = parse_endpoint(spec)
     try:
-        probe_D = _embed(_service(endpoint, patience), endpoint, [_PROBE_TEXT])[0]
+        probe_D = _embed(_service(endpoint, patience), endpoint, [_PROBE_TEXT], endpoint.passage_fields)[0]
     except RefusedError as error:
         raise ConfigError(f"{error}; check the address, the model {endpoint.model!r} and the key") from None
-    habits = habits_of(endpoint.model)
-    identity = f"{endpoint.url}\n{endpoint.model}\n{len(probe_D)}"
+    # What passages are asked for with made the vectors of an index; queries may be asked for otherwise.
+    fields = f"\n{json.dumps(endpoint.passage_fields, sort_keys=True)}" if endpoint.passage_fields else ""
+    identity = f"{endpoint.url}\n{endpoint.model}\n{len(probe_D)}{fields}"
     return EncoderRecord(
         spec=spec,
         fingerprint=hashlib.blake2b(identity.encode(), digest_size=16).hexdigest(),
         pooling="endpoint",
-        query_prefix=habits.query_prefix,
-        passage_prefix=habits.passage_prefix,
+        query_prefix=endpoint.query_prefix,
+        passage_prefix=endpoint.passage_prefix,
         dimension=len(probe_D),
         max_tokens=0,
         probe=tuple(round(float(value), 4) for value in probe_D[:_PROBE_VALUES]),
@@ -124,39 +150,80 @@ def describe_endpoint(spec: str, patience: Patience | None = None) -> EncoderRec
 
 
 def parse_endpoint(spec: str) -> Endpoint:
-    """Read `https://host/v1?key_env=NAME&dimensions=N#model`.
+    """Read `https://host/v1?key_env=NAME&dimensions=N#model`; the module's docstring lists the options.
 
     Raises:
         ConfigError: it names no model, or something unknown after the question mark.
     """
     parts = urlsplit(spec)
-    options = dict(parse_qsl(parts.query))
-    unknown = sorted(set(options) - {"key_env", "dimensions"})
-    dimensions = options.get("dimensions", "0")
-    if unknown or not parts.fragment or not parts.netloc or not dimensions.isdecimal():
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(set(options) - _OPTIONS)
+    dimensions, api = options.get("dimensions", "0"), options.get("api", "openai")
+    if unknown or not parts.fragment or not parts.netloc or not dimensions.isdecimal() or api not in _TASKS:
         raise ConfigError(
             f"{spec!r} is not an embeddings endpoint; expected https://host/v1#model, with ?key_env=NAME of the "
-            "variable that holds the key and dimensions=N where they are needed"
+            "variable that holds the key, dimensions=N, query_prefix, passage_prefix, query_fields, passage_fields and "
+            "api=gemini where they are needed"
         )
-    url = parts._replace(query="", fragment="").geturl().rstrip("/").removesuffix("/embeddings")
-    return Endpoint(url, parts.fragment, options.get("key_env", ""), int(dimensions))
+    habits = habits_of(parts.fragment)
+    return Endpoint(
+        parts._replace(query="", fragment="").geturl().rstrip("/").removesuffix("/embeddings"),
+        parts.fragment,
+        options.get("key_env", ""),
+        int(dimensions),
+        is_gemini=api == "gemini",
+        query_prefix=options.get("query_prefix", habits.query_prefix),
+        passage_prefix=options.get("passage_prefix", habits.passage_prefix),
+        query_fields=_TASKS[api][0] | _fields(options, "query_fields"),
+        passage_fields=_TASKS[api][1] | _fields(options, "passage_fields"),
+    )
+
+
+def _fields(options: Mapping[str, str], name: str) -> dict[str, Json]:
+    try:
+        fields = json.loads(options.get(name, "{}"))
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise ConfigError(f'{name} must be a JSON object such as {{"input_type":"query"}}, not {options[name]!r}')
+    return fields
 
 
 def _service(endpoint: Endpoint, patience: Patience | None) -> Service:
-    headers = {}
+    headers: dict[str, str] = {}
     if endpoint.key_env:
         key = os.environ.get(endpoint.key_env, "").strip()
         if not key:
             raise ConfigError(f"the environment variable {endpoint.key_env} is not set; it must hold the API key")
-        headers["Authorization"] = f"Bearer {key}"
+        headers |= {"x-goog-api-key": key} if endpoint.is_gemini else {"Authorization": f"Bearer {key}"}
     return Service(endpoint.url, patience or Patience(timeout_s=60.0), headers)
 
 
-def _embed(service: Service, endpoint: Endpoint, texts: Sequence[str]) -> np.ndarray:
+def _embed(service: Service, endpoint: Endpoint, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
     """(B, D) float32 unit vectors, as the server gives them for one request."""
-    body: dict[str, Json] = {"model": endpoint.model, "input": list(texts)}
-    body |= {"dimensions": endpoint.dimensions} if endpoint.dimensions else {}
-    return service.call("/embeddings", lambda reply: _vectors_of(reply, len(texts)), body)
+    size: dict[str, Json] = {}
+    if endpoint.dimensions:
+        size["outputDimensionality" if endpoint.is_gemini else "dimensions"] = endpoint.dimensions
+    if endpoint.is_gemini:
+        model = f"models/{endpoint.model.removeprefix('models/')}"
+        requests: list[Json] = [
+            {"model": model, "content": {"parts": [{"text": text}]}, **size, **fields} for text in texts
+        ]
+        path, body = f"/{model}:batchEmbedContents", dict[str, Json](requests=requests)
+        return service.call(path, lambda reply: _vectors_of(_as_openai(reply), len(texts)), body)
+    return service.call(
+        "/embeddings",
+        lambda reply: _vectors_of(reply, len(texts)),
+        {"model": endpoint.model, "input": list(texts), **size, **fields},
+    )
+
+
+def _as_openai(reply: Json) -> Json:
+    """A reply of Gemini's in the form of OpenAI's."""
+    rows = reply.get("embeddings") if isinstance(reply, dict) else None
+    if not isinstance(rows, list):
+        return reply
+    return {"data": [{"embedding": row.get("values")} if isinstance(row, dict) else row for row in rows]}
 
 
 def _vectors_of(reply: Json, num_texts: int) -> np.ndarray:
@@ -191,19 +258,21 @@ class _KeptVectors:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)")
 
-    def find(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """The vectors that are there."""
+    def find(self, texts: Sequence[str], purpose: str) -> dict[str, np.ndarray]:
+        """The vectors that are there, of texts that were asked for with the same purpose."""
         found = {}
         with self._open() as connection:
             for text in texts:
-                row = connection.execute("SELECT vector FROM vectors WHERE text = ?", (_digest(text),)).fetchone()
+                row = connection.execute(
+                    "SELECT vector FROM vectors WHERE text = ?", (_digest(purpose + text),)
+                ).fetchone()
                 if row is not None and len(row[0]) == 4 * self._dimension:
                     found[text] = np.frombuffer(row[0], dtype="<f4")
         return found
 
-    def keep(self, vectors: Mapping[str, np.ndarray]) -> None:
+    def keep(self, vectors: Mapping[str, np.ndarray], purpose: str) -> None:
         """Add vectors, all or none."""
-        rows = [(_digest(text), vector_D.astype("<f4").tobytes()) for text, vector_D in vectors.items()]
+        rows = [(_digest(purpose + text), vector_D.astype("<f4").tobytes()) for text, vector_D in vectors.items()]
         with self._open() as connection, connection:
             connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
 

@@ -30,11 +30,15 @@ class Library:
         retriever: finds passages.
         documents: gives whole pages.
         may_wait: a call may wait for a server.
+        flat_sections: a section ends at the next heading of any level, as in wiki-search.
     """
 
-    def __init__(self, retriever: Retriever, documents: DocumentSource, *, may_wait: bool = False) -> None:
+    def __init__(
+        self, retriever: Retriever, documents: DocumentSource, *, may_wait: bool = False, flat_sections: bool = False
+    ) -> None:
         self._retriever = retriever
         self._documents = documents
+        self._flat_sections = flat_sections
         self.may_wait = may_wait
 
     def search(self, query: str, top_k: int) -> list[Hit]:
@@ -89,12 +93,11 @@ class Library:
             ToolError: there is no such page.
         """
         document = self._page(page_id)
-        return [
-            {"section_id": section.id, "section_name": section.name} for section in sections.list_sections(document)
-        ]
+        listed = sections.list_sections(document, compat=self._flat_sections)
+        return [{"section_id": section.id, "section_name": section.name} for section in listed]
 
     def read_section(self, section_id: str) -> str:
-        """The text of a section, the sections nested in it included; "page:full" is the whole page.
+        """The text of a section, the sections nested in it included unless these are flat; "page:full" is all of it.
 
         Raises:
             ToolError: there is no such section.
@@ -110,7 +113,7 @@ class Library:
             document = self._documents.find(page_id)
             if document is not None:
                 try:
-                    return sections.read_section(document, section_id)
+                    return sections.read_section(document, section_id, compat=self._flat_sections)
                 except ToolError as error:
                     failures.append(error)
         if failures:
@@ -147,12 +150,14 @@ def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -
         ConfigError: the address of a remote index is no search server's.
         SearchServerError: a remote index does not answer.
     """
+    flat_sections = expect is not None and expect.sections == "flat"
     if expect is not None and expect.kind == "remote":
-        return Library(*open_distant(expect), may_wait=True)
+        return Library(*open_distant(expect), may_wait=True, flat_sections=flat_sections)
     retriever = open_index(index_dir, expect)
     encoder = read_record(Path(index_dir)).encoder
     asks_server = encoder is not None and is_endpoint(encoder.spec if expect is None else expect.encoder)
-    return Library(retriever, DocumentStore(Path(index_dir)), may_wait=asks_server)
+    documents = DocumentStore(Path(index_dir))
+    return Library(retriever, documents, may_wait=asks_server, flat_sections=flat_sections)
 
 
 def _check_search(query: str, top_k: int) -> None:

@@ -26,7 +26,7 @@ FORMAT_VERSION = 3
 # Hashing every byte of a large index would make opening it slow: of a large file these many blocks are hashed.
 _BLOCK_BYTES = 1 << 20
 _MAX_BLOCKS = 16
-_RARE_SETTINGS = {"passage_tokenizer", "html", "drop_similar", "language", "stem", "stop_words"}
+_RARE_SETTINGS = {"entries", "passage_tokenizer", "html", "drop_similar", "language", "stem", "stop_words"}
 
 
 class _Part(pydantic.BaseModel):
@@ -75,6 +75,7 @@ class IndexRecord(_Part):
     format: Literal["seekling-index"] = "seekling-index"
     format_version: int = FORMAT_VERSION
     kind: Literal["bm25", "dense", "hybrid"]
+    entries: Literal["passages", "titles"] = "passages"
     passage_words: int
     overlap_words: int
     passage_tokenizer: str = ""
@@ -118,6 +119,7 @@ class IndexRecord(_Part):
             kind=self.kind,
             encoder=self.encoder.spec if self.encoder else "",
             vectors=self.vectors or "auto",
+            entries=self.entries,
             passage_words=self.passage_words,
             overlap_words=self.overlap_words,
             passage_tokenizer=self.passage_tokenizer,
@@ -263,6 +265,7 @@ def differences(record: IndexRecord, config: RetrievalConfig, *, encoder_fingerp
     """
     pairs: list[tuple[str, object, object]] = [
         ("kind", record.kind, config.kind),
+        ("entries", record.entries, config.entries),
         ("passage_words", record.passage_words, config.passage_words),
         ("overlap_words", record.overlap_words, config.overlap_words),
         ("passage_tokenizer", record.passage_tokenizer, config.passage_tokenizer),

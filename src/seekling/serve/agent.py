@@ -73,7 +73,7 @@ class Agent:
         return Roller(env, self.sampler, self.renderer, in_flight=self.sampler.num_slots)
 
     def ask(self, question: str) -> Answer:
-        """Answer one question, greedily.
+        """Answer one question as held-out ones are asked, which is greedily unless the recipe says otherwise.
 
         Args:
             question: in words.
@@ -82,7 +82,8 @@ class Agent:
             InfrastructureError: a search, the sandbox or the sampler failed.
         """
         asked = Question("asked", question, ("",))
-        (group,) = self.roller.rollout([asked], eval_decoding(self.recipe), seed=self.recipe.seed)
+        roller = self.roller_over(self.env.with_config(self.recipe.evaluated.env))
+        (group,) = roller.rollout([asked], eval_decoding(self.recipe), seed=self.recipe.seed)
         if group.failed:
             raise InfrastructureError(f"the question could not be answered: {group.failed[0].failure}")
         episode = group.episodes[0]
@@ -140,7 +141,7 @@ def _open_sampler(
         model,
         tokenizer,
         in_flight=recipe.rollout.in_flight,
-        episode_tokens=recipe.rollout.episode_tokens,
+        episode_tokens=recipe.cache_tokens,
         cache_bytes=recipe.rollout.cache_bytes,
     )
     del model  # vLLM has its own
@@ -154,7 +155,7 @@ def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTo
         model,
         tokenizer,
         in_flight=recipe.rollout.in_flight,
-        episode_tokens=recipe.rollout.episode_tokens,
+        episode_tokens=recipe.cache_tokens,
         cache_bytes=recipe.rollout.cache_bytes,
         draft_tokens=recipe.rollout.draft_tokens,
     )
@@ -199,9 +200,10 @@ def training_decoding(recipe: Recipe) -> Decoding:
 
 def eval_decoding(recipe: Recipe) -> Decoding:
     """How evaluation episodes are drawn."""
+    rollout = recipe.evaluated.rollout
     return Decoding(
-        recipe.rollout.turn_tokens,
-        recipe.rollout.episode_tokens,
+        rollout.turn_tokens,
+        rollout.episode_tokens,
         temperature=recipe.eval.temperature,
         top_p=recipe.eval.top_p,
         min_p=recipe.eval.min_p,
