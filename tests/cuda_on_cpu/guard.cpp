@@ -1,4 +1,5 @@
-// Lets a torch without CUDA carry tensors that say they are on one GPU: autograd and indexing ask these two for it.
+// Lets torch carry tensors that say they are on one GPU: autograd and indexing ask these two for it. Loaded after
+// those of a torch that has CUDA, they take their place.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -12,7 +13,7 @@ struct CUDAHooks : public CUDAHooksInterface { // torch looks for it by this nam
   DeviceIndex deviceCount() const override { return 1; }
   DeviceIndex getCurrentDevice() const override { return 0; }
 };
-REGISTER_CUDA_HOOKS(CUDAHooks)
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, CUDAHooks)
 } // namespace at
 
 namespace c10::impl {
