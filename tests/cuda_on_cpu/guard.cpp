@@ -11,7 +11,9 @@ struct CUDAHooks : public CUDAHooksInterface { // torch looks for it by this nam
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
   DeviceIndex deviceCount() const override { return 1; }
-  long versionCuDNN() const override { return 0; } // asked when attention is chosen, where CUDA is compiled in
+  // Asked when attention is chosen, where CUDA is compiled in; older versions of torch lack the second.
+  long versionCuDNN() const override { return 0; }
+  long versionRuntimeCuDNN() const { return 0; }
   DeviceIndex getCurrentDevice() const override { return 0; }
 };
 C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, CUDAHooks)
