@@ -25,8 +25,8 @@ from seekling.serve.search_metrics import SearchMetrics
 from seekling.types import Document
 from tests.app_server import served
 
-HASTY = Patience(timeout_s=2.0, num_tries=4, first_pause_s=0.01, max_pause_s=0.05, failures_to_open=3, open_s=0.2)
-ONE_TRY = Patience(timeout_s=0.5, num_tries=1, failures_to_open=10**9)
+HASTY = Patience(timeout_s=60.0, num_tries=4, first_pause_s=0.01, max_pause_s=0.05, failures_to_open=3, open_s=5.0)
+ONE_TRY = Patience(timeout_s=4.0, num_tries=1, failures_to_open=10**9)
 
 
 def open_client(url: str, patience: Patience = HASTY) -> RemoteIndex:

@@ -6,7 +6,8 @@ heavy package is a design change: it changes a table here.
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,7 @@ def room_of(path: Path) -> str:
     return "env/sandbox" if parts[:2] == ("env", "sandbox") else parts[0]
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -172,8 +174,8 @@ def functions_of(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncF
     yield from walk(tree_of(path), "", True)
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_a_room_imports_only_the_rooms_it_may(path: Path):
+def other_rooms(path: Path) -> Iterator[str]:
+    """A room imports only the rooms it may."""
     room = room_of(path)
     if room == "__init__":
         return
@@ -187,64 +189,68 @@ def test_a_room_imports_only_the_rooms_it_may(path: Path):
         if target == "__version__" or is_own or is_allowed:
             continue
         allowed = ", ".join(sorted(ROOM_IMPORTS[room])) or "nothing"
-        pytest.fail(f"{name_of(path)}:{line}: {room} may not import {target}; it may import {allowed}")
+        yield f"{line}: {room} may not import {target}; it may import {allowed}"
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_heavy_packages_stay_in_their_rooms(path: Path):
+def heavy_packages(path: Path) -> Iterator[str]:
+    """Heavy packages stay in their rooms."""
     for module, line in imported_modules(path):
         package = module.split(".")[0]
         if package in sys.stdlib_module_names or package in LIGHT:
             continue
         allowed = HEAVY.get(package, set())
         if not {room_of(path), room_of(path).split("/")[0], name_of(path)} & allowed:
-            pytest.fail(f"{name_of(path)}:{line}: {package} may only be imported in {sorted(allowed) or 'no room yet'}")
+            yield f"{line}: {package} may only be imported in {sorted(allowed) or 'no room yet'}"
 
 
-@pytest.mark.parametrize("path", [p for p in PATHS if room_of(p) == "cli"], ids=name_of)
-def test_a_command_imports_its_rooms_only_when_it_runs(path: Path):
-    for node in tree_of(path).body:
+def slow_commands(path: Path) -> Iterator[str]:
+    """A command imports its rooms only when it runs."""
+    for node in tree_of(path).body if room_of(path) == "cli" else ():
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for module in modules:
             package, _, rest = module.partition(".")
             is_own = package == "seekling" and (not rest or rest.split(".")[0] in {*BASE, "cli"})
-            is_heavy = package in HEAVY or (package == "seekling" and not is_own)
-            assert not is_heavy, f"{name_of(path)}:{node.lineno}: import {module} inside the function"
+            if package in HEAVY or (package == "seekling" and not is_own):
+                yield f"{node.lineno}: import {module} inside the function"
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_no_file_is_longer_than_600_lines(path: Path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 600
+def long_files(path: Path) -> Iterator[str]:
+    """No file is longer than 600 lines."""
+    length = len(path.read_text(encoding="utf-8").splitlines())
+    if length > 600:
+        yield f"{length}: lines"
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_no_function_is_longer_than_80_lines_unless_it_says_why(path: Path):
+def long_functions(path: Path) -> Iterator[str]:
+    """No function is longer than 80 lines unless it says why."""
     for name, node, _ in functions_of(path):
         length = (node.end_lineno or node.lineno) - node.lineno + 1
-        if f"{name_of(path)}::{name}" not in LONG_FUNCTIONS:
-            assert length <= 80, f"{name_of(path)}:{node.lineno}: {name} has {length} lines"
+        if length > 80 and f"{name_of(path)}::{name}" not in LONG_FUNCTIONS:
+            yield f"{node.lineno}: {name} has {length} lines"
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_every_public_function_and_class_and_every_module_says_what_it_is(path: Path):
+def missing_docstrings(path: Path) -> Iterator[str]:
+    """Every public function and class, and every module, says what it is."""
     tree = tree_of(path)
-    assert ast.get_docstring(tree) or not tree.body, f"{name_of(path)} has no docstring"
+    if tree.body and not ast.get_docstring(tree):
+        yield "1: the file has no docstring"
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            assert ast.get_docstring(node), f"{name_of(path)}:{node.lineno}: {node.name} has no docstring"
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
+            yield f"{node.lineno}: {node.name} has no docstring"
     for name, function, is_public in functions_of(path):
-        if is_public:
-            assert ast.get_docstring(function), f"{name_of(path)}:{function.lineno}: {name} has no docstring"
+        if is_public and not ast.get_docstring(function):
+            yield f"{function.lineno}: {name} has no docstring"
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_only_listed_boundaries_catch_every_exception(path: Path):
+def broad_excepts(path: Path) -> Iterator[str]:
+    """Only listed boundaries catch every exception."""
     for name, function, _ in functions_of(path):
+        if f"{name_of(path)}::{name}" in BROAD_EXCEPT:
+            continue
         for node in ast.walk(function):
             if isinstance(node, ast.ExceptHandler) and catches_everything(node):
-                key = f"{name_of(path)}::{name}"
-                assert key in BROAD_EXCEPT, f"{name_of(path)}:{node.lineno}: {name} catches every exception"
+                yield f"{node.lineno}: {name} catches every exception"
 
 
 def catches_everything(handler: ast.ExceptHandler) -> bool:
@@ -257,23 +263,59 @@ def catches_everything(handler: ast.ExceptHandler) -> bool:
     return any(isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"} for kind in kinds)
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_nothing_is_probed_with_hasattr_and_no_public_signature_says_any(path: Path):
+def probed_types(path: Path) -> Iterator[str]:
+    """Nothing is probed with hasattr, and no public signature says Any."""
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id != "hasattr", f"{name_of(path)}:{node.lineno}: hasattr"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hasattr":
+            yield f"{node.lineno}: hasattr"
     for name, function, is_public in functions_of(path):
         if not is_public or f"{name_of(path)}::{name}" in ANY_IN_SIGNATURE:
             continue
         parts = [function.returns, *(argument.annotation for argument in arguments_of(function))]
         for part in parts:
             words = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)} if part is not None else set()
-            assert "Any" not in words, f"{name_of(path)}:{function.lineno}: {name} has Any in its signature"
+            if "Any" in words:
+                yield f"{function.lineno}: {name} has Any in its signature"
 
 
 def arguments_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
     given = function.args
     return [*given.posonlyargs, *given.args, *given.kwonlyargs]
+
+
+RULES = [
+    other_rooms, heavy_packages, slow_commands, long_files, long_functions, missing_docstrings, broad_excepts,
+    probed_types,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_file_keeps_the_rule(rule: Callable[[Path], Iterator[str]]):
+    broken = [f"{name_of(path)}:{complaint}" for path in PATHS for complaint in rule(path)]
+    assert not broken, f"{rule.__doc__}\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("rule", "source"),
+    [
+        (other_rooms, "from seekling.learn import learner"),
+        (heavy_packages, "import torch"),
+        (slow_commands, "import numpy\nfrom seekling.learn import learner"),
+        (long_files, "x = 1\n" * 601),
+        (long_functions, "def f():\n" + "    x = 1\n" * 80),
+        (missing_docstrings, "def f(): ..."),
+        (broad_excepts, "def f():\n    try: ...\n    except Exception: ..."),
+        (probed_types, "def f(x: Any): ..."),
+    ],
+)
+def test_a_file_that_breaks_a_rule_is_told(rule, source, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "SRC", tmp_path)
+    path = tmp_path / "cli" / "command.py"
+    path.parent.mkdir()
+    path.write_text('"""Does something."""\n' + ("X = 1\n" if rule is not other_rooms else "") + source)
+    if rule is other_rooms:
+        path = path.rename(tmp_path / "corpus.py")
+    assert len(list(rule(path))) == 1
 
 
 def test_every_exception_to_a_rule_still_exists():

@@ -96,6 +96,7 @@ def test_where_there_is_no_filter_at_all_it_refuses_to_start():
     assert "started" not in done.stderr.splitlines()[-1] or "did not start" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: this whole suite is already an ordinary user's run")
 @pytest.mark.parametrize("half", ["all and layers", "not (all and layers)"])  # two, so that two workers share them
 def test_every_case_holds_for_an_ordinary_user_too(half: str):

@@ -1,4 +1,5 @@
-// Lets a torch without CUDA carry tensors that say they are on one GPU: autograd and indexing ask these two for it.
+// Lets torch carry tensors that say they are on one GPU: autograd and indexing ask these two for it. Loaded after
+// those of a torch that has CUDA, they take their place.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -10,9 +11,12 @@ struct CUDAHooks : public CUDAHooksInterface { // torch looks for it by this nam
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
   DeviceIndex deviceCount() const override { return 1; }
+  // Asked when attention is chosen, where CUDA is compiled in; older versions of torch lack the second.
+  long versionCuDNN() const override { return 0; }
+  long versionRuntimeCuDNN() const { return 0; }
   DeviceIndex getCurrentDevice() const override { return 0; }
 };
-REGISTER_CUDA_HOOKS(CUDAHooks)
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, CUDAHooks)
 } // namespace at
 
 namespace c10::impl {

@@ -30,8 +30,9 @@ def load_guard() -> None:
     assert spec.submodule_search_locations
     torch_dir = Path(spec.submodule_search_locations[0])
     source = Path(__file__).with_name("guard.cpp")
-    for name in ("libtorch_global_deps.so", "libtorch_cpu.so"):
-        ctypes.CDLL(str(torch_dir / "lib" / name), mode=ctypes.RTLD_GLOBAL)
+    for name in ("libtorch_global_deps.so", "libtorch_cpu.so", "libtorch_cuda.so"):
+        if (torch_dir / "lib" / name).exists():  # the last comes with CUDA
+            ctypes.CDLL(str(torch_dir / "lib" / name), mode=ctypes.RTLD_GLOBAL)
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "guard.so"
         places = [f"-I{torch_dir / 'include'}", f"-L{torch_dir / 'lib'}"]

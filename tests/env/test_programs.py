@@ -12,6 +12,7 @@ from seekling.env.programs import PROGRAMS_AT_ONCE, ProgramRunner, redefined_nam
 from seekling.env.sandbox.interface import Result
 from seekling.env.tools import tool_from_function
 from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
+from tests.patience import FAILS_AFTER_S
 
 PROVIDED = ("search_pages", "view_sections", "read_section")
 
@@ -185,7 +186,7 @@ class CountingSandbox:
     """Every program takes a moment, and calls a function in the middle of it."""
 
     def __init__(self) -> None:
-        self.lock, self.running, self.most, self.in_calls, self.most_in_calls = threading.Lock(), 0, 0, 0, 0
+        self.lock, self.running, self.most, self.calls = threading.Lock(), 0, 0, threading.Barrier(PROGRAMS_AT_ONCE + 1)
 
     def open(self, functions):
         self._call = functions["look"]
@@ -205,12 +206,7 @@ class CountingSandbox:
 
     def look(self, word: str) -> str:
         """Look it up."""
-        with self.lock:
-            self.in_calls += 1
-            self.most_in_calls = max(self.most_in_calls, self.in_calls)
-        time.sleep(0.05)
-        with self.lock:
-            self.in_calls -= 1
+        self.calls.wait(FAILS_AFTER_S)
         return word
 
 
@@ -218,8 +214,9 @@ def test_programs_leave_processors_to_decoding_but_may_all_wait_for_a_tool():
     """Their time limits are by the clock: with one for each of 64 episodes at once, honest ones would be stopped."""
     sandbox = CountingSandbox()
     tools = {"look": tool_from_function(sandbox.look)}
-    runners = [ProgramRunner(sandbox, tools, lambda name, arguments: "") for _ in range(4 * PROGRAMS_AT_ONCE + 4)]
+    num_runners = 4 * sandbox.calls.parties
+    runners = [ProgramRunner(sandbox, tools, lambda name, arguments: "") for _ in range(num_runners)]
     with ThreadPoolExecutor(len(runners)) as pool:
         list(pool.map(lambda runner: runner.run("look('x')"), runners))
     assert 1 <= sandbox.most <= PROGRAMS_AT_ONCE
-    assert sandbox.most_in_calls > PROGRAMS_AT_ONCE
+    assert not sandbox.calls.broken  # a call waits until more programs than that are in one

@@ -1,7 +1,11 @@
 """A directory becomes a policy, or one clear error."""
 
 import json
+import os
+import platform
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +42,14 @@ def test_bfloat16_weights_are_what_one_asks_for(tiny_model_dir: Path):
 def test_an_explicit_dtype_is_never_second_guessed():
     assert pick_dtype("float32") == "float32"
     assert pick_dtype("bfloat16") == "bfloat16"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable is read on x86_64")
+def test_bfloat16_is_not_picked_where_torch_was_told_to_leave_out_its_instructions():
+    code = "from seekling.models import pick_dtype; print(pick_dtype('auto', 'cpu'))"
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "float32\n"
 
 
 def test_a_tokenizer_that_pads_with_its_end_token_is_given_another_padding_token(copied: Path):

@@ -15,6 +15,7 @@ import pytest
 from seekling.errors import ModelError
 from seekling.models import resolve_model
 from seekling.models.cache import MARKER, models_folder
+from tests.patience import FAILS_AFTER_S
 
 NOBODY = "http://127.0.0.1:9"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -36,7 +37,7 @@ def resolve_elsewhere(spec: str, **environment: str) -> tuple[str, str]:
         text=True,
         env={**kept, **environment},
         check=True,
-        timeout=120,
+        timeout=FAILS_AFTER_S,
     )
     return done.stdout.strip(), done.stderr
 

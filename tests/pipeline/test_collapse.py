@@ -54,6 +54,7 @@ def test_the_best_policy_is_kept_beside_the_last(guarded):
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"sft", "rl", "best"}
 
 
+@pytest.mark.long
 def test_without_rollback_it_is_only_told(tmp_path, tiny_model_dir):
     reporter = QuietReporter()
     run_recipe(absurd(tmp_path / "village", tiny_model_dir, steps=5, action="warn"), tmp_path / "run", reporter)
@@ -63,6 +64,7 @@ def test_without_rollback_it_is_only_told(tmp_path, tiny_model_dir):
     assert metrics[-1]["reward_mean"] == 0.0
 
 
+@pytest.mark.long
 def test_a_run_killed_after_its_rollback_ends_as_the_straight_one(guarded, tmp_path):
     recipe, run, _ = guarded
     for step in (4, 1):  # of this process: right after the rollback, and a step later

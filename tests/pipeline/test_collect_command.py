@@ -260,6 +260,7 @@ def test_our_own_server_with_the_tiny_model_is_an_endpoint_like_any_other(recipe
     assert "secret" not in "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "out").glob("*.jsonl"))
 
 
+@pytest.mark.long
 @pytest.mark.real
 def test_the_default_model_behind_our_own_server_is_asked_in_every_protocol(recipe, tmp_path, real_model_dir):
     chat = open_local_chat(str(real_model_dir), name="smol", context_tokens=1500, in_flight=2)

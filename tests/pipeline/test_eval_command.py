@@ -178,6 +178,7 @@ def test_a_judge_reads_the_answers_and_its_verdicts_stay_in_the_folder(recipe, t
     assert [record.scores.get("judge") for record in records] == [1.0, None, 1.0, None]
 
 
+@pytest.mark.long
 def test_an_evaluation_that_was_killed_in_the_middle_loses_no_answer(recipe, tmp_path):
     episodes = tmp_path / "run" / "episodes" / "eval-gpt.jsonl"
     is_killed = threading.Event()

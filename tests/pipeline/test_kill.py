@@ -11,6 +11,8 @@ from seekling.pipeline.run_folder import RunFolder
 from tests.pipeline.killing import run_in_child
 from tests.pipeline.runs import village_recipe, what_must_repeat
 
+pytestmark = pytest.mark.long
+
 NUM_KILLS = 10
 
 

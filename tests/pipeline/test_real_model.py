@@ -13,6 +13,7 @@ from seekling.types import Json
 from tests.pipeline.runs import QuietReporter, rows
 
 
+@pytest.mark.long
 @pytest.mark.real
 def test_the_real_model_goes_from_never_searching_to_searching(real_model_dir: Path, tmp_path: Path):
     sections: dict[str, Json] = {

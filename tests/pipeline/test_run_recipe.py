@@ -113,6 +113,7 @@ INTERRUPTIONS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("stage", "after", "by_signal"), INTERRUPTIONS)
 def test_a_run_interrupted_and_started_again_ends_as_the_straight_one(
     straight, recipe, tmp_path, stage, after, by_signal
@@ -139,6 +140,7 @@ def test_a_run_interrupted_and_started_again_ends_as_the_straight_one(
         assert began[2] == 0
 
 
+@pytest.mark.long
 def test_many_interruptions_and_a_crash_between_them_lose_nothing(straight, recipe, tmp_path):
     recipe = recipe.model_copy(update={"checkpoint": CheckpointConfig(every_steps=1)})
     folder = tmp_path / "run"
@@ -166,6 +168,7 @@ def test_a_stage_uses_its_own_settings_from_its_first_step_on(recipe, straight, 
     assert weights == (straight[0] / "checkpoints" / "sft" / "model.safetensors").read_bytes()
 
 
+@pytest.mark.long
 def test_stages_can_be_left_out(recipe, tmp_path):
     changes = {
         "experts": recipe.experts.model_copy(update={"num_questions": 0}),

@@ -27,6 +27,7 @@ from seekling.pipeline.tune import Choice, Trial, Tuned, best, changed, memory_l
 from seekling.pipeline.tune_trial import WARM_UP_TOKENS, MadeUp, unfilled_bytes
 from seekling.rollout.sampler import Sample
 from seekling.serve.agent import make_sampler
+from tests.patience import FAILS_AFTER_S
 
 WORDS = ["--memory-gb", "4", "--in-flight", "4", "--row-tokens", "512"]
 
@@ -271,7 +272,7 @@ def test_an_interrupted_command_leaves_no_file_and_no_process(tiny_model_dir, tm
         while not (children := _children(process.pid)) and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=FAILS_AFTER_S)
     finally:
         process.kill()
     assert process.returncode == 130

@@ -89,6 +89,7 @@ def test_a_run_collects_learns_and_is_evaluated_over_a_collection(store, tmp_pat
     assert len(train_over(store, files.corpus, encoder, tmp_path, [*data, *model])) == 2
 
 
+@pytest.mark.long
 @pytest.mark.real
 def test_a_run_over_a_collection_of_real_embeddings(tmp_path, tiny_model_dir):
     pytest.importorskip("chromadb")

@@ -97,6 +97,7 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model(tmp_path, tiny_model_dir
     assert beside[1:6] == ("rare-wiki/judge", "11.5 %", none_right, "42.7 %", none_right)
 
 
+@pytest.mark.long
 @pytest.mark.real
 def test_two_real_steps_of_the_full_recipe_with_the_default_model(tmp_path, real_model_dir, trivia):
     model = [f"model.spec={real_model_dir}", "rollout.turn_tokens=100", "env.max_turns=3"]

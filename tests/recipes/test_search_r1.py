@@ -247,6 +247,7 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model_read_the_parquet_as_it_i
     assert summary.num_questions == 2 * len(asked)
 
 
+@pytest.mark.long
 @pytest.mark.real
 @pytest.mark.parametrize("name", FULL)
 def test_two_real_steps_of_the_full_recipe_with_the_default_model(name, tmp_path, real_model_dir):

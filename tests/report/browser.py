@@ -13,6 +13,8 @@ import time
 from base64 import b64decode
 from pathlib import Path
 
+from tests.patience import FAILS_AFTER_S
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 KEYS = {
     "Enter": ("Enter", 13, "\r"),
@@ -29,7 +31,7 @@ def find_browser() -> str | None:
 class Browser:
     """One page. `complaints` gathers uncaught errors, console errors, policy violations and dialogs."""
 
-    def __init__(self, *, width=1280, height=900, dark=False, is_phone=False, timeout_s=60.0):
+    def __init__(self, *, width=1280, height=900, dark=False, is_phone=False, timeout_s=FAILS_AFTER_S):
         self.complaints: list[str] = []
         self._timeout_s = timeout_s
         self._allowed = "file:"

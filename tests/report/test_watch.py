@@ -14,6 +14,7 @@ import seekling.report.watch
 from seekling.errors import DataError, InfrastructureError
 from seekling.report.read import read_run
 from seekling.report.watch import Watched, WatchServer
+from tests.patience import FAILS_AFTER_S
 from tests.report.browser import find_browser
 from tests.report.run_folder import write_records, write_run
 from tests.report.test_page import ATTACKS, Blocks, write_hostile_run
@@ -49,7 +50,7 @@ def server(run):
 
 
 def get(server, path, host=None, method="GET"):
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=FAILS_AFTER_S)
     connection.request(method, path, headers={"Host": host} if host else {})
     response = connection.getresponse()
     body = response.read().decode()
@@ -151,7 +152,7 @@ def test_ctrl_c_ends_the_watching_cleanly(run):
     )
     assert process.stdout.readline().startswith(f"watching {run} at http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=FAILS_AFTER_S)
     assert (process.returncode, out, err) == (0, "\nstopped watching\n", "")
 
 

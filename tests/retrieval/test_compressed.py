@@ -18,6 +18,7 @@ from seekling.retrieval.rows import RowWriter
 from tests.retrieval.towns import QUERIES, TOWNS, config_for, write_corpus, write_tiny_encoder
 
 faiss = pytest.importorskip("faiss", reason="the extra `big` is not installed")
+BLOCK_ROWS = 1000
 
 
 def clustered(num, *, dimension=128, seed=0):
@@ -31,10 +32,15 @@ def clustered(num, *, dimension=128, seed=0):
 def build(folder, vectors):
     folder.mkdir(exist_ok=True)
     pack = compressed.row_packer(folder, vectors.shape[1])
-    with compressed.row_writer(folder, *vectors.shape) as rows:
-        rows.append(pack(vectors[rows.done :]))
+    with compressed.row_writer(folder, *vectors.shape, BLOCK_ROWS) as rows:
+        append(rows, pack, vectors)
     compressed.build_codes(folder)
     return folder
+
+
+def append(rows, pack, vectors):
+    for start in range(rows.done, len(vectors), BLOCK_ROWS):
+        rows.append(pack(vectors[start : start + BLOCK_ROWS]))
 
 
 @pytest.fixture(scope="module")
@@ -104,40 +110,57 @@ def test_vectors_can_be_read_back(built, vectors):
     np.testing.assert_allclose(np.concatenate([block for _, block in blocks]), vectors, atol=5e-3)
 
 
-def test_an_interrupted_build_goes_on_after_the_last_whole_row(tmp_path, built, vectors):
+@pytest.mark.parametrize("left", [b"", b"half a row", b"rows that a whole build has with others around them" * 100])
+def test_an_interrupted_build_goes_on_after_the_last_whole_block(tmp_path, built, vectors, left):
+    """On processors whose kernels take rows four and twelve at once, rows at a batch's end have other last bits."""
     pack = compressed.row_packer(tmp_path, vectors.shape[1])
-    with contextlib.suppress(KeyboardInterrupt), compressed.row_writer(tmp_path, *vectors.shape) as rows:
-        rows.append(pack(vectors[:1000]))
+    with contextlib.suppress(KeyboardInterrupt), compressed.row_writer(tmp_path, *vectors.shape, BLOCK_ROWS) as rows:
+        append(rows, pack, vectors[:2000])
         raise KeyboardInterrupt
     with (tmp_path / ROWS).open("ab") as file:
-        file.write(b"half a row")
-    with compressed.row_writer(tmp_path, *vectors.shape) as rows:
-        assert rows.done == 1000
-        rows.append(pack(vectors[1000:]))
+        file.write(left)
+    with compressed.row_writer(tmp_path, *vectors.shape, BLOCK_ROWS) as rows:
+        assert rows.done == 2000
+        append(rows, pack, vectors)
     assert (tmp_path / ROWS).read_bytes() == (built / ROWS).read_bytes()
 
 
+def test_finished_rows_are_kept_however_many_the_last_block_has(tmp_path):
+    for already in (0, 5):
+        with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4"), 2) as rows:
+            assert rows.done == already
+            for size in (2, 2, 1)[already:]:
+                rows.append(np.ones((size, 3)))
+
+
+def test_a_block_of_another_size_is_refused(tmp_path):
+    with pytest.raises(AssertionError, match="3 rows instead of the next 2"):  # noqa: SIM117
+        with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4"), 2) as rows:
+            rows.append(np.zeros((3, 3)))
+
+
 def test_rows_begun_for_another_array_are_refused(tmp_path):
-    with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4")) as rows:
+    with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4"), 5) as rows:
         rows.append(np.zeros((5, 3)))
     with pytest.raises(IndexMismatchError, match="begun for another array"):
-        RowWriter(tmp_path / "x.npy", (6, 3), np.dtype("<f4"))
+        RowWriter(tmp_path / "x.npy", (6, 3), np.dtype("<f4"), 5)
 
 
-def test_texts_that_have_their_vectors_are_not_encoded_again(tmp_path):
+@pytest.mark.parametrize(("vectors", "name", "row_bytes"), [("exact", "vectors.npy", 128), ("compressed", ROWS, 36)])
+def test_texts_that_have_their_vectors_are_not_encoded_again_and_the_files_are_those_of_a_whole_build(
+    tmp_path, vectors, name, row_bytes
+):
     record = describe_encoder(str(write_tiny_encoder(tmp_path / "encoder")))
-    texts = [row[2] for row in TOWNS]
+    texts = [f"{TOWNS[number % len(TOWNS)][2]} {number}" for number in range(600)]
     (tmp_path / "whole").mkdir()
-    build_dense(texts, len(texts), tmp_path / "whole", record)
-    whole = (tmp_path / "whole" / "vectors.npy").read_bytes()
-    (tmp_path / "half").mkdir()
-    (tmp_path / "half" / "vectors.npy").write_bytes(whole[: 128 + 3 * 32 * 4])
-    build_dense(["not read"] * 3 + texts[3:], len(texts), tmp_path / "half", record)
-    half = (tmp_path / "half" / "vectors.npy").read_bytes()
-    assert half[: 128 + 3 * 32 * 4] == whole[: 128 + 3 * 32 * 4]
-    np.testing.assert_allclose(
-        np.load(tmp_path / "half" / "vectors.npy"), np.load(tmp_path / "whole" / "vectors.npy"), atol=1e-6
-    )
+    build_dense(texts, len(texts), tmp_path / "whole", record, vectors=vectors)
+    whole = (tmp_path / "whole" / name).read_bytes()
+    (tmp_path / "cut").mkdir()
+    if vectors == "compressed":
+        shutil.copy(tmp_path / "whole" / ROTATION, tmp_path / "cut")
+    (tmp_path / "cut" / name).write_bytes(whole[: 128 + 300 * row_bytes + 5])  # 256 are encoded at once
+    build_dense(["not read"] * 256 + texts[256:], len(texts), tmp_path / "cut", record, vectors=vectors)
+    assert (tmp_path / "cut" / name).read_bytes() == whole
 
 
 def test_small_indexes_are_exact_and_large_ones_compressed_unless_one_says(tmp_path):

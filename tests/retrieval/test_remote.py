@@ -23,6 +23,7 @@ from seekling.retrieval.store import DocumentStore
 from seekling.retrieval.wire import hits_from_json
 from seekling.types import Hit, Passage, StopReason
 from tests.env.fakes import QUESTION, make_env
+from tests.patience import FAILS_AFTER_S, wait_until
 from tests.retrieval.towns import QUERIES, TOWNS, build_towns
 from tests.search_server import FAULTS, HASTY, ONE_TRY, faulty_proxy, in_threads, open_client, serve
 
@@ -82,6 +83,7 @@ def test_the_corpus_hash_is_the_servers(index, url):
     assert open_client(url).corpus_hash() == record["corpus_hash"]
 
 
+@pytest.mark.long
 def test_one_percent_of_random_faults_is_outlasted_and_nothing_is_lost(index, url):
     num_requests = 10_000
     queries = many_queries(num_requests)
@@ -98,7 +100,7 @@ def test_one_percent_of_random_faults_is_outlasted_and_nothing_is_lost(index, ur
 def test_without_a_second_try_every_fault_is_a_typed_failure_and_all_else_the_right_answer(index, url):
     queries = many_queries(600)
     expected = open_index(index).search(queries, 3)
-    with faulty_proxy(url, 0.1, delay_s=1.5) as proxy:
+    with faulty_proxy(url, 0.1, delay_s=12.0) as proxy:
         client = RemoteIndex(Service(proxy.url, ONE_TRY))
         got = in_threads(8, queries, lambda query: outcome_of(client, query))
         failures = [each for each in got if isinstance(each, SearchServerError)]
@@ -122,18 +124,18 @@ class ServerProcess:
 
     def end(self, number=signal.SIGKILL):
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=FAILS_AFTER_S)
         return self.process.returncode, out, err
 
 
 def test_a_server_that_is_killed_is_a_typed_failure_and_one_that_comes_back_is_used_again(index):
     server = ServerProcess(index)
-    client = open_client(server.url, Patience(timeout_s=5, num_tries=2, first_pause_s=0.01, failures_to_open=100))
+    client = open_client(server.url, Patience(timeout_s=60, num_tries=2, first_pause_s=0.01, failures_to_open=100))
     right = client.search(QUERIES, 3)
     server.end(signal.SIGKILL)
     with pytest.raises(SearchServerError, match="gave no answer in 2 tries"):
         client.search(QUERIES, 3)
-    patience = Patience(timeout_s=5, num_tries=1000, first_pause_s=0.1, max_pause_s=0.1)
+    patience = Patience(timeout_s=60, num_tries=6000, first_pause_s=0.1, max_pause_s=0.1)
     patient, waited_for = RemoteIndex(Service(server.url, patience)), []
     thread = threading.Thread(target=lambda: waited_for.append(patient.search(QUERIES, 3)))
     thread.start()
@@ -149,14 +151,13 @@ def test_a_server_that_is_killed_is_a_typed_failure_and_one_that_comes_back_is_u
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_after_what_was_asked_is_answered(index, number):
     server = ServerProcess(index)
-    client = RemoteIndex(Service(server.url, Patience(timeout_s=30, num_tries=1)))
+    client = RemoteIndex(Service(server.url, Patience(timeout_s=FAILS_AFTER_S, num_tries=1)))
     queries = [f"{word} {place}" for place, word in enumerate(many_queries(1_500))]
     answers = []
     asking = threading.Thread(target=lambda: answers.append(client.search(queries, 3)))
     asking.start()
     waiting = 'seekling_search_waiting_queries{index="bm25"} 0.0'
-    while waiting in urllib3.request("GET", f"{server.url}/metrics").data.decode():
-        time.sleep(0.01)
+    wait_until(lambda: waiting not in urllib3.request("GET", f"{server.url}/metrics").data.decode())
     assert server.end(number) == (0, "stopped; what was asked is answered\n", "")
     asking.join()
     assert answers == [open_index(index).search(queries, 3)]
@@ -220,7 +221,7 @@ def test_a_refused_request_is_not_tried_again(url):
 
 def test_a_busy_server_is_given_the_time_that_it_asks_for():
     with serve(retriever=Crowded(), waiting_queries=1, batch_queries=1, cache_bytes=0) as url:
-        service = Service(url, Patience(timeout_s=20, num_tries=30, first_pause_s=0.01))
+        service = Service(url, Patience(timeout_s=60, num_tries=30, first_pause_s=0.01))
         assert in_threads(6, [f"q{n}" for n in range(6)], lambda query: RemoteIndex(service).search([query], 1)) == [
             [[Hit(Passage(f"q{n}", f"q{n}", "", "text"), 1.0, 0)]] for n in range(6)
         ]

@@ -8,15 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seekling.models import load_policy
+from seekling.models import load_policy, pick_dtype
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
+from tests.patience import FAILS_AFTER_S
 
 _Result = TypeVar("_Result")
+
+needs_bfloat16 = pytest.mark.skipif(
+    pick_dtype("auto", "cpu") != "bfloat16",
+    reason="bfloat16 is emulated here: the real model would take minutes, and nobody trains in it",
+)
 
 
 def open_sampler(folder: Path, **settings: int) -> LocalSampler:
@@ -35,10 +42,10 @@ def sample_all(sampler: LocalSampler, requests: Sequence[SampleRequest]) -> list
 
 
 def run(awaitable: Awaitable[_Result]) -> _Result:
-    """Run to the end; a minute without a result is a failure, not a hanging test."""
+    """Run to the end; minutes without a result are a failure, not a hanging test."""
 
     async def limited() -> _Result:
-        return await asyncio.wait_for(awaitable, timeout=60)
+        return await asyncio.wait_for(awaitable, timeout=FAILS_AFTER_S)
 
     return asyncio.run(limited())
 

@@ -10,9 +10,9 @@ import pytest
 from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import Sample, SampleRequest
-from tests.rollout.policies import encode, sample_all
+from tests.rollout.policies import encode, needs_bfloat16, sample_all
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 NUM_EPISODES = 16
 PLACES = ("Cahors", "Fowey", "Alnwick", "Delft")
@@ -56,6 +56,7 @@ def flips(alone: list[Sample], together: list[Sample]) -> tuple[int, int, float]
     return num_flips, num_compared, largest
 
 
+@needs_bfloat16
 def test_in_bfloat16_company_moves_log_probabilities_by_rounding_only(real_model_dir):
     """Seen: 5 of 508 draws differ with four at once, 7 of 451 with sixteen, and log-probabilities by up to 0.19."""
     alone = sample_episodes(real_model_dir, "bfloat16", at_once=1, draft_tokens=0)

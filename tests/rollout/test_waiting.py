@@ -15,10 +15,8 @@ from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.types import StopReason
 from tests.env.fakes import QUESTION, FakeLibrary, make_env
+from tests.patience import FAILS_AFTER_S
 from tests.rollout.policies import ScriptedSampler, encode, open_sampler
-
-FAILS_AFTER_S = 60.0
-"""Reached only by code that is wrong: nothing here takes as long."""
 
 
 class Gate:

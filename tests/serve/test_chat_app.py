@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 
@@ -19,6 +18,7 @@ from seekling.serve.chat_app import MAX_BODY_BYTES, make_chat_app
 from seekling.serve.local_model import open_local_chat
 from seekling.types import Message
 from tests.app_server import served
+from tests.patience import FAILS_AFTER_S, wait_until
 
 HELLO = [{"role": "user", "content": "Where is Fowey?"}]
 
@@ -40,7 +40,7 @@ def post(url, body, headers=None):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(f"{url}/v1/chat/completions", data=raw, headers=headers or {}, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=120) as response:
+        with urllib.request.urlopen(request, timeout=FAILS_AFTER_S) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -105,7 +105,7 @@ def test_a_failure_that_nobody_foresaw_is_500_and_says_that_the_connection_ends(
 
     monkeypatch.setattr(chat, "count_prompt_tokens", fail)
     with served(make_chat_app(chat)) as url:
-        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=FAILS_AFTER_S)
         connection.request("POST", "/v1/chat/completions", json.dumps({"model": "tiny", "messages": HELLO}))
         response = connection.getresponse()
         error = json.loads(response.read())["error"]
@@ -162,19 +162,19 @@ def test_a_body_that_is_no_object_is_refused(url, raw):
 
 def test_other_addresses_and_methods_are_refused_in_the_same_form(url):
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{url}/v1/chat/completions", timeout=60)
+        urllib.request.urlopen(f"{url}/v1/chat/completions", timeout=FAILS_AFTER_S)
     with refused.value as error:
         assert (error.code, "Method Not Allowed" in json.loads(error.read())["error"]["message"]) == (405, True)
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{url}/v1/nothing", timeout=60)
+        urllib.request.urlopen(f"{url}/v1/nothing", timeout=FAILS_AFTER_S)
     with refused.value as error:
         assert (error.code, json.loads(error.read())["error"]["type"]) == (404, "invalid_request_error")
 
 
 def test_the_model_is_listed_and_the_server_says_that_it_is_up(url):
-    with urllib.request.urlopen(f"{url}/v1/models", timeout=60) as response:
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=FAILS_AFTER_S) as response:
         assert [each["id"] for each in json.loads(response.read())["data"]] == ["tiny"]
-    with urllib.request.urlopen(f"{url}/health", timeout=60) as response:
+    with urllib.request.urlopen(f"{url}/health", timeout=FAILS_AFTER_S) as response:
         assert json.loads(response.read()) == {"status": "ok", "model": "tiny"}
 
 
@@ -184,14 +184,14 @@ def test_a_key_is_asked_for_where_there_is_one(chat):
         assert post(address, body)[0] == 401
         assert post(address, body, {"Authorization": "Bearer wrong"})[0] == 401
         assert post(address, body, {"Authorization": "Bearer secret"})[0] == 200
-        assert urllib.request.urlopen(f"{address}/health", timeout=60).status == 200
+        assert urllib.request.urlopen(f"{address}/health", timeout=FAILS_AFTER_S).status == 200
 
 
 def test_a_client_that_goes_away_in_the_middle_leaves_the_server_working(url):
     body = json.dumps({"model": "tiny", "messages": HELLO, "stream": True, "temperature": 1.3}).encode()
     for _ in range(3):
         with urllib.request.urlopen(
-            urllib.request.Request(f"{url}/v1/chat/completions", data=body, method="POST"), timeout=60
+            urllib.request.Request(f"{url}/v1/chat/completions", data=body, method="POST"), timeout=FAILS_AFTER_S
         ) as response:
             response.readline()
     assert complete(url, max_tokens=2)["usage"]["completion_tokens"] <= 2
@@ -206,14 +206,14 @@ def test_a_body_that_is_too_large_is_refused(url):
 def test_more_than_there_is_room_for_is_told_to_come_back_and_the_room_is_given_back(chat):
     body = {"model": "tiny", "messages": HELLO, "max_tokens": 1}
     with served(make_chat_app(chat, waiting_bytes=1)) as address:
-        half_sent = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+        half_sent = http.client.HTTPConnection(address.removeprefix("http://"), timeout=FAILS_AFTER_S)
         raw = json.dumps(body).encode()
         half_sent.putrequest("POST", "/v1/chat/completions")
         half_sent.putheader("Content-Length", str(len(raw)))
         half_sent.endheaders(raw[:10])
         wait_until(lambda: post(address, body)[0] == 503)
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"{address}/v1/chat/completions", data=raw, timeout=60)
+            urllib.request.urlopen(f"{address}/v1/chat/completions", data=raw, timeout=FAILS_AFTER_S)
         with refused.value as error:
             assert (error.code, error.headers["Retry-After"]) == (503, "1")
             assert json.loads(error.read())["error"]["code"] == "overloaded"
@@ -223,13 +223,6 @@ def test_more_than_there_is_room_for_is_told_to_come_back_and_the_room_is_given_
         for given_up in ({"stream": True}, {"stream": True, "max_tokens": 200}, {"model": "other"}, {"n": 2}):
             post(address, {**body, **given_up})
             wait_until(lambda: post(address, body)[0] == 200)
-
-
-def wait_until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_the_command_serves_until_it_is_told_to_stop(tiny_model_dir):
@@ -247,7 +240,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tiny_model_dir):
         status, raw = post(address, {"model": "mine", "messages": HELLO, "max_tokens": 3})
         assert (status, json.loads(raw)["model"]) == (200, "mine")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=300) == 0
+        assert process.wait(timeout=FAILS_AFTER_S) == 0
         assert "Traceback" not in process.stderr.read()
     finally:
         process.kill()

@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-import time
 
 import pytest
 import urllib3
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 from seekling.cli.main import build_app
 from seekling.retrieval.index import open_index
 from seekling.types import Hit, Passage
+from tests.patience import FAILS_AFTER_S, wait_until
 from tests.retrieval.towns import QUERIES, build_towns
 from tests.search_server import serve
 
@@ -30,7 +30,7 @@ def url(index):
 
 def post(url, body, path="/retrieve"):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    response = urllib3.request("POST", url + path, body=raw, retries=False, timeout=30)
+    response = urllib3.request("POST", url + path, body=raw, retries=False, timeout=FAILS_AFTER_S)
     return response.status, response.json(), response.headers
 
 
@@ -165,7 +165,7 @@ class Scripted:
 
     def search(self, queries, top_k):
         self.batches.append((list(queries), top_k))
-        assert self.go.wait(20)
+        assert self.go.wait(FAILS_AFTER_S)
         if "bad" in queries:
             raise ValueError("a passage is damaged")
         return [[Hit(Passage(query, query, "Title", query), 1.0, 0)] * (query != "none") for query in queries]
@@ -186,13 +186,6 @@ def ask_in_background(url, bodies):
     for thread in threads:
         thread.start()
     return threads, replies
-
-
-def wait_until(condition):
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def waiting(url):
@@ -236,7 +229,7 @@ def test_recent_answers_are_kept_and_the_oldest_let_go(scripted):
 
 def test_an_overload_is_503_with_retry_after_and_never_an_empty_result(scripted):
     scripted.go.clear()
-    with serve(retriever=scripted, waiting_queries=3, timeout_s=20) as url:
+    with serve(retriever=scripted, waiting_queries=3, timeout_s=FAILS_AFTER_S) as url:
         first, replies = ask_in_background(url, [{"query": "first"}])
         wait_until(lambda: scripted.batches)
         second, _ = ask_in_background(url, [{"queries": ["a", "b", "c"]}])
@@ -253,7 +246,9 @@ def test_an_overload_is_503_with_retry_after_and_never_an_empty_result(scripted)
 
 def test_what_waits_is_bounded_in_bytes_too_and_the_room_is_given_back(scripted):
     scripted.go.clear()
-    with serve(retriever=scripted, waiting_bytes=60_000, body_bytes=100_000, timeout_s=20, cache_bytes=0) as url:
+    with serve(
+        retriever=scripted, waiting_bytes=60_000, body_bytes=100_000, timeout_s=FAILS_AFTER_S, cache_bytes=0
+    ) as url:
         first, replies = ask_in_background(url, [{"query": "a" * 90_000}])  # alone: always taken
         wait_until(lambda: scripted.batches)
         status, reply, headers = post(url, {"query": "too much"})

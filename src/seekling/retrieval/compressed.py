@@ -102,9 +102,9 @@ def unpack_rows(rows_B: np.ndarray) -> np.ndarray:
     return vectors_BD
 
 
-def row_writer(folder: Path, num_rows: int, dimension: int) -> RowWriter:
-    """Where a build puts its packed rows; it goes on after those that an interrupted build has left there."""
-    return RowWriter(folder / ROWS, (num_rows,), row_dtype(dimension))
+def row_writer(folder: Path, num_rows: int, dimension: int, block_rows: int) -> RowWriter:
+    """Where a build puts its packed rows; it goes on after the blocks that an interrupted build has left there."""
+    return RowWriter(folder / ROWS, (num_rows,), row_dtype(dimension), block_rows)
 
 
 def build_codes(folder: Path, *, report: Callable[[int], None] = lambda done: None) -> None:

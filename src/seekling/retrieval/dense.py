@@ -82,8 +82,8 @@ def build_dense(
 ) -> Literal["exact", "compressed"]:
     """Encode texts into the files of a folder, a text per row, in order.
 
-    Rows that an interrupted build has left in the folder are kept, and their texts not encoded again: whoever comes
-    back must bring the same texts and the same encoder.
+    Blocks of rows that an interrupted build has left in the folder are kept, and their texts not encoded again: whoever
+    comes back must bring the same texts and the same encoder, and gets the files of a build that was not interrupted.
 
     Args:
         texts: in the order of their positions.
@@ -104,10 +104,11 @@ def build_dense(
         vectors = "compressed" if num_texts >= COMPRESS_FROM else "exact"
     if vectors == "compressed":
         compressed.import_faiss()
-        rows = compressed.row_writer(folder, num_texts, record.dimension)
+        rows = compressed.row_writer(folder, num_texts, record.dimension, _SORTED_TEXTS)
         pack = compressed.row_packer(folder, record.dimension)
     else:
-        rows, pack = RowWriter(folder / EXACT, (num_texts, record.dimension), np.dtype("<f4")), np.asarray
+        shape = num_texts, record.dimension
+        rows, pack = RowWriter(folder / EXACT, shape, np.dtype("<f4"), _SORTED_TEXTS), np.asarray
     with rows:
         encoder = load_encoder(record)
         for chunk in _chunks(islice(texts, rows.done, None), _SORTED_TEXTS):
