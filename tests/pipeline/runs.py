@@ -24,15 +24,24 @@ BIRCH = replace(
 )
 DRAFTS = ("draft_acceptance", "drafted_per_token", "drafted_tokens", "accepted_tokens")
 """Of evaluations: what was sampled before an interruption is no longer there to guess from."""
-STAGES = ("expert", "eval-base", "sft", "eval-sft", "rl", "eval-rl")
+STAGES = ("expert", "sft", "rl", "eval-base", "eval-sft", "eval-rl")
+OTHER_WORDS = {"held-out": "In which year was {} built?", "another": "Tell me when {} was built.", "dev": "{}: since when?"}
+"""Questions about the same pages that are not the training questions."""
 
 
 def village_recipe(folder: Path, model_dir: Path, **changes: dict[str, object]) -> Recipe:
-    """Two training questions, four test questions; enough SFT steps for RL to have something to tell apart."""
+    """Two training questions, four test questions; enough SFT steps for RL to have something to tell apart.
+
+    The two development questions in dev.jsonl are asked when a change of the section data names the file.
+    """
     corpus = write_village(folder)
     train = [SINGLE, BIRCH]
-    tests = [replace(each, id=f"{name} {each.id}") for name in ("held-out", "another") for each in train]
-    for name, questions in (("train", train), ("test", tests)):
+    others = {
+        name: [replace(each, id=f"{name} {each.id}", question=text.format(each.hops[0].query_subject)) for each in train]
+        for name, text in OTHER_WORDS.items()
+    }
+    tests = others["held-out"] + others["another"]
+    for name, questions in (("train", train), ("test", tests), ("dev", others["dev"])):
         lines = [json.dumps(asdict(question)) + "\n" for question in questions]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     raw: dict[str, dict[str, object]] = {

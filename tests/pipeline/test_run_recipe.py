@@ -67,8 +67,10 @@ def test_a_run_goes_through_all_stages_and_leaves_what_the_folder_promises(strai
     assert [row["step"] for row in episodes] == [n for n in (1, 2, 3) for _ in range(8)]
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     assert record["seed"] == recipe.seed == 5
-    assert set(record["seconds"]) == {"setup", *STAGES}
-    assert set(record["hashes"]) == {"corpus", "train_questions", "test_questions"}
+    assert set(record["seconds"]) == {"setup", "dev-sft", "dev-rl-3", *STAGES}
+    assert set(record["hashes"]) == {"corpus", "train_questions", "dev_questions", "test_questions"}
+    assert record["notes"] == ["4 of 4 test questions are about a page that training or development questions are about too"]
+    assert f"warning: {record['notes'][0]}" in reporter.lines
 
 
 def test_exported_policies_are_ordinary_models_with_the_weights_of_the_run(straight, tiny_model_dir):

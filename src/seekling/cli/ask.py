@@ -14,12 +14,13 @@ from rich.console import Console
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, such as runs/demo.")],
     question: Annotated[str, typer.Argument(help="What to ask.")],
+    policy: Annotated[str, typer.Option(help="best, rl or sft; default: the best.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Ask a trained agent a question and see its answer, its searches and its sources."""
     from seekling.serve import load_agent
 
-    with load_agent(run) as agent:
+    with load_agent(run, policy=policy, log=lambda line: typer.echo(line, err=True)) as agent:
         answer = agent.ask(question)
     if as_json:
         sources = [asdict(source) for source in answer.sources]

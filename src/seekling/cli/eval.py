@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[Path, typer.Argument(help="A TOML file: its data, env, retrieval and eval settings count.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
-    model: Annotated[str, typer.Option(help="Model spec or trained directory; default the recipe's model.")] = "",
+    model: Annotated[
+        str, typer.Option(help="Model spec or directory, or a run, for its best policy; default the recipe's model.")
+    ] = "",
     name: Annotated[str, typer.Option(help="What to call this policy in the files: eval-NAME.")] = "model",
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/eval-<recipe>-<name>.")] = None,
     mode: Annotated[str, typer.Option(help="search, or a bound: closed-book, gold-passage, oracle-search.")] = "search",
@@ -45,6 +47,9 @@ def command(
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
     ] = None,
+    dev: Annotated[
+        bool, typer.Option("--dev", help="Ask the recipe's development questions; the name becomes dev-NAME.")
+    ] = False,
     questions: Annotated[Path | None, typer.Option(help="Question file instead of the recipe's test set.")] = None,
     endpoint: EndpointUrl = "",
     endpoint_model: EndpointModel = "",
@@ -69,8 +74,15 @@ def command(
     that was interrupted goes on where it stopped, and asks again what failed for reasons of infrastructure. With
     --endpoint a served model plays by the recipe's rules. --mode closed-book and gold-passage bound every result.
     """
+    if (Path(model) / "recipe.toml").is_file():
+        from seekling.serve.local_model import trained_policy
+
+        trained, words = trained_policy(Path(model))
+        typer.echo(f"policy of {model}: {words}", err=True)
+        model = str(trained)
     changes = [*(overrides or []), *([f"model.spec={model}"] if model else [])]
     resolved = load_recipe(recipe, changes)
+    name = f"dev-{name}" if dev else name
     folder = out or Path("runs") / f"eval-{resolved.name}-{name}"
     from seekling.evaluate.settings import MODES
     from seekling.pipeline.eval_request import EvalRequest, run_evaluation
@@ -85,6 +97,7 @@ def command(
         num_samples=samples,
         benchmarks=tuple(benchmark or ()),
         questions=questions,
+        is_dev=dev,
         endpoint=chat_endpoint(endpoint, endpoint_model, endpoint_key_env, endpoint_extra, num_tries=endpoint_tries),
         in_flight=in_flight,
         price=chat_price(price_in, price_out),

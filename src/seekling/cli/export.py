@@ -13,7 +13,8 @@ def command(
     out: Annotated[Path, typer.Argument(help="Folder to write; must not exist.")],
     adapter: Annotated[bool, typer.Option("--adapter", help="The LoRA adapter alone, in PEFT's layout.")] = False,
     policy: Annotated[
-        str, typer.Option(help="rl, sft, best, or a training state such as state-rl-20; default: the newest.")
+        str,
+        typer.Option(help="best, rl, sft, or a training state such as state-rl-20; default: best, or newest."),
     ] = "",
 ) -> None:
     """Write a run's policy as a folder that transformers, PEFT and vLLM load."""

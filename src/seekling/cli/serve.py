@@ -15,12 +15,13 @@ def command(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     name: Annotated[str, typer.Option(help="Model name for clients; default the spec's or the folder's.")] = "",
+    policy: Annotated[str, typer.Option(help="Of a run: best, rl or sft; default: the best.")] = "",
     key_env: Annotated[str, typer.Option(help="Environment variable with a key that clients must send.")] = "",
     context_tokens: Annotated[int, typer.Option(min=0, help="Prompt and reply together; 0: as the model allows.")] = 0,
     in_flight: Annotated[int, typer.Option(min=1, help="Replies sampled at once.")] = 16,
     cache_bytes: Annotated[int, typer.Option(min=1, help="Memory for their caches.")] = 2 * 1024**3,
 ) -> None:
-    """Serve a model, or a run's newest policy, behind an OpenAI-compatible address.
+    """Serve a model, or a run's best policy, behind an OpenAI-compatible address.
 
     POST /v1/chat/completions (whole or streamed), GET /v1/models, GET /health. Ctrl-C stops it.
     """
@@ -37,6 +38,7 @@ def command(
     with open_local_chat(
         model,
         name=name,
+        policy=policy,
         context_tokens=context_tokens,
         in_flight=in_flight,
         cache_bytes=cache_bytes,

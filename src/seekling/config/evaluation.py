@@ -24,6 +24,10 @@ class EvalConfig(Section):
 
     num_questions: Annotated[int, Field(ge=0)] = 0
     """First N test questions; 0: all of them."""
+    dev_questions: Annotated[int, Field(ge=0)] = 100
+    """First N development questions, by which the best policy is chosen; 0 asks none, and the last policy is best."""
+    every_steps: Annotated[int, Field(ge=0)] = 0
+    """Ask them after every so many RL steps too; 0: only at the end of SFT and of RL."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -40,21 +40,30 @@ class DataConfig(Section):
     """A file or folder that the readers understand; empty: generate an almanac."""
     train: str = ""
     """Training questions; empty with an almanac."""
+    dev: str = ""
+    """Questions to choose by while developing; empty: `dev_fraction` of `train`."""
     test: str = ""
-    """Held-out questions. Empty with `train` set: the last `test_fraction` of `train`, in file order."""
+    """Held-out questions. Empty with `train` set: `test_fraction` of `train`."""
+    split: Literal["page", "order"] = "page"
+    """How `train` is divided. page: questions that share a page stay together, whatever their order; order: the last
+    rows are held out, as published splits have it."""
+    overlap: Literal["refuse", "drop"] = "refuse"
+    """Questions whose text is in two sets: an error, or left out of the set that is nearer to training."""
     source: str = ""
     """Name of the data set (rare-wiki, nq, ...), for question rows that carry none; figures are told apart by it."""
     test_fraction: Fraction = 0.2
+    dev_fraction: Fraction = 0.1
+    """Of the training questions; 0 keeps none, and then the last policy is the best one."""
     almanac_pages: Positive = 600
     almanac_seed: int = 0
     kinds: tuple[str, ...] = ()
     """Keep only questions of these kinds, and those without a kind; empty keeps all."""
     train_kinds: tuple[str, ...] = ()
-    """As `kinds`, for training questions only: held-out ones are asked whatever their kind."""
+    """As `kinds`, for training questions only: those of dev and test are asked whatever their kind."""
     train_sources: tuple[str, ...] = ()
     """Train on questions of these data sets only (nq, hotpotqa, ...); empty takes all."""
     test_sources: tuple[str, ...] = ()
-    """Ask held-out questions of these data sets only (nq, hotpotqa, ...); empty asks all."""
+    """Ask test questions of these data sets only (nq, hotpotqa, ...); empty asks all."""
 
 
 class RetrievalConfig(Section):

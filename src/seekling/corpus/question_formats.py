@@ -6,6 +6,7 @@ that names the row.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -70,7 +71,7 @@ def parse_native(row: Row, source: str) -> Question:
         texts = answers["text"]
         return _squad_question(row, source, fields.get("title"), texts, is_impossible=texts == [])
     return Question(
-        id=_row_id(row, fields.get("id")),
+        id=_row_id(row, fields.get("id"), fields.get("question")),
         question=text_of(fields.get("question"), "question", where),
         answers=_answers(answers, name, where),
         supporting_ids=_ids(fields.get("supporting_ids"), "supporting_ids", where),
@@ -91,7 +92,7 @@ def parse_wiki_trivia(row: Row, source: str) -> Question:
     # Only a known suffix is cut off: "St. Louis" has none.
     suffix = next((each for each in _PAGE_SUFFIXES if name.lower().endswith(each)), "")
     return Question(
-        id=_row_id(row, fields.get("id")),
+        id=_row_id(row, fields.get("id"), fields.get("question")),
         question=text_of(fields.get("question"), "question", where),
         answers=_answers(fields.get("answer"), "answer", where),
         supporting_ids=(name[: len(name) - len(suffix)],),
@@ -118,11 +119,11 @@ def parse_search_r1(row: Row, source: str) -> Question:
         name = "reward_model.ground_truth"
         if isinstance(answers, dict):
             answers, name = answers.get("target"), f"{name}.target"
-    question = fields.get("question")
+    question = extra.get("question") if fields.get("question") is None else fields.get("question")
     own_id = fields.get("id")
     return Question(
-        id=_row_id(row, extra.get("index") if own_id is None else own_id),
-        question=text_of(extra.get("question") if question is None else question, "question", where),
+        id=_row_id(row, extra.get("index") if own_id is None else own_id, question),
+        question=text_of(question, "question", where),
         answers=_answers(answers, name, where),
         supporting_ids=_fact_titles(metadata.get("supporting_facts"), where),
         kind=_optional_text(metadata, "type", where),
@@ -139,7 +140,7 @@ def parse_hotpotqa(row: Row, source: str) -> Question:
     fields, where = row.fields, row.where
     own_id = fields.get("_id")
     return Question(
-        id=_row_id(row, fields.get("id") if own_id is None else own_id),
+        id=_row_id(row, fields.get("id") if own_id is None else own_id, fields.get("question")),
         question=text_of(fields.get("question"), "question", where),
         answers=_answers(fields.get("answer"), "answer", where),
         supporting_ids=_fact_titles(fields.get("supporting_facts"), where),
@@ -174,7 +175,7 @@ def parse_squad(path: Path, articles: Json, source: str) -> Iterator[tuple[str, 
 def _squad_question(row: Row, source: str, title: Json, texts: Json, *, is_impossible: bool) -> Question:
     fields, where = row.fields, row.where
     return Question(
-        id=_row_id(row, fields.get("id")),
+        id=_row_id(row, fields.get("id"), fields.get("question")),
         question=text_of(fields.get("question"), "question", where),
         answers=(UNKNOWN_ANSWER,) if is_impossible else _answers(texts, "answers", where),
         supporting_ids=() if is_impossible or title is None else (text_of(title, "title", where),),
@@ -183,9 +184,11 @@ def _squad_question(row: Row, source: str, title: Json, texts: Json, *, is_impos
     )
 
 
-def _row_id(row: Row, value: Json) -> str:
-    """The row's id, or one made from its place in the file."""
-    return f"row-{row.number}" if value is None else id_of(value, "id", row.where)
+def _row_id(row: Row, value: Json, question: Json) -> str:
+    """The row's id, or one made from its place and its question, so that rows of two files differ."""
+    if value is not None:
+        return id_of(value, "id", row.where)
+    return f"row-{row.number}-{hashlib.sha256(str(question).encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def _answers(value: Json, name: str, where: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ def read_questions(path: Path | str, *, source: str = "") -> list[Question]:
 
     Rows are seekling's own ({question, answers} and more), wiki-trivia's, Search-R1's or HotpotQA's; which, is told
     from the fields of each row (of Parquet: from the columns). A row without an id is called after its place
-    ("row-12"). Repeated answers of a question are kept once.
+    and its question ("row-12-5f2c9a01"). Repeated answers of a question are kept once.
 
     Args:
         path: the file.

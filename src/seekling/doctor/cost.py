@@ -7,6 +7,7 @@ model.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -97,6 +98,7 @@ def predict(
     *,
     dtype: Literal["float32", "bfloat16"],
     num_test_questions: int,
+    num_dev_questions: int = 0,
     num_expert_episodes: int = 0,
     model: CostModel | None = None,
     free_bytes: int | None = None,
@@ -108,7 +110,8 @@ def predict(
         shape: size of its model.
         speed: of this machine.
         dtype: arithmetic that the recipe's `model.dtype` means here.
-        num_test_questions: held-out questions there are; the recipe may ask for fewer.
+        num_test_questions: there are; the recipe may ask for fewer.
+        num_dev_questions: there are; the recipe may ask for fewer.
         num_expert_episodes: in `experts.file`, for a recipe that names one.
         model: constants of the arithmetic.
         free_bytes: memory for a recipe that names none; None: as much as it takes.
@@ -116,17 +119,19 @@ def predict(
     plan = MemoryPlan(recipe, shape, dtype=dtype, free_bytes=free_bytes)
     costs = _Costs(recipe, shape, speed, dtype, model or CostModel(), plan)
     num_evaluated = min(recipe.eval.num_questions or num_test_questions, num_test_questions)
+    num_dev, has_rl = min(recipe.eval.dev_questions, num_dev_questions), recipe.rl.steps > 0
     stages: list[StageCost] = []
-    if "base" in recipe.eval.stages:
-        stages.append(costs.evaluation("base", num_evaluated))
     if recipe.has_sft:
         stages += [costs.expert(num_expert_episodes), costs.sft(num_expert_episodes)]
-        if "sft" in recipe.eval.stages:
-            stages.append(costs.evaluation("sft", num_evaluated))
-    if recipe.rl.steps > 0:
+    if has_rl:
         stages.append(costs.rl())
-        if "rl" in recipe.eval.stages:
-            stages.append(costs.evaluation("rl", num_evaluated))
+    num_asked = recipe.has_sft + has_rl * math.ceil(recipe.rl.steps / (recipe.eval.every_steps or recipe.rl.steps or 1))
+    if num_dev and num_asked:
+        one = costs.evaluation("rl" if has_rl else "sft", num_dev)
+        words = f"{num_dev} questions, {num_asked} times"
+        stages.append(dataclasses.replace(one, name="dev", seconds=num_asked * one.seconds, reason=words))
+    asked = {"base": True, "sft": recipe.has_sft, "rl": has_rl}
+    stages += [costs.evaluation(name, num_evaluated) for name in recipe.eval.stages if asked[name]]
     return tuple(stages)
 
 

@@ -1,7 +1,8 @@
 """Evaluations in a run folder: episodes in, `eval/*.json` out.
 
 <run>/episodes/<stage>.jsonl        what was sampled
-<run>/eval/<name>.json              summary of stage eval-<name>
+<run>/eval/<name>.json              summary of stage eval-<name>, on test questions
+<run>/dev/<name>.json               summary of stage dev-<name>, on development questions
 <run>/eval/compare-<a>-<b>.json     paired comparison of eval-<a> with eval-<b>
 """
 
@@ -44,8 +45,9 @@ def read_records(path: Path | str) -> Iterator[EpisodeRecord]:
 
 
 def write_summary(run: Path, summary: EvalSummary) -> Path:
-    """Write `eval/<name>.json` of a run folder, atomically, and say where."""
-    path = run / "eval" / f"{summary.stage.removeprefix('eval-')}.json"
+    """Write `eval/<name>.json` or `dev/<name>.json` of a run folder, atomically, and say where."""
+    folder, _, name = summary.stage.partition("-")
+    path = run / ("dev" if folder == "dev" else "eval") / f"{name or folder}.json"
     _write_json(path, summary.to_json())
     return path
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from seekling.config import Recipe
 from seekling.corpus.questions import question_set_hash, read_questions
+from seekling.corpus.splits import with_shared_text
 from seekling.env.environment import SearchEnv
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.benchmarks import benchmark_of, open_benchmarks
@@ -47,6 +48,8 @@ class EvalRequest:
     benchmarks: tuple[str, ...] = ()
     questions: Path | None = None
     """A question file instead of the recipe's test questions."""
+    is_dev: bool = False
+    """Ask the recipe's development questions instead; the name then begins with `dev-`."""
     endpoint: ChatEndpoint | None = None
     """A served model instead of the recipe's."""
     in_flight: int = 8
@@ -130,6 +133,11 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
 
 
 def _check(recipe: Recipe, request: EvalRequest) -> None:
+    if request.is_dev and (request.questions or request.benchmarks or not request.name.startswith("dev-")):
+        raise ConfigError(
+            f"--dev asks the recipe's development questions under a name like dev-{request.name}; it goes with neither "
+            "--questions nor --benchmark"
+        )
     if not request.name.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(f"--name {request.name!r} becomes part of a file name; use letters, digits, - and _")
     if request.num_samples > 1 and recipe.eval.temperature == 0:
@@ -153,7 +161,9 @@ def _check(recipe: Recipe, request: EvalRequest) -> None:
 
 
 def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
-    questions, notes = world.test, tuple[str, ...]()
+    questions, notes = world.dev if request.is_dev else world.test, tuple[str, ...]()
+    if request.is_dev and not questions:
+        raise DataError("no development questions: set data.dev or data.dev_fraction, and eval.dev_questions")
     path = request.questions or (Path(recipe.data.test) if recipe.data.test else None)
     if request.benchmarks and path is not None:
         chosen = open_benchmarks(request.benchmarks, path)
@@ -164,7 +174,7 @@ def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
         )
     elif request.questions is not None:
         questions = read_questions(request.questions)
-    if questions is not world.test:
+    if questions is not world.test and questions is not world.dev:
         questions = [each for each in questions if not recipe.data.kinds or each.kind in recipe.data.kinds]
         questions = questions[: recipe.eval.num_questions or None]
         _refuse_trained(questions, world)
@@ -183,12 +193,10 @@ def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
 
 
 def _refuse_trained(questions: Sequence[Question], world: World) -> None:
-    # Not by source: a benchmark may have given its questions another one than the training file has.
-    trained = {(question.id, question.question) for question in world.train}
-    seen = [question.key for question in questions if (question.id, question.question) in trained]
+    seen = with_shared_text(questions, world.train)
     if seen:
         raise DataError(
-            f"{len(seen)} of the questions are the recipe's training questions, such as {seen[0]}; "
+            f"{len(seen)} of the questions are the recipe's training questions, such as {seen[0].question!r}; "
             "a held-out figure would mean nothing: name other questions, or another data.train"
         )
 
@@ -284,7 +292,7 @@ def _sample(
             asked.questions,
             eval_decoding(recipe),
             settings,
-            name,
+            f"eval-{name}",
             reporter,
             seed=seed,
             extras=Extras(judge, asked.not_asked, request.usd_per_hour),

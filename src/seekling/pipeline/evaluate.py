@@ -57,7 +57,7 @@ def evaluate_policy(
     folder: RunFolder,
     agent: Agent,
     questions: Sequence[Question],
-    name: str,
+    stage: str,
     reporter: Reporter,
     *,
     judge: Judge | None = None,
@@ -66,10 +66,10 @@ def evaluate_policy(
 
     Args:
         recipe: its eval, rollout and env sections count.
-        folder: where `episodes/eval-<name>.jsonl` and `eval/<name>.json` go.
+        folder: where `episodes/<stage>.jsonl` goes, and the summary as `write_summary` has it.
         agent: its sampler holds the policy.
         questions: all of them, in the order of the files.
-        name: of the policy.
+        stage: eval-<name> for test questions, dev-<name> for development questions.
         reporter: for progress.
         judge: asked about every answer, beside exact match.
     """
@@ -78,8 +78,8 @@ def evaluate_policy(
         agent.roller_over(agent.env.with_config(recipe.evaluated.env)),
         questions,
         eval_decoding(recipe),
-        stage_settings(recipe, folder, name),
-        name,
+        stage_settings(recipe, folder, stage.removeprefix("eval-")),
+        stage,
         reporter,
         seed=recipe.seed,
         extras=Extras(judge),
@@ -92,7 +92,7 @@ def ask_and_score(
     questions: Sequence[Question],
     decoding: Decoding,
     settings: EvalSettings,
-    name: str,
+    stage: str,
     reporter: Reporter,
     *,
     seed: int,
@@ -101,18 +101,18 @@ def ask_and_score(
     """Ask the questions that are not answered in the folder yet, then write all in order, and the summary.
 
     Args:
-        folder: where `episodes/eval-<name>.jsonl` and `eval/<name>.json` go.
+        folder: where `episodes/<stage>.jsonl` goes, and the summary as `write_summary` has it.
         roller: holds the policy.
         questions: all of them, in the order of the files.
         decoding: of the actions.
         settings: go into the summary, and are checked against the episodes.
-        name: of the policy.
+        stage: eval-<name> or dev-<name>.
         reporter: for progress, with exact match so far.
         seed: of the sampling.
         extras: a judge, and what else goes into the summary.
     """
-    stage, extras = f"eval-{name}", extras or Extras()
-    started, earlier_s = time.perf_counter(), folder.seconds().get(f"eval-{name}", 0.0)
+    extras = extras or Extras()
+    started, earlier_s = time.perf_counter(), folder.seconds().get(stage, 0.0)
     asked = {question.key: question for question in questions}
     earlier = [record for record in folder.read_records(stage) if asked.get(record.question.key) == record.question]
     done = {record.question.key for record in earlier if not _is_failed(record)}
@@ -135,7 +135,7 @@ def ask_and_score(
     beyond = Beyond(details, extras.not_asked, wall_s, extras.usd_per_hour)
     summary = summarize(folder.read_records(stage), settings=settings, beyond=beyond)
     write_summary(folder.path, summary)
-    reporter.line(f"{name}: EM {format_rate(summary.em)}")
+    reporter.line(f"{stage.removeprefix('eval-')}: EM {format_rate(summary.em)}")
     return summary
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tomllib
@@ -22,6 +23,7 @@ from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
 from seekling.models import cache_home, load_policy, pick_device, pick_dtype, resolve_model
 from seekling.rollout.engine.memory import release_free_memory
+from seekling.serve.local_model import chosen_policy, trained_policy
 
 WEIGHTS = "policy.pt"
 """File of a training state that holds the policy's weights and its optimizer."""
@@ -158,18 +160,34 @@ def export_stage(learner: Learner, tokenizer: PreTrainedTokenizerBase, spec: str
     export_policy(learner, tokenizer, model_dir, out)
 
 
+def copy_policy(source: Path, out: Path) -> None:
+    """Write what `export_stage` wrote under another name too, atomically; where the disk can, without its bytes."""
+
+    def link(file: str, copy: str) -> None:
+        try:
+            os.link(file, copy)
+        except OSError:
+            shutil.copy2(file, copy)
+
+    for suffix in (_ADAPTER, ""):
+        folder = source.with_name(source.name + suffix)
+        if folder.is_dir():
+            with replacing(out.with_name(out.name + suffix)) as building:
+                shutil.copytree(folder, building, copy_function=link)
+
+
 def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = False) -> str:
     """Export a policy of a run, finished or not.
 
     Args:
         run: a run folder.
         out: the directory to write; must not exist.
-        policy: a name in the run's `checkpoints`: rl, sft, best, or a training state such as state-rl-20. Empty: rl,
-            else the newest training state, else sft.
+        policy: a name in the run's `checkpoints`: best, rl, sft, or a training state such as state-rl-20. Empty: the
+            best, and where none is chosen yet the newest training state, else rl, else sft.
         is_adapter: the adapter alone instead of the merged weights.
 
     Returns:
-        The name of the policy.
+        What was exported, in words.
 
     Raises:
         ConfigError: no such run, policy or adapter, or `out` exists.
@@ -180,7 +198,7 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
         raise ConfigError(f"{run} is not a run folder ({error}); train one with: seekling train RECIPE") from None
     if out.exists():
         raise ConfigError(f"{out} exists already; name a folder that does not")
-    source = _choose(run / "checkpoints", policy)
+    source, words = _choose(run, policy)
     if source.name.startswith("state-"):
         stage = cast("Stage", source.name.split("-")[1])
         model_dir = resolve_model(recipe.model.spec)
@@ -193,7 +211,7 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
             export_adapter(learner, tokenizer, spec, base, out)
         else:
             export_policy(learner, tokenizer, base, out)
-        return source.name
+        return words
     chosen = source.with_name(source.name + _ADAPTER) if is_adapter else source
     if not chosen.is_dir():
         raise ConfigError(
@@ -201,19 +219,16 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
         )
     with replacing(out) as building:
         shutil.copytree(chosen, building)
-    return source.name
+    return words
 
 
-def _choose(checkpoints: Path, policy: str) -> Path:
-    folders = [path for path in checkpoints.glob("[!.]*") if path.is_dir() and not path.name.endswith(_ADAPTER)]
+def _choose(run: Path, policy: str) -> tuple[Path, str]:
+    folders = [path for path in (run / "checkpoints").glob("[!.]*") if path.is_dir()]
+    folders = [path for path in folders if not path.name.endswith(_ADAPTER)]
     found = {path.name: path for path in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)}
+    if policy and policy not in found:
+        raise ConfigError(f"{run} has no policy {policy!r}; it has {', '.join(found) or 'none yet'}")
     states = [name for name in found if name.startswith("state-")]
-    names = [policy] if policy else ["rl", *states[:1], "sft"]
-    chosen = next((found[name] for name in names if name in found), None)
-    if chosen is None:
-        raise ConfigError(
-            f"{checkpoints.parent} has no policy {policy!r}; it has {', '.join(found) or 'none yet'}"
-            if policy
-            else f"{checkpoints.parent} has no trained policy yet; train on with: seekling train RECIPE --out RUN"
-        )
-    return chosen
+    if policy not in states and (policy or not states or chosen_policy(run)):
+        return trained_policy(run, policy)
+    return found[policy or states[0]], policy or states[0]

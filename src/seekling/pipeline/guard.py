@@ -75,7 +75,7 @@ class HealthGuard:
         return "better" if is_best_yet(self._history, self._best_every) else "candidate"
 
     def _roll_back(self, row: dict[str, float]) -> None:
-        best = self._folder.best
+        best = self._folder.rollback_state
         if best is None or num_rollbacks(self._history) >= self._config.max_rollbacks:
             return
         self._learner.load(best.path / WEIGHTS)

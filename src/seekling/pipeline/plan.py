@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seekling.config import Recipe
-from seekling.corpus.questions import read_questions, split_questions
 from seekling.env.presets import describe_limits
 from seekling.errors import DataError, MissingExtraError, ModelError
 from seekling.models import cache_home, cached_model, pick_device, pick_dtype
+from seekling.pipeline.world import read_splits
 from seekling.retrieval.stores import is_store
 
 if TYPE_CHECKING:
@@ -42,12 +42,14 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
     """
     from seekling.doctor import free_bytes, predict
 
+    num_dev, num_test = _num_held_out(recipe)
     return predict(
         recipe,
         _shape(recipe.model.spec),
         speed,
         dtype=pick_dtype(recipe.model.dtype, recipe.model.device),
-        num_test_questions=_num_test_questions(recipe),
+        num_test_questions=num_test,
+        num_dev_questions=num_dev,
         num_expert_episodes=_num_expert_episodes(recipe.experts.file),
         free_bytes=free_bytes(pick_device(recipe.model.device), cache_home()),
     )
@@ -78,9 +80,14 @@ def _stages(recipe: Recipe) -> Iterator[str]:
         )
     questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
     decoding = f"temperature {recipe.eval.temperature:g}" if recipe.eval.temperature else "greedy"
+    if recipe.eval.dev_questions and (recipe.data.dev or recipe.data.dev_fraction):
+        often = f"every {recipe.eval.every_steps} RL steps, " if recipe.eval.every_steps else ""
+        yield f"best: by at most {recipe.eval.dev_questions} development questions, asked {often}after SFT and after RL"
+    else:
+        yield "best: the last policy; no development questions are asked"
     if of_evaluation != limits:
         yield f"eval: {of_evaluation}"
-    yield f"eval: {', '.join(recipe.eval.stages) or 'nothing'} on {questions} held-out questions, {decoding}"
+    yield f"eval: {', '.join(recipe.eval.stages) or 'nothing'} on {questions} test questions, {decoding}"
 
 
 def _trained(rank: int) -> str:
@@ -96,7 +103,8 @@ def _needs(recipe: Recipe) -> Iterator[str]:
         yield f"writes an almanac of {recipe.data.almanac_pages} pages and its questions"
     if recipe.eval.judge or (recipe.rl.steps and recipe.rl.reward == "judge"):
         yield f"needs the judge {recipe.judge.model}" + (f" at {recipe.judge.url}" if recipe.judge.url else "")
-    files = {"data.corpus": recipe.data.corpus, "data.train": recipe.data.train, "data.test": recipe.data.test}
+    data = recipe.data
+    files = {"data.corpus": data.corpus, "data.train": data.train, "data.dev": data.dev, "data.test": data.test}
     for name, path in {**files, "experts.file": recipe.experts.file}.items():
         if path:
             yield f"needs {name} = {path}: {_here(Path(path)) or 'missing'}"
@@ -150,10 +158,11 @@ def _num_expert_episodes(file: str) -> int:
     return len(read_steps(file)) if file.endswith(".json") else sum(1 for _ in read_records(file))
 
 
-def _num_test_questions(recipe: Recipe) -> int:
+def _num_held_out(recipe: Recipe) -> tuple[int, int]:
+    """Questions that there are for dev and for the test."""
     data = recipe.data
     if not data.corpus and recipe.retrieval.kind != "remote":
-        return min(2000, max(200, data.almanac_pages * 3 // 10))  # what the almanac writes
-    if data.test:
-        return len(read_questions(data.test))
-    return len(split_questions(read_questions(data.train), data.test_fraction)[1])
+        # What the almanac writes: 3 training questions a page.
+        return round(3 * data.almanac_pages * data.dev_fraction), min(2000, max(200, data.almanac_pages * 3 // 10))
+    splits = read_splits(recipe, data.train, data.test)
+    return len(splits.dev), len(splits.test)

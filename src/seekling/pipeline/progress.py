@@ -21,6 +21,7 @@ class Reporter:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
+        self._bars: Progress | None = None
 
     def line(self, text: str) -> None:
         """Print a line."""
@@ -28,7 +29,7 @@ class Reporter:
 
     @contextlib.contextmanager
     def track(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
-        """Show how far a loop is.
+        """Show how far a loop is, also one inside another.
 
         Args:
             title: what runs.
@@ -38,20 +39,32 @@ class Reporter:
         Yields:
             A function to call after each step, with a few words to show beside the bar.
         """
-        if sys.stderr.isatty():
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            with Progress(*columns, console=self._console) as bars:
-                task = bars.add_task(title, total=total, completed=done, note="")
-                yield lambda note: bars.update(task, advance=1, note=note)
+        if not sys.stderr.isatty():
+            yield self._plain(title, total, done)
             return
-        yield self._plain(title, total, done)
+        with self._shown_bars() as bars:
+            task = bars.add_task(title, total=total, completed=done, note="")
+            yield lambda note: bars.update(task, advance=1, note=note)
+
+    @contextlib.contextmanager
+    def _shown_bars(self) -> Iterator[Progress]:
+        """The bars that are on the screen, or new ones."""
+        if self._bars is not None:
+            yield self._bars
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=self._console) as self._bars:
+            try:
+                yield self._bars
+            finally:
+                self._bars = None
 
     def _plain(self, title: str, total: int, done: int) -> Advance:
         started = last = time.monotonic()

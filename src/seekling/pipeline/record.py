@@ -40,7 +40,10 @@ def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, 
         "resolved": model_dir.name,
         "dtype": str(agent.sampler.dtype),
     }
-    return describe_evaluation(recipe, folder, world, model, agent.sandbox_layers)
+    chosen = folder.chosen
+    policies: list[Json] = [dict(each._asdict()) for each in folder.policies]
+    best: dict[str, Json] = {"best": None if chosen is None else dict(chosen._asdict()), "policies": policies}
+    return describe_evaluation(recipe, folder, world, model, agent.sandbox_layers) | best
 
 
 def describe_evaluation(
@@ -63,6 +66,7 @@ def describe_evaluation(
         "versions": {"seekling": __version__, "python": platform.python_version(), **_versions()},
         "git_commit": _git_commit(),
         "hashes": world.hashes,
+        "notes": list(world.notes),
         "machine": describe_machine(),
         "sandbox_layers": list(sandbox_layers),
         "command": " ".join(sys.argv),

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from seekling.config import Recipe, build_recipe, recipe_to_toml
 from seekling.errors import ConfigError, DataError
@@ -19,8 +19,34 @@ from seekling.files import remove_leftovers, replacing, write_atomically
 from seekling.types import EpisodeRecord, Json
 
 Mark = Literal["", "candidate", "better"]
-"""Of a state: none, a candidate for the best, or a candidate whose predecessor has become the best. A step rewards the
-policy from before it, so a state is judged by the steps that follow it."""
+"""Of a state: none, a candidate to roll back to, or a candidate whose predecessor has become the one to roll back to. A
+step rewards the policy from before it, so a state is judged by the steps that follow it."""
+
+
+class Candidate(NamedTuple):
+    """A policy of a run beside its score on the development questions."""
+
+    stage: str
+    """sft or rl."""
+    step: int
+    """RL steps behind it."""
+    k: int
+    """Development questions that it answered right."""
+    n: int
+    """That were asked and did not fail; 0 when there are none."""
+
+    def __str__(self) -> str:
+        name = f"RL step {self.step}" if self.stage == "rl" else "SFT"
+        return f"{name} ({self.k}/{self.n} on dev)" if self.n else f"{name} (the last; no dev questions were asked)"
+
+
+def best_of(candidates: Iterable[Candidate]) -> Candidate | None:
+    """The one with the highest share of right answers; of equals the latest. None without any."""
+    best: Candidate | None = None
+    for candidate in candidates:
+        if best is None or candidate.k * best.n >= best.k * candidate.n:
+            best = candidate
+    return best
 
 
 class TrainingState(NamedTuple):
@@ -55,6 +81,7 @@ class RunFolder:
         if not toml.exists():
             write_atomically(toml, recipe_to_toml(recipe))
         self._progress: dict[str, Json] = {"done": [], "states": [], "best": "", "candidate": "", "seconds": {}}
+        self._progress |= {"policies": [], "chosen": None}
         progress = path / "progress.json"
         if progress.exists():
             try:
@@ -64,9 +91,13 @@ class RunFolder:
         self._remove_what_a_crash_left()
         self._started = time.perf_counter()
         # A killed process has not noted its seconds; its last row of metrics tells how far it came.
-        rows = _whole_lines(path / "metrics.jsonl")
-        logged_s = float(json.loads(rows[-1]).get("time_s", 0.0)) if rows else 0.0
-        self._earlier_s = max(sum(self.seconds().values()), logged_s)
+        lines = _read_rows(path / "metrics.jsonl")
+        rows = [row for _, row in lines if row is not None]
+        self.problems: tuple[str, ...] = ()
+        """What is damaged and was passed over."""
+        if len(rows) < len(lines):
+            self.problems = (f"metrics.jsonl: {len(lines) - len(rows)} damaged line(s) are passed over",)
+        self._earlier_s = max(sum(self.seconds().values()), *(float(row.get("time_s", 0.0)) for row in rows[-1:]), 0.0)
 
     @property
     def elapsed_s(self) -> float:
@@ -104,8 +135,31 @@ class RunFolder:
         return states[-1] if states else None
 
     @property
-    def best(self) -> TrainingState | None:
-        """The state from which the best steps were taken; None when no best is kept."""
+    def policies(self) -> list[Candidate]:
+        """The policies among which the best is chosen, in the order of training."""
+        rows = cast("list[dict[str, Json]]", self._progress["policies"])
+        return [_candidate(row) for row in rows]
+
+    def add_policy(self, candidate: Candidate) -> None:
+        """Note that a policy was asked the development questions, or that there are none."""
+        kept = [each for each in self.policies if each[:2] != candidate[:2]]
+        self._progress["policies"] = [dict(each._asdict()) for each in (*kept, candidate)]
+        self._write_progress()
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The best policy; None before it is chosen."""
+        row = cast("dict[str, Json] | None", self._progress["chosen"])
+        return None if row is None else _candidate(row)
+
+    def choose(self, candidate: Candidate) -> None:
+        """Note which policy is the best."""
+        self._progress["chosen"] = dict(candidate._asdict())
+        self._write_progress()
+
+    @property
+    def rollback_state(self) -> TrainingState | None:
+        """The state from which the steps with the highest rewards were taken; None when none is kept."""
         return next((state for state in self._states() if state.path.name == self._progress["best"]), None)
 
     def save_state(
@@ -113,15 +167,15 @@ class RunFolder:
     ) -> None:
         """Write a training state and make it the one to resume from.
 
-        A candidate for the best is a state to resume from too, so that a resumed run never meets a state of its own
+        A candidate to roll back to is a state to resume from too, so that a resumed run never meets a state of its own
         future.
 
         Args:
             stage: in which training is.
             step: the last that is done.
             save: writes the state's files into the folder that it is given.
-            keep_last: so many of the newest states stay, and the candidate and the best one.
-            mark: whether it is a candidate for the best, and whether the one before has become the best.
+            keep_last: so many of the newest states stay, and the candidate and the one to roll back to.
+            mark: whether it is a candidate, and whether the one before has become the one to roll back to.
         """
         states, path = self._states(), self.path / "checkpoints" / f"state-{stage}-{step}"
         if not states or states[-1].path != path:  # what was just saved is not written again
@@ -162,7 +216,7 @@ class RunFolder:
                 shutil.rmtree(path)
 
     def _remove_what_a_crash_left(self) -> None:
-        for folder in (self.path, *(self.path / name for name in ("checkpoints", "episodes", "eval"))):
+        for folder in (self.path, *(self.path / name for name in ("checkpoints", "episodes", "eval", "dev"))):
             remove_leftovers(folder)
         self._remove_other_states()
 
@@ -172,9 +226,9 @@ class RunFolder:
         append_lines(self.path / "metrics.jsonl", [json.dumps(row)])
 
     def read_metrics(self, stage: str) -> list[dict[str, float]]:
-        """A stage's rows of metrics.jsonl, in order, without its name."""
-        rows = [json.loads(line) for line in _whole_lines(self.path / "metrics.jsonl")]
-        return [row for row in rows if row.pop("stage") == stage]
+        """A stage's rows of metrics.jsonl, in order, without its name; damaged lines are passed over."""
+        rows = _read_rows(self.path / "metrics.jsonl")
+        return [row for _, row in rows if row is not None and row.pop("stage") == stage]
 
     def append_records(self, records: Iterable[EpisodeRecord]) -> None:
         """Append episodes to the files of their stages."""
@@ -205,11 +259,10 @@ class RunFolder:
         return records
 
     def rewind(self, stage: str, step: int) -> None:
-        """Forget what was logged after the step whose weights were saved."""
-        metrics, episodes = self.path / "metrics.jsonl", self.episodes_path(stage)
-        for path in (metrics, episodes):
-            rows = [(line, json.loads(line)) for line in _whole_lines(path)]
-            kept = [line + "\n" for line, row in rows if row["stage"] != stage or row["step"] <= step]
+        """Forget what was logged after the step whose weights were saved; damaged lines stay where they are."""
+        for path in (self.path / "metrics.jsonl", self.episodes_path(stage)):
+            rows = _read_rows(path)
+            kept = [line + "\n" for line, row in rows if row is None or row["stage"] != stage or row["step"] <= step]
             if path.exists():
                 write_atomically(path, "".join(kept))
 
@@ -242,6 +295,23 @@ def _whole_lines(path: Path) -> list[str]:
         write_atomically(path, text)
     # Not splitlines: texts may hold Unicode's other line separators, which JSON does not escape.
     return text.split("\n")[:-1]
+
+
+def _read_rows(path: Path) -> list[tuple[str, dict[str, Any] | None]]:
+    """The lines of a log with the rows in them; None for a damaged one, that is no row with a stage and a step."""
+    rows: list[tuple[str, dict[str, Any] | None]] = []
+    for line in _whole_lines(path):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        is_row = isinstance(row, dict) and isinstance(row.get("stage"), str) and isinstance(row.get("step"), int)
+        rows.append((line, row if is_row else None))
+    return rows
+
+
+def _candidate(row: Mapping[str, Json]) -> Candidate:
+    return Candidate(str(row["stage"]), *(int(str(row[name])) for name in ("step", "k", "n")))
 
 
 def _refuse_other_recipe(path: Path, toml: Path, recipe: Recipe) -> None:

@@ -1,4 +1,8 @@
-"""The stages of a run: collect -> eval base -> SFT -> eval -> RL -> eval -> report, each resumable."""
+"""The stages of a run: collect -> SFT -> RL -> choose the best policy -> eval -> report, each resumable.
+
+The policy is chosen by the development questions: after SFT, after RL, and now and then in between. The test questions
+are asked when nothing is left to choose.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from seekling.config import Recipe
 from seekling.doctor.memory import Stage
@@ -20,12 +24,12 @@ from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
 from seekling.pipeline.experts_file import expert_trajectories, load_experts
-from seekling.pipeline.export import WEIGHTS, export_stage, new_critic, new_learner, stage_base
+from seekling.pipeline.export import WEIGHTS, copy_policy, export_stage, new_critic, new_learner, stage_base
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.judge_reward import JudgedRoller, open_eval_judge, open_judge
 from seekling.pipeline.progress import Reporter, deferred_interrupt
 from seekling.pipeline.record import describe_run
-from seekling.pipeline.run_folder import Mark, RunFolder, TrainingState
+from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, TrainingState, best_of
 from seekling.pipeline.sync import PROBE, CheckedSampler, Score, scored_by
 from seekling.pipeline.trackers import Trackers, open_trackers
 from seekling.pipeline.world import World, open_world
@@ -37,6 +41,8 @@ from seekling.rollout.sampler import Sampler
 from seekling.serve.agent import Agent, open_agent, training_decoding
 from seekling.types import EpisodeRecord, Message
 
+EVALUATIONS = ("base", "sft", "rl")
+"""On the test questions, in the order of training."""
 BASE_VERSION = -1
 """Policy version of the untrained model."""
 
@@ -58,6 +64,8 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
     """
     folder = RunFolder(path, recipe)
     started = time.perf_counter()
+    for problem in folder.problems:
+        reporter.line(f"warning: {problem}")
     keep_freed_memory()  # first: an encoder's matrix products come before the sampler's
     with ExitStack() as stack:
         trackers = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
@@ -87,35 +95,42 @@ class _Run:
     _learner: Learner | None = None
     _base: Path | None = None
     """The directory that the learner was made of."""
+    _aside_s: float = 0.0
+    """Seconds of stages that ran inside another one."""
 
     def all_stages(self) -> list[EvalSummary]:
-        recipe = self.recipe
+        recipe, folder = self.recipe, self.folder
         has_sft, has_rl = recipe.has_sft, recipe.rl.steps > 0
         if has_sft:
             self._once("expert", self._collect)
-            self.agent.sampler.teach_drafts(expert_trajectories(self.folder, self.agent))
-        if "base" in recipe.eval.stages:
-            self._once("eval-base", lambda: self._evaluate("base"))
-        if has_sft:
+            self.agent.sampler.teach_drafts(expert_trajectories(folder, self.agent))
             self._once("sft", self._sft)
-            if "sft" in recipe.eval.stages:
-                self._once("eval-sft", lambda: self._evaluate("sft"))
+            self._once("dev-sft", lambda: self._ask_dev("sft", 0))
         if has_rl:
             self._once("rl", self._rl)
-            if "rl" in recipe.eval.stages:
-                self._once("eval-rl", lambda: self._evaluate("rl"))
-        done = [name for name in recipe.eval.stages if self.folder.is_done(f"eval-{name}")]
-        return [read_summary_of(recipe, self.folder, name) for name in done]
+            self._once(f"dev-rl-{recipe.rl.steps}", lambda: self._ask_dev("rl", recipe.rl.steps))
+        if folder.chosen is None:
+            self._choose()
+        self._learner = None  # its memory is free for what is evaluated
+        asked = {"base": True, "sft": has_sft, "rl": has_rl}
+        names = [name for name in EVALUATIONS if name in recipe.eval.stages and asked[name]]
+        for name in names:
+            self._once(f"eval-{name}", partial(self._evaluate, name))
+        return [read_summary_of(recipe, folder, name) for name in names]
 
-    def _once(self, stage: str, work: Callable[[], None]) -> None:
+    def _once(self, stage: str, work: Callable[[], bool | None]) -> None:
+        """Do a stage that is not done; one that returns False has something left, which the same command does later."""
         if self.folder.is_done(stage):
             return
-        started = time.perf_counter()
+        started, aside_s = time.perf_counter(), self._aside_s
         try:
-            work()
+            is_whole = work()
         finally:
-            self.folder.add_seconds(stage, time.perf_counter() - started)
-        self.folder.finish(stage)
+            seconds = time.perf_counter() - started - (self._aside_s - aside_s)
+            self._aside_s += seconds
+            self.folder.add_seconds(stage, seconds)
+        if is_whole is not False:
+            self.folder.finish(stage)
 
     def _collect(self) -> None:
         config = self.recipe.experts
@@ -142,12 +157,13 @@ class _Run:
                 seed=recipe.seed,
                 on_step=lambda step, metrics: after_step(step, metrics, f"loss {metrics['loss']:.3f}", ""),
             )
-        self._export("sft", learner)
 
     def _rl(self) -> None:
         recipe, learner, folder = self.recipe, self.learner("rl"), self.folder
         saved = folder.saved
         first_step = saved.step if saved is not None and saved.stage == "rl" else 0
+        if self._is_dev_step("rl", first_step):
+            self._once(f"dev-rl-{first_step}", lambda: self._ask_dev("rl", first_step))
         run = RlRun(self.world.train, recipe.rl, seed=recipe.seed, curriculum=recipe.curriculum, critic=recipe.critic)
         with (
             self._open_reward() as (roller, reward),
@@ -176,12 +192,6 @@ class _Run:
                 on_step=on_step,
                 first_step=first_step,
             )
-        self._export("rl", learner)
-        last, best = folder.saved, folder.best
-        if last is not None and best is not None:
-            learner.load(best.path / WEIGHTS)
-            self._export("best", learner)
-            learner.load(last.path / WEIGHTS)
 
     @contextmanager
     def _open_reward(self) -> Iterator[tuple[Roller, RewardFunction]]:
@@ -199,7 +209,7 @@ class _Run:
     def _training(
         self, stage: str, total: int, learner: Learner
     ) -> Iterator[Callable[[int, Mapping[str, float], str, Mark], None]]:
-        """Log, save now and then, and stop cleanly on the first Ctrl-C: the step ends, the state is saved."""
+        """Log, save and ask dev now and then; stop cleanly on the first Ctrl-C: the step ends, the state is saved."""
         folder, config, last_save = self.folder, self.recipe.checkpoint, time.monotonic()
         done = folder.saved.step if folder.saved is not None and folder.saved.stage == stage else 0
         folder.rewind(stage, done)
@@ -212,9 +222,12 @@ class _Run:
                 bar(note)
                 is_due = time.monotonic() - last_save > config.every_s
                 is_due |= bool(config.every_steps) and step % config.every_steps == 0
-                if is_due or mark or is_interrupted():
+                is_dev = self._is_dev_step(stage, step)
+                if is_due or is_dev or mark or is_interrupted():
                     self._save(stage, step, learner, mark)
                     last_save = time.monotonic()
+                if is_dev and not is_interrupted():
+                    self._once(f"dev-rl-{step}", lambda: self._ask_dev("rl", step))
                 if is_interrupted():
                     raise KeyboardInterrupt
 
@@ -271,6 +284,43 @@ class _Run:
         spec = self.recipe.model.spec if base == self.model_dir else str(base)
         export_stage(learner, self.agent.tokenizer, spec, base, self.folder.path / "checkpoints" / name)
 
+    def _is_dev_step(self, stage: str, step: int) -> bool:
+        """Whether RL asks the development questions after this step; after its last one they are asked anyway."""
+        every, total = self.recipe.eval.every_steps, self.recipe.rl.steps
+        return bool(stage == "rl" and every and self.world.dev and 0 < step < total and step % every == 0)
+
+    def _ask_dev(self, stage: Stage, step: int) -> None:
+        """Ask the policy as it stands the development questions; export it unless an earlier of its stage is better.
+
+        What failed for reasons of infrastructure is asked again at once: later there is another policy.
+        """
+        folder, learner, candidate = self.folder, self._learner or self.learner(stage), Candidate(stage, step, 0, 0)
+        if self.world.dev:
+            self._checked(learner.logprobs).load_weights(learner.export_weights(), version=learner.num_steps)
+            name = "dev-sft" if stage == "sft" else f"dev-rl-{step}"
+            for _ in range(2):
+                summary = evaluate_policy(self.recipe, folder, self.agent, self.world.dev, name, self.reporter)
+                if not summary.exclusions:
+                    break
+            self.agent.sampler.release_caches()
+            candidate = Candidate(stage, step, summary.em.k, summary.em.n)
+            metrics = {"em": summary.em.value or 0.0, "answered_rate": summary.answered.value or 0.0}
+            folder.rewind("dev", step - 1)
+            folder.log_metrics("dev", step, metrics)
+            self.trackers.log("dev", step, metrics)
+        mine = [each for each in folder.policies if each.stage == stage and each.step != step]
+        if best_of([*mine, candidate]) == candidate:
+            self._export(stage, learner)
+        folder.add_policy(candidate)
+
+    def _choose(self) -> None:
+        best = best_of(self.folder.policies)
+        if best is None:
+            return
+        copy_policy(self.folder.path / "checkpoints" / best.stage, self.folder.path / "checkpoints" / "best")
+        self.folder.choose(best)
+        self.reporter.line(f"best policy: {best}; ask, serve, export and eval take it")
+
     def _checked(self, score: Score) -> Sampler:
         """The sampler to hand weights to; one that is not ours is asked each time whether it has them."""
         agent = self.agent
@@ -279,18 +329,21 @@ class _Run:
         prompt = agent.renderer.prompt([Message("user", PROBE)])
         return CheckedSampler(agent.sampler, score, prompt, limit=self.recipe.health.drift_limit)
 
-    def _evaluate(self, name: Literal["base", "sft", "rl"]) -> None:
-        sampler = self.agent.sampler
-        if name == "base":
-            base, _ = load_policy(self.model_dir, dtype=self.recipe.model.dtype, device=self.recipe.model.device)
-            self._checked(scored_by(base)).load_weights(dict(base.named_parameters()), version=BASE_VERSION)
-        else:
-            learner = self._learner or self.learner(name)
-            self._checked(learner.logprobs).load_weights(learner.export_weights(), version=learner.num_steps)
+    def _evaluate(self, name: str) -> bool:
+        """Ask an exported policy the test questions; says whether none failed for reasons of infrastructure."""
+        number, model_config = EVALUATIONS.index(name), self.recipe.model
+        path = self.model_dir if name == "base" else self.folder.path / "checkpoints" / name
+        model, _ = load_policy(path, dtype=model_config.dtype, device=model_config.device)
+        weights = dict(model.named_parameters())
+        self._checked(scored_by(model)).load_weights(weights, version=BASE_VERSION + number)
+        del model, weights
         with open_eval_judge(self.recipe, self.folder.path, self.reporter) as judge:
             summary = evaluate_policy(
-                self.recipe, self.folder, self.agent, self.world.test, name, self.reporter, judge=judge
+                self.recipe, self.folder, self.agent, self.world.test, f"eval-{name}", self.reporter, judge=judge
             )
         if summary.em.value is not None:
-            self.trackers.log("eval", self.recipe.eval.stages.index(name), {"em": summary.em.value})
-        sampler.release_caches()
+            self.trackers.log("eval", number, {"em": summary.em.value})
+        self.agent.sampler.release_caches()
+        for cause, count in summary.exclusions.items():
+            self.reporter.line(f"eval-{name}: {count} x {cause}, asked again when the same command is given again")
+        return not summary.exclusions

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from seekling.config import Recipe
 from seekling.corpus.questions import question_set_hash, read_questions, split_questions
+from seekling.corpus.splits import split_by_page, with_shared_page, with_shared_text
 from seekling.errors import DataError
 from seekling.pipeline.progress import Reporter
 from seekling.retrieval.index import build_index
@@ -16,14 +17,30 @@ from seekling.types import Json, Question
 
 
 @dataclass(frozen=True, slots=True)
+class Splits:
+    """The questions of a recipe. No text is in two of the sets."""
+
+    train: list[Question]
+    dev: list[Question]
+    """By which the best policy is chosen; may be empty."""
+    test: list[Question]
+    """Asked once, when nothing is left to choose."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the figures must know of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """What the agent searches, and what it is asked."""
 
     library: Library
     train: list[Question]
+    dev: list[Question]
     test: list[Question]
     hashes: dict[str, Json]
-    """Of the corpus and of both question sets."""
+    """Of the corpus and of the question sets."""
+    notes: tuple[str, ...] = ()
+    """As those of the splits."""
 
 
 def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
@@ -56,34 +73,82 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     library, corpus_hash = (
         _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
     )
-    train = _of_kinds(read_questions(train_path, source=recipe.data.source), recipe.data.kinds)
-    if test_path:
-        test = _of_kinds(read_questions(test_path, source=recipe.data.source), recipe.data.kinds)
-    else:
-        train, test = split_questions(train, recipe.data.test_fraction)
-    train = _of_sources(_of_kinds(train, recipe.data.train_kinds), recipe.data.train_sources)
-    test = _of_sources(test, recipe.data.test_sources)
-    if recipe.eval.num_questions:
-        test = test[: recipe.eval.num_questions]
-    if not train or not test:
-        raise DataError(
-            f"{len(train)} training and {len(test)} test questions are left; both are needed "
-            f"(data.kinds = {list(recipe.data.kinds)}, data.train_kinds = {list(recipe.data.train_kinds)}, "
-            f"data.train_sources = {list(recipe.data.train_sources)}, "
-            f"data.test_sources = {list(recipe.data.test_sources)}, data.test_fraction = {recipe.data.test_fraction})"
-        )
-    overlap = {question.key for question in train} & {question.key for question in test}
-    if overlap:
-        raise DataError(
-            f"{len(overlap)} questions are in both the training and the test set, such as {sorted(overlap)[0]}; "
-            "a held-out figure would mean nothing: give disjoint files, or no data.test"
-        )
+    splits = read_splits(recipe, train_path, test_path)
+    for note in splits.notes:
+        reporter.line(f"warning: {note}")
+    test, dev = splits.test[: recipe.eval.num_questions or None], splits.dev[: recipe.eval.dev_questions]
     hashes: dict[str, Json] = {
         "corpus": corpus_hash,
-        "train_questions": question_set_hash(train),
+        "train_questions": question_set_hash(splits.train),
+        "dev_questions": question_set_hash(dev),
         "test_questions": question_set_hash(test),
     }
-    return World(library, train, test, hashes)
+    return World(library, splits.train, dev, test, hashes, splits.notes)
+
+
+def read_splits(recipe: Recipe, train_path: str, test_path: str) -> Splits:
+    """Read the questions of a recipe and divide what comes in one file.
+
+    Args:
+        recipe: its data section.
+        train_path: question file.
+        test_path: question file; empty: part of the other.
+
+    Raises:
+        DataError: a file is missing or bad, a text is in two of the sets, or no question is left.
+    """
+    data = recipe.data
+    train, test = _read(recipe, train_path), _read(recipe, test_path) if test_path else []
+    if not test_path:
+        train, test = _divide(recipe, train, data.test_fraction)
+    test = _of_sources(test, data.test_sources)
+    train = _without_shared(recipe, train, test, "training", "test")
+    if data.dev:
+        dev = _without_shared(recipe, _read(recipe, data.dev), test, "development", "test")
+        train = _without_shared(recipe, train, dev, "training", "development")
+    else:
+        train, dev = _divide(recipe, train, data.dev_fraction)
+    train = _of_sources(_of_kinds(train, data.train_kinds), data.train_sources)
+    if not train or not test:
+        raise DataError(
+            f"{len(train)} training and {len(test)} test questions are left; both are needed (data.kinds = "
+            f"{list(data.kinds)}, data.train_kinds = {list(data.train_kinds)}, data.test_fraction = "
+            f"{data.test_fraction}, data.train_sources = {list(data.train_sources)}, data.test_sources = "
+            f"{list(data.test_sources)}; where most questions share pages "
+            'none can be held out by page: give data.test, or data.split = "order")'
+        )
+    pairs = ((test, [*train, *dev], "test", "training or development"), (dev, train, "development", "training"))
+    counts = [(len(with_shared_page(held, others)), len(held), name, other) for held, others, name, other in pairs]
+    notes = [
+        f"{shared} of {total} {name} questions are about a page that {other} questions are about too"
+        for shared, total, name, other in counts
+        if shared
+    ]
+    return Splits(train, dev, test, tuple(notes))
+
+
+def _read(recipe: Recipe, path: str) -> list[Question]:
+    return _of_kinds(read_questions(path, source=recipe.data.source), recipe.data.kinds)
+
+
+def _divide(recipe: Recipe, questions: list[Question], fraction: float) -> tuple[list[Question], list[Question]]:
+    divide = split_by_page if recipe.data.split == "page" else split_questions
+    return divide(questions, fraction)
+
+
+def _without_shared(
+    recipe: Recipe, questions: list[Question], others: list[Question], name: str, other: str
+) -> list[Question]:
+    """The questions that are not among the others, or all, if none is."""
+    shared = with_shared_text(questions, others)
+    if shared and recipe.data.overlap == "refuse":
+        raise DataError(
+            f"{len(shared)} questions are in both the {name} and the {other} set, such as {shared[0].question!r}; a "
+            'held-out figure would mean nothing: give disjoint files, or set data.overlap = "drop", which leaves them '
+            f"out of the {name} set"
+        )
+    keys = {question.key for question in shared}
+    return [question for question in questions if question.key not in keys]
 
 
 def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -> tuple[Library, str]:

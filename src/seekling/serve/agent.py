@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,14 +162,16 @@ def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTo
 
 
 @contextlib.contextmanager
-def load_agent(run: Path | str) -> Iterator[Agent]:
-    """Open the agent that a run trained: its newest policy, its protocol, its index.
+def load_agent(run: Path | str, *, policy: str = "", log: Callable[[str], None] = lambda line: None) -> Iterator[Agent]:
+    """Open the agent that a run trained: its best policy, its protocol, its index.
 
     Args:
         run: a run folder, such as `runs/demo`.
+        policy: another than the best; see `trained_policy`.
+        log: told which policy it is.
 
     Raises:
-        ConfigError: the folder is not a run, or has no trained policy yet.
+        ConfigError: the folder is not a run, or has no such policy.
         IndexMismatchError: its index is missing or damaged.
     """
     folder = Path(run)
@@ -179,7 +181,8 @@ def load_agent(run: Path | str) -> Iterator[Agent]:
         raise ConfigError(f"{folder} is not a run folder ({error}); train one with: seekling train RECIPE") from None
     # Single questions need no vLLM, and the machine that asks may have none.
     recipe = recipe.model_copy(update={"rollout": recipe.rollout.model_copy(update={"sampler": "engine"})})
-    model_dir = trained_policy(folder)
+    model_dir, words = trained_policy(folder, policy)
+    log(f"policy: {words}")
     library = open_library(folder / "index", recipe.retrieval)
     with open_agent(recipe, library, resolve_model(str(model_dir))) as agent:
         yield agent

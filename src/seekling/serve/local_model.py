@@ -1,8 +1,9 @@
-"""A model by its spec, or the newest policy of a run, opened to be asked: for judges and for our own server."""
+"""A model by its spec, or the best policy of a run, opened to be asked: for judges and for our own server."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -12,22 +13,44 @@ from seekling.models import load_policy, resolve_model
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.local_chat import LocalChat
 from seekling.rollout.render import Renderer
+from seekling.types import Json
 
 CONTEXT_TOKENS = 4096
 """Prompt and reply, unless the model or the caller allows less."""
 
 
-def trained_policy(run: Path) -> Path:
-    """Model folder of a run's newest policy.
+def trained_policy(run: Path, policy: str = "") -> tuple[Path, str]:
+    """Model folder of a run's policy, and what it is, in words.
+
+    Args:
+        run: a run folder.
+        policy: best, rl or sft. Empty: the best; of a run that has not chosen one yet, the newest.
 
     Raises:
-        ConfigError: the run has none yet.
+        ConfigError: the run has none yet, or not this one.
     """
-    trained = [run / "checkpoints" / name for name in ("rl", "sft")]
-    found = next((path for path in trained if path.is_dir()), None)
+    chosen = chosen_policy(run)
+    # A `best` that nobody chose is an older version's: the one with the highest rewards in training.
+    names = [policy] if policy else [*(["best"] if chosen else []), "rl", "sft"]
+    found = next((run / "checkpoints" / name for name in names if (run / "checkpoints" / name).is_dir()), None)
+    if found is None and policy:
+        raise ConfigError(f"{run} has no policy {policy!r}; take best, rl or sft, or train on")
     if found is None:
         raise ConfigError(f"{run} has no trained policy yet; finish it with: seekling train RECIPE --out {run}")
-    return found
+    if found.name != "best" or not chosen:
+        return found, found.name
+    name = f"RL step {chosen['step']}" if chosen.get("stage") == "rl" else "SFT"
+    score = f"{chosen.get('k')}/{chosen['n']} on dev" if chosen.get("n") else "the last; no dev questions were asked"
+    return found, f"best: {name} ({score})"
+
+
+def chosen_policy(run: Path) -> dict[str, Json]:
+    """Which policy a run chose; empty when it did not."""
+    try:
+        chosen = json.loads((run / "progress.json").read_text(encoding="utf-8"))["chosen"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return chosen if isinstance(chosen, dict) and "step" in chosen else {}
 
 
 @contextlib.contextmanager
@@ -35,6 +58,7 @@ def open_local_chat(
     model_or_run: str,
     *,
     name: str = "",
+    policy: str = "",
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     context_tokens: int = 0,
     in_flight: int = 16,
@@ -44,8 +68,9 @@ def open_local_chat(
     """Load a model to be asked.
 
     Args:
-        model_or_run: a model spec, or a run folder, of which the newest policy is taken.
+        model_or_run: a model spec, or a run folder.
         name: what it is called by those who ask; empty takes the name of the spec or folder.
+        policy: of a run; see `trained_policy`.
         dtype: arithmetic of matrix products.
         context_tokens: prompt and reply together; 0 takes what the model allows, at most CONTEXT_TOKENS.
         in_flight: replies sampled at once.
@@ -57,7 +82,13 @@ def open_local_chat(
         ModelError: the spec cannot be resolved.
     """
     is_run = (Path(model_or_run) / "recipe.toml").is_file()
-    folder = trained_policy(Path(model_or_run)) if is_run else resolve_model(model_or_run, log=log)
+    if is_run:
+        folder, words = trained_policy(Path(model_or_run), policy)
+        log(f"policy of {model_or_run}: {words}")
+    elif policy:
+        raise ConfigError(f"{model_or_run} is no run folder, so it has no policy {policy!r}")
+    else:
+        folder = resolve_model(model_or_run, log=log)
     model, tokenizer = load_policy(folder, dtype=dtype, device="auto")
     longest = int(model.config.max_position_embeddings or CONTEXT_TOKENS)
     context_tokens = min(context_tokens or CONTEXT_TOKENS, longest)
