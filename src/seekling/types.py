@@ -189,6 +189,7 @@ class Episode:
     failure: str = ""
     """Text of the infrastructure failure, when that is what ended it."""
     policy_version: int = 0
+    """The oldest version of the weights that any of its turns was sampled with."""
     seed: int = 0
     temperature: float = 1.0
     duration_s: float = 0.0
@@ -226,7 +227,8 @@ class Trajectory:
     """(T,) bool: True where the policy sampled the token."""
     logprobs_T: np.ndarray
     """(T,) float32: log-probability of each sampled token under the untempered behaviour policy; 0 elsewhere."""
-    policy_version: int = 0
+    policy_versions: tuple[int, ...] = ()
+    """Version of the weights that each sample was drawn with, in order; empty when no policy sampled it."""
 
     def __post_init__(self) -> None:
         shapes = {self.token_ids_T.shape, self.train_mask_T.shape, self.logprobs_T.shape}

@@ -93,7 +93,7 @@ def _trajectory(prompt_ids: tuple[int, ...], sample: Sample) -> Trajectory:
     is_action = np.arange(len(prompt_ids) + len(sample.token_ids)) >= len(prompt_ids)
     logprobs = [0.0] * len(prompt_ids) + list(sample.logprobs)
     ids = np.asarray([*prompt_ids, *sample.token_ids], np.int64)
-    return Trajectory(ids, is_action, np.asarray(logprobs, np.float32), sample.policy_version)
+    return Trajectory(ids, is_action, np.asarray(logprobs, np.float32), (sample.policy_version,))
 
 
 def scored_by(model: PreTrainedModel) -> Score:
