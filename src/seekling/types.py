@@ -189,6 +189,7 @@ class Episode:
     failure: str = ""
     """Text of the infrastructure failure, when that is what ended it."""
     policy_version: int = 0
+    """The oldest version of the weights that any of its turns was sampled with."""
     seed: int = 0
     temperature: float = 1.0
     duration_s: float = 0.0
@@ -227,7 +228,8 @@ class Trajectory:
     logprobs_T: np.ndarray
     """(T,) float32: log-probability of each sampled token under the behaviour policy at `temperature`, before top-p and
     min-p; 0 elsewhere."""
-    policy_version: int = 0
+    policy_versions: tuple[int, ...] = ()
+    """Version of the weights that each sample was drawn with, in order; empty when no policy sampled it."""
     temperature: float = 1.0
     """Actions were drawn from softmax(logits / temperature); 0: greedily, with log-probabilities of temperature 1."""
     top_p: float = 1.0

@@ -43,7 +43,7 @@ def steps_of(config, batches, *, seed=0, reference=False, critic=None, rate=0.00
         with_critic(learner)
     updater = Updater(learner, config, critic or CriticConfig())
     for batch in batches:
-        updater.add(batch)
+        updater.add(batch, version=0)
     return learner, updater.finish(rate=rate, critic_rate=0.01)
 
 
@@ -156,7 +156,7 @@ def test_a_critic_learns_its_returns_and_leaves_the_policy_alone(lora_rank):
     updater = Updater(learner, config, CriticConfig(value_clip=5.0))
     losses = []
     for _ in range(15):
-        updater.add(batch_of(0, 1, advantages=[0, 1, 0, 1, 1, 1, 0, 0]))
+        updater.add(batch_of(0, 1, advantages=[0, 1, 0, 1, 1, 1, 0, 0]), version=0)
         losses.append(updater.finish(rate=1e-12, critic_rate=0.02)["value_loss"])
     assert losses[0] == pytest.approx(0.25, abs=0.06)  # half the mean square of zeros and ones
     assert losses[-1] < losses[0] / 4
@@ -178,7 +178,7 @@ def test_advantages_of_tokens_are_gae_over_action_tokens_with_the_reward_at_the_
     settings = CriticConfig(gamma=0.9, gae_lambda=0.8, whiten=False)
     updater = Updater(learner, RlConfig(baseline="gae"), settings)
     values = learner.critic.values(group(0))
-    updater.add(batch_of(0, advantages=[1.0, 0.0, 0.5, 0.0]))
+    updater.add(batch_of(0, advantages=[1.0, 0.0, 0.5, 0.0]), version=0)
     updater.finish(rate=0.0, critic_rate=0.01)
     for index, each in enumerate(group(0)):
         actions = each.train_mask_T
@@ -230,7 +230,7 @@ def test_a_run_with_a_critic_that_was_saved_and_loaded_goes_on_bit_for_bit(tmp_p
     def run(learner, numbers):
         updater = Updater(learner, config, CriticConfig())
         for number in numbers:
-            updater.add(batch_of(number, advantages=[0, 1, 1, 0]))
+            updater.add(batch_of(number, advantages=[0, 1, 1, 0]), version=0)
             updater.finish(rate=0.003, critic_rate=0.01)
 
     straight = with_critic(Learner(small_model(), row_tokens=90))

@@ -285,7 +285,7 @@ def test_decoding_settings_reach_the_sampler_and_the_record(tokenizer, renderer)
     episode, trajectory, sampler = one_episode(make_env(), renderer, turns, decoding=decoding, seed=3)
     assert {(r.temperature, r.top_p, r.min_p, r.max_new_tokens) for r in sampler.requests} == {(0.7, 0.9, 0.1, 9)}
     assert len({r.seed for r in sampler.requests}) == 2
-    assert (episode.temperature, episode.policy_version, trajectory.policy_version) == (0.7, 0, 0)
+    assert (episode.temperature, episode.policy_version, trajectory.policy_versions) == (0.7, 0, (0, 0))
 
 
 class GuessingSampler(ScriptedSampler):

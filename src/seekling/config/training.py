@@ -79,9 +79,11 @@ class RlConfig(Section):
     group_size: Positive = 8
     """Episodes per question; 1 only with `baseline = "gae"`."""
     learn_per_group: Literal[0] | Annotated[int, Field(ge=2)] = 0
-    """Learn from so many episodes of a group, those with the lowest and the highest rewards; 0: from all."""
+    """Learn from so many episodes of a group, those with the lowest and the highest rewards, each weighed for those it
+    stands for; baseline and deviation are the whole group's. 0: from all."""
     constant_groups: Literal["drop", "keep"] = "drop"
-    """Groups of equal rewards: left out, or kept in means and KL. `baseline = "gae"` learns from them anyway."""
+    """Groups of equal rewards, before any KL in the reward: left out, or kept in means and KL. `baseline = "gae"`
+    learns from them anyway."""
     reward: Literal["em", "f1", "em+f1", "judge", "search-r1", "tinker", "recovery"] = "em"
     """search-r1 and tinker are exact match shaped by form, recovery by what was looked at; their weights are in the
     section `reward`."""
@@ -97,11 +99,15 @@ class RlConfig(Section):
     """Of the tokens' losses. Learning rates do not carry over from one to another."""
     aggregation_tokens: Positive = 1024
     """With `constant`: each episode's sum is divided by this."""
-    old_logprobs: Literal["rollout", "recomputed"] = "rollout"
-    """Denominator of the ratios: as the sampler gave them, or as the learner finds them before the first step."""
-    correction: Literal["none", "tis", "mask"] = "none"
+    old_logprobs: Literal["rollout", "recomputed"] = "recomputed"
+    """Denominator of the ratios: as the sampler gave them, or as the learner finds them before the first step, which
+    takes a pass of its own only where a rollout has several steps."""
+    correction: Literal["none", "tis", "mask"] = "tis"
     """Weight tokens by learner/sampler, cut off at `correction_cap` (tis) or 0 above it (mask); needs recomputed."""
     correction_cap: PositiveFloat = 2.0
+    max_staleness: Annotated[int, Field(ge=0)] = 0
+    """Rollouts by which the weights that sampled an episode may be older than those that learn from it; more stop the
+    run."""
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the KL to the policy before RL; 0 keeps no reference model."""
     kl: Literal["k1", "k2", "k3"] = "k3"
@@ -112,7 +118,8 @@ class RlConfig(Section):
     rollout_epochs: Positive = 1
     """Passes over a rollout."""
     stream_minibatches: Annotated[int, Field(ge=0)] = 0
-    """Learn from so many parts of a step as their groups finish, before one optimizer step; 0: when all have."""
+    """Add up the gradients of so many parts of a step as their groups finish, before one optimizer step; sampling
+    waits meanwhile. 0: when all have finished."""
     learning_rate: PositiveFloat = 1e-5
     warmup_steps: Annotated[int, Field(ge=0)] = 2
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
@@ -148,7 +155,8 @@ class RlConfig(Section):
         yield (
             self.correction != "none" and self.old_logprobs == "rollout",
             f'correction = "{self.correction}" weighs the learner against the sampler, which old_logprobs = "rollout" '
-            'takes for one; set old_logprobs = "recomputed"',
+            'takes for one; set correction = "none" to clip against the sampler\'s numbers, or old_logprobs = '
+            '"recomputed"',
         )
         yield (
             self.kl_coefficient > 0 and self.kl == "k1" and self.kl_in == "loss",

@@ -106,7 +106,7 @@ def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
         history: rows of its RL steps as they were logged; what is damaged in them is passed over.
 
     Returns:
-        A sentence for every sign, at the step at which it came up, and for every rollback.
+        A sentence for every sign, at the step at which it came up, for every skipped update and every rollback.
     """
     sentences: list[str] = []
     shown: set[str] = set()
@@ -116,6 +116,8 @@ def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
             value = row[PREFIX + name]
             size = f": {value:.3g}" if isinstance(value, int | float) else ""
             sentences.append(f"Step {row.get('step')}: {MEANINGS[name]}{size}.")
+        if row.get("num_skipped_steps"):
+            sentences.append(f"Step {row.get('step')}: a gradient was not finite; its update was skipped.")
         if ROLLED_BACK in row:
             sentences.append(f"Step {row.get('step')}: training went back to the weights of step {row[ROLLED_BACK]}.")
         shown = signs

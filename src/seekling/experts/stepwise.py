@@ -191,7 +191,7 @@ def step_trajectory(record: StepRecord, renderer: Renderer, stop_strings: Sequen
         recorder.append_observation(written(piece) if number % 2 == 0 else renderer.continuation(piece))
     output = written(record.output)
     recorder.append_action(output, [0.0] * len(output))
-    return recorder.finish(policy_version=0)
+    return recorder.finish()
 
 
 def _texts(row: object, where: str) -> dict[str, str]:

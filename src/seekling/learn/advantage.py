@@ -9,6 +9,22 @@ import numpy as np
 
 from seekling.errors import DataError
 
+EQUAL_WITHIN = 1e-6
+"""Rewards of a group that differ by no more than this share of the largest, or of 1, are the same."""
+
+
+def are_equal(rewards_G: np.ndarray) -> bool:
+    """Whether a group's rewards are the same up to rounding, so that nothing tells its episodes apart.
+
+    Args:
+        rewards_G: (G,) total reward per episode, before any KL is taken off: its noise is no difference.
+
+    Example:
+        >>> are_equal(np.array([0.3, 0.1 + 0.2])), are_equal(np.array([0.3, 0.31]))
+        (True, False)
+    """
+    return bool(np.ptp(rewards_G) <= EQUAL_WITHIN * max(1.0, float(np.abs(rewards_G).max())))
+
 
 def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std", "sample_std"] = "std") -> np.ndarray:
     """Turn the rewards of the episodes of one question into advantages.
@@ -21,7 +37,7 @@ def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std", "sa
             1/G; "sample_std" by the sample's, with 1/(G-1).
 
     Returns:
-        (G,) advantages that sum to 0 up to rounding; equal rewards give exactly 0.
+        (G,) advantages that sum to 0 up to rounding; rewards that are equal up to rounding give exactly 0.
 
     Raises:
         DataError: the array is not (G,) with G >= 2.
@@ -42,7 +58,7 @@ def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std", "sa
         )
     # Compare max with min, not std with 0: the std of three equal 0.1s is 1.4e-17, and dividing by it turns
     # "everyone scored the same" into advantages of -1.
-    if np.ptp(rewards_G) == 0:
+    if are_equal(rewards_G):
         return np.zeros_like(rewards_G, dtype=np.float64)
     centred_G: np.ndarray = rewards_G - rewards_G.mean()
     return centred_G if scale == "none" else centred_G / rewards_G.std(ddof=scale == "sample_std")
@@ -117,7 +133,8 @@ def whiten(values: Sequence[np.ndarray]) -> list[np.ndarray]:
 def most_varied(rewards_G: np.ndarray, count: int) -> np.ndarray:
     """Choose the episodes of a group whose rewards differ most: the lowest and the highest.
 
-    Sampling an episode is cheaper than learning from it; those in the middle of a group teach least.
+    Sampling an episode is cheaper than learning from it; those in the middle of a group teach least. Baseline and
+    deviation are the whole group's: taken from the chosen ones they would be those of another distribution.
 
     Args:
         rewards_G: (G,) total reward per episode.
@@ -126,7 +143,7 @@ def most_varied(rewards_G: np.ndarray, count: int) -> np.ndarray:
     Returns:
         Rising indices of the subset of that size with the largest variance; of equal rewards the first come first.
 
-    Source: max-variance down-sampling, PODS (arXiv:2504.13818), theorem 1.
+    Source: max-variance down-sampling, PODS (arXiv:2504.13818), theorem 1; `num_represented` weighs what it chooses.
 
     Example:
         >>> most_varied(np.array([0.0, 1.0, 0.0, 0.0, 0.0, 1.0]), 4).tolist()
@@ -139,3 +156,30 @@ def most_varied(rewards_G: np.ndarray, count: int) -> np.ndarray:
     falling = np.argsort(-rewards_G, kind="stable")
     subsets = [np.concatenate([rising[: count - high], falling[:high]]) for high in range(count + 1)]
     return np.sort(max(subsets, key=lambda chosen: float(np.var(rewards_G[chosen]))))
+
+
+def num_represented(rewards_G: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """How many episodes of its group each chosen one stands for: its weight in sums that are to be the group's.
+
+    An episode that was left out is stood for by the chosen ones of its reward, in equal parts, or by those of the
+    next lower and the next higher reward, so shared that its reward is their weighted mean. The weights add up to G,
+    and weighted advantages to 0, always. Episodes of one question and one reward differ by chance alone, so where
+    every reward of the group has a chosen one (as when there are only two rewards) the weighted sum over the chosen
+    has the expectation of the sum over all; for a reward that was left out it is biased.
+
+    Args:
+        rewards_G: (G,) total reward per episode.
+        chosen: (M,) indices of `most_varied`.
+
+    Returns:
+        (M,) weights, at least 1 each.
+
+    Example:
+        >>> num_represented(np.array([0.0, 1.0, 0.0, 0.0, 0.0]), np.array([0, 1, 2])).tolist()
+        [2.0, 1.0, 2.0]
+    """
+    rewards_G = rewards_G.round(6)
+    values, which, counts = np.unique(rewards_G[chosen], return_inverse=True, return_counts=True)
+    shares = np.asarray([np.interp(rewards_G, values, each).sum() for each in np.eye(len(values))])
+    weights: np.ndarray = (shares / counts)[which]
+    return weights

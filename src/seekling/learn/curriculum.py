@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from seekling.config import CurriculumConfig
+from seekling.learn.advantage import are_equal
 from seekling.types import EpisodeRecord, Question
 
 
@@ -74,7 +75,7 @@ class Curriculum:
                 totals[record.question.key].append(record.reward.total)
         for key, rewards in totals.items():
             if len(rewards) >= 2:
-                self._equal_groups[key] = 0 if len(set(rewards)) > 1 else self._equal_groups.get(key, 0) + 1
+                self._equal_groups[key] = self._equal_groups.get(key, 0) + 1 if are_equal(np.asarray(rewards)) else 0
                 self._asked_at[key] = step
 
     def catch_up(self, num_steps: int, records: Iterable[EpisodeRecord]) -> None:

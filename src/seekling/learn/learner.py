@@ -27,7 +27,16 @@ from seekling.errors import DataError, ModelError, NothingToLearnError
 from seekling.files import replacing
 from seekling.learn.attention import STRAND_ATTENTION
 from seekling.learn.lora import add_lora, merged_weights, save_adapter
-from seekling.learn.loss import Aggregation, TokenData, TokenField, TokenLoss, denominator, token_weights
+from seekling.learn.loss import (
+    Aggregation,
+    TokenData,
+    TokenField,
+    TokenLoss,
+    TokenMeasure,
+    denominator,
+    low_variance_kl,
+    token_weights,
+)
 from seekling.learn.pack import PackedRow, pack_rows
 from seekling.learn.vocabulary import score_tokens
 from seekling.models.families import head_of, longest_exact
@@ -49,6 +58,8 @@ KEPT_BYTES = 1_500_000_000
 """Memory may grow so far between rows before what is free goes back; further where one row alone takes more."""
 KEPT_WHEN_SHORT_BYTES = 200_000_000
 """The same where layers are computed twice, because memory is short."""
+MAX_SKIPPED = 3
+"""So many optimizer steps in a row whose gradient is not finite end the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,13 @@ class Batch:
     """(B,) multiplies every trained token of the trajectory; ones for SFT."""
     per_token: Mapping[TokenField, Sequence[np.ndarray]] = field(default_factory=dict)
     """More for the loss, by the names of TokenData's fields: B arrays (T,) as `logprobs` returns them."""
+    weights_B: np.ndarray | None = None
+    """See `represented_B`; None: 1 each."""
+
+    @property
+    def represented_B(self) -> np.ndarray:
+        """(B,) how many trajectories each one stands for, in the sum and in what it is divided by."""
+        return np.ones(len(self.trajectories)) if self.weights_B is None else self.weights_B
 
     @property
     def num_trained_B(self) -> np.ndarray:
@@ -69,7 +87,8 @@ class Batch:
     def part(self, start: int, stop: int) -> Batch:
         """The trajectories from `start` to before `stop`, with all that belongs to them."""
         per_token = {name: values[start:stop] for name, values in self.per_token.items()}
-        return Batch(self.trajectories[start:stop], self.advantages_B[start:stop], per_token)
+        weights_B = None if self.weights_B is None else self.weights_B[start:stop]
+        return Batch(self.trajectories[start:stop], self.advantages_B[start:stop], per_token, weights_B)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +99,7 @@ class LearnStats:
     entropy: float
     """Of the policy's next-token distribution, in nats."""
     kl_behaviour: float
-    """Mean of the k3 estimate between behaviour and current policy: drift plus numerical mismatch."""
+    """Mean of the k3 estimate of KL(behaviour || current policy): drift plus numerical mismatch."""
     num_trained_tokens: int
     num_packed_tokens: int
     """Tokens that went through the model, shared prefixes once."""
@@ -89,6 +108,36 @@ class LearnStats:
     drift_mean: float = 0.0
     """Absolute difference between the log-probabilities that were recorded and those found here."""
     drift_max: float = 0.0
+    ratio_mean: float = 1.0
+    ratio_max: float = 1.0
+    clip_fraction_low: float = 0.0
+    """Share of tokens whose bounded ratio counts because the ratio is too low; of `measure`, as what follows."""
+    clip_fraction_high: float = 0.0
+    weight_mean: float = 1.0
+    """Of the correction between sampler and learner."""
+    weight_square_mean: float = 1.0
+
+    @property
+    def weight_share(self) -> float:
+        """Effective sample size of those weights over the number of tokens: 1 when all weigh the same."""
+        return self.weight_mean**2 / self.weight_square_mean if self.weight_square_mean else 0.0
+
+
+MEANS = frozenset(
+    (
+        "entropy",
+        "kl_behaviour",
+        "drift_mean",
+        "ratio_mean",
+        "clip_fraction_low",
+        "clip_fraction_high",
+        "weight_mean",
+        "weight_square_mean",
+    )
+)
+"""Fields of LearnStats that are means over trained tokens."""
+MAXIMA = frozenset(("drift_max", "ratio_max"))
+"""And those that are the largest of them."""
 
 
 class Learner:
@@ -166,6 +215,8 @@ class Learner:
         self.critic: Critic | None = None
         """The value model of PPO; saved and loaded with the policy."""
         self.num_steps = 0
+        """Optimizer steps of the stage, skipped ones included."""
+        self._num_skipped = 0
         self._least_bytes = self._row_bytes = 0
         self._rows_since_release = 0
 
@@ -181,6 +232,7 @@ class Learner:
         *,
         aggregation: Aggregation = "token_mean",
         divide_by: float | None = None,
+        measure: TokenMeasure | None = None,
     ) -> LearnStats:
         """Add the gradients of a batch to those already waiting for `optim_step`.
 
@@ -189,6 +241,7 @@ class Learner:
             loss: per-token loss.
             aggregation: how the tokens' losses become one number.
             divide_by: what their weighted sum is divided by; None: what the aggregation says for this batch alone.
+            measure: of a policy loss, for the statistics.
 
         Raises:
             NothingToLearnError: no token of the batch is trained.
@@ -200,25 +253,24 @@ class Learner:
                 f"none of the {len(batch.trajectories)} trajectories has a trained token; check that actions are "
                 "marked in train_mask"
             )
-        divisor = denominator(num_trained_B, aggregation) if divide_by is None else divide_by
-        weights_B = token_weights(num_trained_B, aggregation) / divisor
+        if divide_by is None:
+            divide_by = denominator(num_trained_B, aggregation, represented_B=batch.represented_B)
+        weights_B = batch.represented_B * token_weights(num_trained_B, aggregation) / divide_by
         found = []
         is_short = self.checkpoints_layers and self.device.type == "cpu"
         for row in rows:
             with large_blocks_apart() if is_short else nullcontext():
-                found.append(self._learn_row(row, batch, loss, weights_B))
+                found.append(self._learn_row(row, batch, loss, weights_B, measure))
             self._release_grown_memory()
-        totals = np.sum(found, axis=0)
         num_trained = int(num_trained_B.sum())
+        means = {name: sum(each[name] for each in found) / num_trained for name in found[0].keys() & MEANS}
         return LearnStats(
-            loss=float(totals[0]),
-            entropy=float(totals[1] / num_trained),
-            kl_behaviour=float(totals[2] / num_trained),
+            loss=sum(each["loss"] for each in found),
             num_trained_tokens=num_trained,
             num_packed_tokens=sum(len(row.token_ids_N) for row in rows),
             num_plain_tokens=sum(len(t.token_ids_T) for t in batch.trajectories),
-            drift_mean=float(totals[3] / num_trained),
-            drift_max=float(np.max(found, axis=0)[4]),
+            **means,
+            **{name: max(each[name] for each in found) for name in found[0].keys() & MAXIMA},
         )
 
     def _release_grown_memory(self) -> None:
@@ -230,20 +282,39 @@ class Learner:
             release_free_memory()
             self._least_bytes, self._rows_since_release = resident_bytes(), 0
 
-    def _learn_row(self, row: PackedRow, batch: Batch, loss: TokenLoss, weights_B: np.ndarray) -> np.ndarray:
+    def _learn_row(
+        self, row: PackedRow, batch: Batch, loss: TokenLoss, weights_B: np.ndarray, measure: TokenMeasure | None
+    ) -> dict[str, float]:
+        """Add the gradients of a row; returns its loss, the sums of MEANS and the values of MAXIMA."""
         logprobs_A, entropy_A = self._score(self._model, row)
         behaviour_A = torch.from_numpy(row.logprobs_A).to(self.device)
         advantages_A = torch.from_numpy(batch.advantages_B[row.sequence_A]).to(logprobs_A)
         data = TokenData(behaviour_A, advantages_A, sequence_A=torch.from_numpy(row.sequence_A).to(self.device))
         more = {name: _entries(row, batch.trajectories, values) for name, values in batch.per_token.items()}
-        loss_A = loss(logprobs_A, replace(data, **{name: values_A.to(logprobs_A) for name, values_A in more.items()}))
+        data = replace(data, **{name: values_A.to(logprobs_A) for name, values_A in more.items()})
+        loss_A = loss(logprobs_A, data)
         total = (loss_A * torch.from_numpy(weights_B[row.sequence_A]).to(loss_A)).sum()
         total.backward()
         with torch.no_grad():
-            difference_A = logprobs_A - behaviour_A
-            kl = (torch.exp(-difference_A) + difference_A - 1).sum()
-            drift_A = difference_A.abs()
-        return np.asarray([each.item() for each in (total, entropy_A.sum(), kl, drift_A.sum(), drift_A.max())])
+            drift_A = (logprobs_A - behaviour_A).abs()
+            found = {
+                "loss": total,
+                "entropy": entropy_A.sum(),
+                "kl_behaviour": low_variance_kl(behaviour_A, logprobs_A).sum(),
+                "drift_mean": drift_A.sum(),
+                "drift_max": drift_A.max(),
+            }
+            if measure is not None:
+                measured = measure(logprobs_A, data)
+                found |= {
+                    "ratio_mean": measured.ratios_A.sum(),
+                    "ratio_max": measured.ratios_A.max(),
+                    "clip_fraction_low": measured.is_clipped_low_A.sum(),
+                    "clip_fraction_high": measured.is_clipped_high_A.sum(),
+                    "weight_mean": measured.weights_A.sum(),
+                    "weight_square_mean": (measured.weights_A**2).sum(),
+                }
+        return {name: value.item() for name, value in found.items()}
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """Log-probabilities of the trained tokens under the current weights.
@@ -339,30 +410,37 @@ class Learner:
                 master.grad.mul_(factor)
 
     def optim_step(self, learning_rate: float) -> float:
-        """Apply the waiting gradients and forget them.
+        """Apply the waiting gradients and forget them; skip the step when they are not finite.
+
+        A skipped step leaves weights and moments as they were, and counts in `num_steps`: the next one has another
+        batch.
 
         Returns:
-            The norm of the gradients before clipping.
+            The norm of the gradients before clipping; not finite when the step was skipped.
 
         Raises:
-            NothingToLearnError: there are no gradients, or they are not finite; the weights stay as they were.
+            NothingToLearnError: there are no gradients, or MAX_SKIPPED steps in a row had none that were finite.
         """
         if not any(master.grad is not None for master in self._masters.values()):
             raise NothingToLearnError("optim_step without gradients; call forward_backward first")
         limit = self._max_grad_norm or math.inf
         norm = float(nn.utils.clip_grad_norm_(self._masters.values(), limit, foreach=True))
+        self.num_steps += 1
         if not math.isfinite(norm):
             self._optimizer.zero_grad(set_to_none=True)
-            raise NothingToLearnError(
-                f"gradient norm is {norm} at step {self.num_steps}; lower the learning rate or use model.dtype = "
-                '"float32"'
-            )
+            self._num_skipped += 1
+            if self._num_skipped >= MAX_SKIPPED:
+                raise NothingToLearnError(
+                    f"gradient norm is {norm} at step {self.num_steps}, for {MAX_SKIPPED} steps in a row; lower the "
+                    'learning rate or use model.dtype = "float32"'
+                )
+            return norm
+        self._num_skipped = 0
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._publish_masters()
-        self.num_steps += 1
         return norm
 
     def export_weights(self) -> Mapping[str, Tensor]:
@@ -398,6 +476,7 @@ class Learner:
             "masters": {name: master.detach() for name, master in self._masters.items()},
             "optimizer": self._optimizer.state_dict(),
             "num_steps": self.num_steps,
+            "num_skipped": self._num_skipped,
             **({"reference": self._anchor} if self._anchor is not None else {}),
         }
 
@@ -426,6 +505,8 @@ class Learner:
             each._take(masters, optimizer if with_optimizer else None, num_steps)
         if with_optimizer:  # a new stage has an anchor of its own
             self._anchor = state.get("reference")
+            for each, part in parts:
+                each._num_skipped = part.get("num_skipped", 0)
 
     @torch.no_grad()
     def _take(self, masters: Mapping[str, Tensor], optimizer: dict[str, Any] | None, num_steps: int) -> None:
@@ -457,7 +538,7 @@ class Learner:
         for group in self._optimizer.param_groups:
             group["betas"] = group["betas"] if betas is None else betas
             group["weight_decay"] = group["weight_decay"] if weight_decay is None else weight_decay
-        self.num_steps = 0
+        self.num_steps = self._num_skipped = 0
 
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each trained token; logits exist only where a token is trained."""

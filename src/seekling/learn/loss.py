@@ -45,6 +45,22 @@ class TokenData:
 
 TokenField = Literal["advantages_A", "reference_logprobs_A", "old_logprobs_A", "returns_A", "old_values_A"]
 TokenLoss = Callable[[Tensor, TokenData], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMeasures:
+    """What a policy loss did with each token; all (A,)."""
+
+    ratios_A: Tensor
+    """Current over old probability; of the whole trajectory with gspo."""
+    is_clipped_low_A: Tensor
+    """bool: the ratio is below its lower bound, and the bounded one counts."""
+    is_clipped_high_A: Tensor
+    weights_A: Tensor
+    """Of the correction between sampler and learner; 1 without one."""
+
+
+TokenMeasure = Callable[[Tensor, TokenData], TokenMeasures]
 Aggregation = Literal["token_mean", "sequence_mean", "sum", "constant"]
 
 
@@ -69,8 +85,7 @@ def make_policy_loss(config: RlConfig) -> TokenLoss:
     kl_coefficient = config.kl_coefficient if config.kl_in == "loss" else 0.0
 
     def loss(logprobs_A: Tensor, data: TokenData) -> Tensor:
-        if config.old_logprobs == "recomputed" and data.old_logprobs_A is None:
-            data = replace(data, old_logprobs_A=logprobs_A.detach())
+        data = _with_old(config, logprobs_A, data)
         loss_A = surrogate(logprobs_A, data)
         if config.correction != "none":
             correct = CORRECTIONS[config.correction]
@@ -81,6 +96,39 @@ def make_policy_loss(config: RlConfig) -> TokenLoss:
         return loss_A
 
     return loss
+
+
+def make_policy_measure(config: RlConfig) -> TokenMeasure:
+    """Say how the loss of the same recipe treated its tokens.
+
+    Args:
+        config: as `make_policy_loss` takes it.
+    """
+
+    def measure(logprobs_A: Tensor, data: TokenData) -> TokenMeasures:
+        data = _with_old(config, logprobs_A, data)
+        ratios_A = (
+            sequence_ratios(logprobs_A, data) if config.loss == "gspo" else torch.exp(logprobs_A - data.denominator_A)
+        )
+        is_low_A, is_high_A = ratios_A < 1 - config.clip_low, ratios_A > 1 + config.clip_high
+        if config.loss == "importance_sampling":
+            is_low_A, is_high_A = torch.zeros_like(is_low_A), torch.zeros_like(is_high_A)
+        elif config.loss != "cispo":  # the pessimistic minimum takes the bounded term on one side only
+            is_low_A, is_high_A = is_low_A & (data.advantages_A < 0), is_high_A & (data.advantages_A > 0)
+        weights_A = torch.ones_like(ratios_A)
+        if config.correction != "none":
+            correct = CORRECTIONS[config.correction]
+            weights_A = correct(data.denominator_A, data.behaviour_logprobs_A, config.correction_cap)
+        return TokenMeasures(ratios_A, is_low_A, is_high_A, weights_A)
+
+    return measure
+
+
+def _with_old(config: RlConfig, logprobs_A: Tensor, data: TokenData) -> TokenData:
+    """In the first step after a rollout the current weights are the old ones."""
+    if config.old_logprobs == "recomputed" and data.old_logprobs_A is None:
+        return replace(data, old_logprobs_A=logprobs_A.detach())
+    return data
 
 
 def cross_entropy(logprobs_A: Tensor, data: TokenData) -> Tensor:
@@ -131,13 +179,18 @@ def gspo(logprobs_A: Tensor, data: TokenData, *, clip_low: float, clip_high: flo
 
     Source: GSPO (arXiv:2507.18071) eq. 5 to 7; meant for `sequence_mean` and bounds of some 1e-4.
     """
+    ratio_A = sequence_ratios(logprobs_A, data)
+    clipped_A = ratio_A.clamp(1 - clip_low, 1 + clip_high)
+    return -torch.minimum(ratio_A * data.advantages_A, clipped_A * data.advantages_A)
+
+
+def sequence_ratios(logprobs_A: Tensor, data: TokenData) -> Tensor:
+    """(A,) the geometric mean of the ratios of the trajectory that each token belongs to."""
     assert data.sequence_A is not None, "ratios of episodes need to know whose tokens they are"
     _, owner_A, count_B = torch.unique(data.sequence_A, return_inverse=True, return_counts=True)
     sum_B = torch.zeros(len(count_B), dtype=logprobs_A.dtype, device=logprobs_A.device)
     mean_B = sum_B.index_add(0, owner_A, logprobs_A - data.denominator_A) / count_B
-    ratio_A = torch.exp(mean_B)[owner_A]
-    clipped_A = ratio_A.clamp(1 - clip_low, 1 + clip_high)
-    return -torch.minimum(ratio_A * data.advantages_A, clipped_A * data.advantages_A)
+    return torch.exp(mean_B)[owner_A]
 
 
 def value_loss(values_A: Tensor, data: TokenData, *, value_clip: float) -> Tensor:
@@ -189,7 +242,9 @@ def squared_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
 
 
 def low_variance_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
-    """Schulman's k3: unbiased and >= 0 for each token, and at most 10: a token beyond that no longer pulls.
+    """Schulman's k3: >= 0 for each token, and at most 10: a token beyond that no longer pulls.
+
+    Unbiased for samples of the first argument's policy, but for what the bound takes off.
 
     Source: Schulman (http://joschu.net/blog/kl-approx.html), bounded as Search-R1's and slime's `low_var_kl` is.
     """
@@ -199,7 +254,7 @@ def low_variance_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
 
 
 KL_ESTIMATORS = {"k1": log_ratio_kl, "k2": squared_kl, "k3": low_variance_kl}
-"""Current and reference log-probabilities -> KL(current || reference) per token; by the value of `rl.kl`."""
+"""Log-probabilities under the policy that sampled and under another -> KL(policy || other); by the value of `rl.kl`."""
 
 
 def token_weights(num_trained_B: np.ndarray, aggregation: Aggregation) -> np.ndarray:
@@ -217,18 +272,22 @@ def token_weights(num_trained_B: np.ndarray, aggregation: Aggregation) -> np.nda
     return 1.0 / np.maximum(num_trained_B, 1) if aggregation == "sequence_mean" else np.ones(len(num_trained_B))
 
 
-def denominator(num_trained_B: np.ndarray, aggregation: Aggregation, *, constant: int = 1) -> float:
+def denominator(
+    num_trained_B: np.ndarray, aggregation: Aggregation, *, represented_B: np.ndarray | None = None, constant: int = 1
+) -> float:
     """What the weighted sum over all tokens is divided by; trajectories without a trained token do not count.
 
     Args:
         num_trained_B: (B,) trained tokens of each trajectory of a step.
+        represented_B: (B,) how many trajectories each one stands for; None: 1.
         aggregation: token_mean, DAPO's (arXiv:2503.14476); sequence_mean, GRPO's (arXiv:2402.03300); sum, tinker's;
             constant, Dr. GRPO's (arXiv:2503.20783): tokens per trajectory, whatever its length.
         constant: of `constant`, in tokens.
     """
-    num_sequences = int(np.count_nonzero(num_trained_B))
+    represented_B = np.ones(len(num_trained_B)) if represented_B is None else represented_B
+    num_sequences = float(represented_B[num_trained_B > 0].sum())
     sizes = {
-        "token_mean": int(num_trained_B.sum()),
+        "token_mean": float(represented_B @ num_trained_B),
         "sequence_mean": num_sequences,
         "sum": 1,
         "constant": num_sequences * constant,

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from seekling.config import CriticConfig, CurriculumConfig, RlConfig
 from seekling.errors import NothingToLearnError
-from seekling.learn.advantage import group_advantages, leave_one_out_advantages, most_varied
+from seekling.learn.advantage import (
+    are_equal,
+    group_advantages,
+    leave_one_out_advantages,
+    most_varied,
+    num_represented,
+)
 from seekling.learn.curriculum import Curriculum
 from seekling.learn.learner import Batch, Learner
 from seekling.learn.schedule import scheduled_rate
@@ -118,7 +124,7 @@ def train(
         ]
         metrics["learning_rate"] = rates[0]
         metrics |= updater.finish(rate=rates[0], critic_rate=rates[1])
-        run.idle_steps = 0 if taken.has_difference else run.idle_steps + 1
+        run.idle_steps = 0 if has_difference(metrics, config) else run.idle_steps + 1
         metrics["sample_s"], metrics["learn_s"] = sampled_s, time.perf_counter() - started - sampled_s
         metrics["tokens_per_s"] = sum(len(t.token_ids_T) for g in groups for t in g.trajectories) / (
             time.perf_counter() - started
@@ -130,17 +136,18 @@ def train(
 
 
 class _Taken:
-    """The groups of a step: scored and handed to the updater, all at once or, streamed, part by part as they end."""
+    """The groups of a step: scored and handed to the updater, all at once or, streamed, part by part as they end.
+
+    Episodes that are still going on wait while a part is learned from.
+    """
 
     def __init__(self, updater: Updater, reward: RewardFunction, config: RlConfig, step: int) -> None:
         self._updater, self._reward, self._config, self._step = updater, reward, config, step
         self._waiting: list[EpisodeGroup] = []
         self.groups: list[EpisodeGroup] = []
         self.records: list[EpisodeRecord] = []
-        self.has_difference = False
-        """Some episodes were better than others, or a critic says what to expect."""
         self.seconds = 0.0
-        """Of learning while episodes are still going on."""
+        """Of learning before the last episode has ended."""
 
     def as_it_ends(self, group: EpisodeGroup) -> None:
         """When streaming, learn as soon as a part of the step is complete."""
@@ -159,10 +166,9 @@ class _Taken:
         if self._config.baseline != "gae":  # whose rewards belong to tokens, and are charged there
             charges = self._updater.charges([each for group in groups for each in group.trajectories])
         records, batch = score_groups(groups, self._reward, self._config, step=self._step, charges=charges)
-        self._updater.add(batch)
+        self._updater.add(batch, version=self._step - 1)  # as the sampler was told before this rollout
         self.groups += groups
         self.records += records
-        self.has_difference |= self._config.baseline == "gae" or bool(batch.advantages_B.any())
 
 
 def score_groups(
@@ -175,9 +181,11 @@ def score_groups(
 ) -> tuple[list[EpisodeRecord], Batch]:
     """Rewards, advantages and the batch of those episodes from which something can be learned.
 
-    With `learn_per_group` only the most varied episodes of a group have an advantage, relative to each other. Groups of
-    fewer than two episodes (the others failed) have no advantage; groups of equal rewards have advantage 0. Neither
-    enters the batch (equal ones do with `constant_groups = "keep"`), all enter the records. With a critic there are no
+    With `learn_per_group` only the most varied episodes of a group are learned from and have an advantage, which is
+    relative to the whole group; each weighs for those it stands for. Groups of fewer than two episodes (the others
+    failed) have no advantage; groups of equal rewards, before anything is charged, have nothing to learn. Neither
+    enters the batch (equal ones do with `constant_groups = "keep"`), all enter the records. Of other groups every
+    chosen episode enters, also with advantage 0: it counts in means and feels the KL. With a critic there are no
     groups: every episode enters the batch, with its reward in the place of the advantage that it does not have yet.
 
     Args:
@@ -185,38 +193,54 @@ def score_groups(
         reward: of an episode.
         config: baseline and what of a group is learned from.
         step: number of the step, for the records.
-        charges: of each trajectory in order, (T,) what its tokens cost; taken off rewards before they are compared.
+        charges: of each trajectory in order, (T,) what its tokens cost; taken off rewards before advantages.
     """
     records: list[EpisodeRecord] = []
-    trajectories: list[Trajectory] = []
-    advantages: list[float] = []
+    kept: list[tuple[Trajectory, float, float]] = []
     costs = iter(charges) if charges is not None else itertools.repeat(np.zeros(1))
     for group in groups:
         rewards = [reward(episode, group.question) for episode in group.episodes]
-        totals_G = np.asarray([each.total - next(costs).sum() for each in rewards])
-        found = dict(enumerate(totals_G)) if config.baseline == "gae" else _advantages(totals_G, config)
+        rewards_G = np.asarray([each.total for each in rewards])
+        terms = _terms(rewards_G, np.asarray([next(costs).sum() for _ in rewards]), config)
         for index, episode in enumerate(group.episodes):
-            advantage = float(found[index]) if index in found and config.baseline != "gae" else None
+            advantage = terms[index][0] if index in terms and config.baseline != "gae" else None
             records.append(
                 EpisodeRecord("rl", group.question, episode, step=step, reward=rewards[index], advantage=advantage)
             )
-            if index in found and (found[index] or config.baseline == "gae" or config.constant_groups == "keep"):
-                trajectories.append(group.trajectories[index])
-                advantages.append(float(found[index]))
         records += [EpisodeRecord("rl", group.question, episode, step=step) for episode in group.failed]
-    return records, Batch(trajectories, np.asarray(advantages))
+        if config.baseline == "gae" or config.constant_groups == "keep" or (terms and not are_equal(rewards_G)):
+            kept += [(group.trajectories[index], *term) for index, term in terms.items()]
+    advantages_B, weights_B = (np.asarray([each[column] for each in kept]) for column in (1, 2))
+    return records, Batch([each[0] for each in kept], advantages_B, weights_B=weights_B)
 
 
-def _advantages(totals_G: np.ndarray, config: RlConfig) -> dict[int, float]:
-    """Advantage by index of the episodes of a group that have one."""
-    if len(totals_G) < 2:
+def _terms(rewards_G: np.ndarray, costs_G: np.ndarray, config: RlConfig) -> dict[int, tuple[float, float]]:
+    """Advantage and weight by index of the episodes of a group that are learned from."""
+    if config.baseline == "gae":
+        return {index: (float(reward), 1.0) for index, reward in enumerate(rewards_G)}
+    if len(rewards_G) < 2:
         return {}
-    chosen = most_varied(totals_G, config.learn_per_group)
     if config.baseline == "leave_one_out":
-        values = leave_one_out_advantages(totals_G[chosen])
+        values_G = leave_one_out_advantages(rewards_G - costs_G)
     else:
-        values = group_advantages(totals_G[chosen], scale=config.advantage_scale)
-    return dict(zip(chosen.tolist(), values.tolist(), strict=True))
+        # Where only costs differ, their deviation would blow their noise up to advantages of 1.
+        scale = "none" if are_equal(rewards_G) else config.advantage_scale
+        values_G = group_advantages(rewards_G - costs_G, scale=scale)
+    chosen = most_varied(rewards_G, config.learn_per_group)
+    weights = num_represented(rewards_G, chosen)
+    terms = zip(values_G[chosen].tolist(), weights.tolist(), strict=True)
+    return dict(zip(chosen.tolist(), terms, strict=True))
+
+
+def has_difference(metrics: Mapping[str, float], config: RlConfig) -> bool:
+    """Whether a step had anything to learn from: rewards that differ within a group, or a critic's errors.
+
+    Args:
+        metrics: of the step, as `rollout_metrics` counts.
+        config: baseline.
+    """
+    num_equal = metrics.get("num_zero_variance_groups", 0) + metrics.get("num_dropped_groups", 0)
+    return config.baseline == "gae" or metrics.get("num_groups", 0) > num_equal
 
 
 def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRecord]) -> Metrics:
@@ -233,7 +257,7 @@ def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRec
     totals = [[record.reward.total for record in each if record.reward is not None] for each in mine]
     metrics: Metrics = {
         "num_groups": len(groups),
-        "num_zero_variance_groups": sum(len(each) >= 2 and len(set(each)) == 1 for each in totals),
+        "num_zero_variance_groups": sum(len(each) >= 2 and are_equal(np.asarray(each)) for each in totals),
         "num_dropped_groups": sum(len(group.episodes) < 2 for group in groups),
         "num_failed_episodes": sum(len(group.failed) for group in groups),
         "num_truncated_episodes": sum(r.episode.stop_reason is StopReason.MAX_TOKENS for r in kept),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -37,10 +38,11 @@ def train_sft(
         trajectories: of experts; order decides nothing.
         config: rates and sizes.
         seed: of the order.
-        on_step: called with the number of the step, from 1, and its metrics; may save, or raise to stop.
+        on_step: called with the number of the step, from 1, and its metrics, of a skipped one only that it was; may
+            save, or raise to stop.
 
     Raises:
-        NothingToLearnError: no trajectory has a trained token.
+        NothingToLearnError: no trajectory has a trained token, or gradients are not finite time and again.
     """
     if not any(t.train_mask_T[1:].any() for t in trajectories):
         raise NothingToLearnError(
@@ -59,15 +61,15 @@ def train_sft(
             config.learning_rate, learner.num_steps, total=total, warmup=config.warmup_steps, decay=config.decay
         )
         grad_norm = learner.optim_step(rate)
-        on_step(
-            learner.num_steps,
-            {
+        metrics: Metrics = {"num_skipped_steps": 0, "learning_rate": rate, "learn_s": time.perf_counter() - started}
+        if math.isfinite(grad_norm):
+            metrics |= {
                 "loss": stats.loss,
                 "entropy": stats.entropy,
                 "grad_norm": grad_norm,
-                "learning_rate": rate,
                 "trained_tokens": stats.num_trained_tokens,
                 "packed_tokens": stats.num_packed_tokens,
-                "learn_s": time.perf_counter() - started,
-            },
-        )
+            }
+        else:
+            metrics["num_skipped_steps"] = 1
+        on_step(learner.num_steps, metrics)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,10 +14,17 @@ import numpy as np
 import torch
 
 from seekling.config import CriticConfig, RlConfig
-from seekling.errors import NothingToLearnError
+from seekling.errors import InfrastructureError, NothingToLearnError
 from seekling.learn.advantage import generalized_advantages, whiten
-from seekling.learn.learner import Batch, Learner, LearnStats
-from seekling.learn.loss import KL_ESTIMATORS, TokenField, denominator, make_policy_loss, value_loss
+from seekling.learn.learner import MAXIMA, MEANS, Batch, Learner, LearnStats
+from seekling.learn.loss import (
+    KL_ESTIMATORS,
+    TokenField,
+    denominator,
+    make_policy_loss,
+    make_policy_measure,
+    value_loss,
+)
 from seekling.learn.sft import Metrics
 from seekling.types import Trajectory
 
@@ -32,23 +40,42 @@ class Updater:
 
     def __init__(self, learner: Learner, config: RlConfig, critic: CriticConfig) -> None:
         self._learner, self._config, self._critic_config = learner, config, critic
-        self._loss = make_policy_loss(config)
+        self._loss, self._measure = make_policy_loss(config), make_policy_measure(config)
         self._value_loss = partial(value_loss, value_clip=critic.value_clip)
         self._batches: list[Batch] = []
         self._streamed: list[LearnStats] = []
 
-    def add(self, batch: Batch) -> None:
-        """Take the batch of some groups of a step; when streaming, its gradients are added up now."""
+    def add(self, batch: Batch, *, version: int) -> None:
+        """Take the batch of some groups of a step; when streaming, its gradients are added up now.
+
+        Args:
+            batch: to learn from; may be empty.
+            version: of the weights as they are now, counted in rollouts as the sampler was told.
+
+        Raises:
+            InfrastructureError: an episode was sampled with weights older than `rl.max_staleness` allows.
+        """
         if not batch.trajectories:
             return
+        self._refuse_stale(batch.trajectories, version)
         self._batches.append(batch)
         if self._config.stream_minibatches:
             part = self._with_logprobs(batch)
             # The step's size is not known yet: divided by it in `finish`.
             stats = self._learner.forward_backward(
-                part, self._loss, aggregation=self._config.aggregation, divide_by=1.0
+                part, self._loss, aggregation=self._config.aggregation, divide_by=1.0, measure=self._measure
             )
             self._streamed.append(stats)
+
+    def _refuse_stale(self, trajectories: Sequence[Trajectory], version: int) -> None:
+        oldest = min((number for each in trajectories for number in each.policy_versions), default=version)
+        limit = self._config.max_staleness
+        if version - oldest > limit:
+            raise InfrastructureError(
+                f"an episode was sampled with weights of version {oldest}, and the learner is at version {version}: "
+                f"{version - oldest} rollouts older, where rl.max_staleness = {limit} allows {limit}; the sampler did "
+                "not take the newest weights. Mend that, or raise rl.max_staleness where sampling runs ahead on purpose"
+            )
 
     def finish(self, *, rate: float, critic_rate: float) -> Metrics:
         """Take the optimizer steps.
@@ -58,18 +85,21 @@ class Updater:
             critic_rate: of the critic.
 
         Returns:
-            Metrics of the step, means over its optimizer steps; none when there was nothing to learn from.
+            Metrics of the step, means over its optimizer steps; none when there was nothing to learn from. Of those
+            that were skipped (see `Learner.optim_step`) only the number.
         """
         batches, self._batches = self._batches, []
         streamed, self._streamed = self._streamed, []
         if not batches:
             return {}
         if streamed:
-            divisor = self._divisor(np.concatenate([batch.num_trained_B for batch in batches]))
+            divisor = self._divisor(*batches)
             self._learner.scale_gradients(1 / divisor)
             norm = self._learner.optim_step(rate)
+            if not math.isfinite(norm):
+                return {"num_skipped_steps": 1}
             whole = _merge(streamed, loss=sum(stats.loss for stats in streamed) / divisor)
-            return _metrics(whole) | _drift(whole) | {"grad_norm": norm}
+            return _metrics(whole) | _drift(whole) | {"grad_norm": norm, "num_skipped_steps": 0}
         (batch,) = batches
         return self._take_steps(batch, rate, critic_rate)
 
@@ -101,21 +131,35 @@ class Updater:
         batch = self._with_logprobs(batch)
         num_parts = min(config.minibatches, len(batch.trajectories))
         bounds = np.linspace(0, len(batch.trajectories), num_parts + 1).astype(int).tolist()
-        stats, norms, value_losses = [], [], []
+        stats, norms, value_losses, num_skipped = [], [], [], 0
         for start, stop in zip(bounds[:-1] * config.rollout_epochs, bounds[1:] * config.rollout_epochs, strict=True):
             part = batch.part(start, stop)
             if not part.num_trained_B.any():
                 continue
             if critic is not None:
-                value_losses.append(critic.forward_backward(part, self._value_loss).loss)
-                critic.optim_step(critic_rate)
-            divide_by = self._divisor(part.num_trained_B)
-            stats.append(
-                learner.forward_backward(part, self._loss, aggregation=config.aggregation, divide_by=divide_by)
+                error = critic.forward_backward(part, self._value_loss).loss
+                if math.isfinite(critic.optim_step(critic_rate)):
+                    value_losses.append(error)
+                else:
+                    num_skipped += 1
+            found = learner.forward_backward(
+                part,
+                self._loss,
+                aggregation=config.aggregation,
+                divide_by=self._divisor(part),
+                measure=self._measure,
             )
-            norms.append(learner.optim_step(rate))
+            norm = learner.optim_step(rate)
+            if math.isfinite(norm):
+                stats.append(found)
+                norms.append(norm)
+            else:
+                num_skipped += 1
+        more["num_skipped_steps"] = num_skipped
         if value_losses:
             more["value_loss"] = float(np.mean(value_losses))
+        if not stats:
+            return more
         loss = float(np.mean([each.loss for each in stats]))
         # Only before the first update do sampler and learner have the same weights.
         return _metrics(_merge(stats, loss=loss)) | _drift(stats[0]) | more | {"grad_norm": float(np.mean(norms))}
@@ -160,8 +204,13 @@ class Updater:
             per_token["reference_logprobs_A"] = self._learner.reference_logprobs(batch.trajectories)
         return replace(batch, per_token=per_token)
 
-    def _divisor(self, num_trained_B: np.ndarray) -> float:
-        return denominator(num_trained_B, self._config.aggregation, constant=self._config.aggregation_tokens)
+    def _divisor(self, *batches: Batch) -> float:
+        return denominator(
+            np.concatenate([batch.num_trained_B for batch in batches]),
+            self._config.aggregation,
+            represented_B=np.concatenate([batch.represented_B for batch in batches]),
+            constant=self._config.aggregation_tokens,
+        )
 
 
 def _trained(trajectory: Trajectory) -> np.ndarray:
@@ -182,16 +231,15 @@ def _spread(
 
 
 def _merge(parts: Sequence[LearnStats], *, loss: float) -> LearnStats:
-    weights = np.asarray([part.num_trained_tokens for part in parts]) / sum(part.num_trained_tokens for part in parts)
+    num_trained = sum(part.num_trained_tokens for part in parts)
+    means = {name: sum(part.num_trained_tokens * getattr(part, name) for part in parts) for name in MEANS}
     return LearnStats(
         loss=loss,
-        entropy=float(weights @ np.asarray([part.entropy for part in parts])),
-        kl_behaviour=float(weights @ np.asarray([part.kl_behaviour for part in parts])),
-        num_trained_tokens=sum(part.num_trained_tokens for part in parts),
+        num_trained_tokens=num_trained,
         num_packed_tokens=sum(part.num_packed_tokens for part in parts),
         num_plain_tokens=sum(part.num_plain_tokens for part in parts),
-        drift_mean=float(weights @ np.asarray([part.drift_mean for part in parts])),
-        drift_max=max(part.drift_max for part in parts),
+        **{name: total / num_trained for name, total in means.items()},
+        **{name: max(getattr(part, name) for part in parts) for name in MAXIMA},
     )
 
 
@@ -204,6 +252,12 @@ def _metrics(stats: LearnStats) -> Metrics:
         "loss": stats.loss,
         "entropy": stats.entropy,
         "kl_sampler": stats.kl_behaviour,
+        "ratio_mean": stats.ratio_mean,
+        "ratio_max": stats.ratio_max,
+        "clip_fraction": stats.clip_fraction_low + stats.clip_fraction_high,
+        "clip_fraction_low": stats.clip_fraction_low,
+        "clip_fraction_high": stats.clip_fraction_high,
+        "correction_ess": stats.weight_share,
         "trained_tokens": stats.num_trained_tokens,
         "packed_tokens": stats.num_packed_tokens,
         "plain_tokens": stats.num_plain_tokens,

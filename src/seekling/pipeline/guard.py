@@ -11,7 +11,7 @@ from seekling.errors import InfrastructureError
 from seekling.evaluate.behaviours import repeats_itself
 from seekling.evaluate.health import PREFIX, ROLLED_BACK, find_signs, is_best_yet, is_collapse, num_rollbacks
 from seekling.learn.learner import Learner
-from seekling.learn.rl import RlRun
+from seekling.learn.rl import RlRun, has_difference
 from seekling.pipeline.export import WEIGHTS
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.run_folder import Mark, RunFolder
@@ -38,7 +38,7 @@ class HealthGuard:
         """What the state after the newest step is."""
         run.rate_scale = self._config.rate_factor ** num_rollbacks(self._history)
         steps = enumerate(self._history, start=1)
-        busy = [step for step, row in steps if "grad_norm" in row or ROLLED_BACK in row]
+        busy = [step for step, row in steps if has_difference(row, recipe.rl) or ROLLED_BACK in row]
         run.idle_steps = len(self._history) - max(busy, default=0)
 
     def look(self, metrics: Mapping[str, float], records: Sequence[EpisodeRecord]) -> dict[str, float]:

@@ -155,7 +155,9 @@ class _Run:
                 trajectories,
                 recipe.sft,
                 seed=recipe.seed,
-                on_step=lambda step, metrics: after_step(step, metrics, f"loss {metrics['loss']:.3f}", ""),
+                on_step=lambda step, metrics: after_step(
+                    step, metrics, f"loss {metrics['loss']:.3f}" if "loss" in metrics else "no loss", ""
+                ),
             )
 
     def _rl(self) -> None:
@@ -220,6 +222,8 @@ class _Run:
                 folder.log_metrics(stage, step, metrics)
                 self.trackers.log(stage, step, metrics)
                 bar(note)
+                if metrics.get("num_skipped_steps"):
+                    self.reporter.line(f"warning: {stage} step {step}: a gradient was not finite; update skipped")
                 is_due = time.monotonic() - last_save > config.every_s
                 is_due |= bool(config.every_steps) and step % config.every_steps == 0
                 is_dev = self._is_dev_step(stage, step)

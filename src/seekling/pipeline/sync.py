@@ -103,7 +103,7 @@ def _trajectory(request: SampleRequest, sample: Sample) -> Trajectory:
     logprobs = [0.0] * len(prompt_ids) + list(sample.logprobs)
     ids = np.asarray([*prompt_ids, *sample.token_ids], np.int64)
     recorded_T = np.asarray(logprobs, np.float32)
-    return Trajectory(ids, is_action, recorded_T, sample.policy_version, temperature=request.temperature)
+    return Trajectory(ids, is_action, recorded_T, (sample.policy_version,), temperature=request.temperature)
 
 
 def scored_by(model: PreTrainedModel) -> Score:

@@ -47,9 +47,21 @@ _THEMES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             ("invalid_rate", "unreadable actions"),
         ),
     ),
+    (
+        "rl_updates",
+        "rl",
+        (
+            ("clip_fraction", "clipped tokens"),
+            ("clip_fraction_low", "clipped low"),
+            ("clip_fraction_high", "clipped high"),
+            ("ratio_mean", "mean ratio"),
+            ("ratio_max", "largest ratio"),
+            ("correction_ess", "effective sample of the correction"),
+        ),
+    ),
 )
 """Name of a figure, stage of the metrics, and per panel the metric and its title."""
-_RATES = {"em_mean", "answered_rate", "invalid_rate"}
+_RATES = {"em_mean", "answered_rate", "invalid_rate", "correction_ess"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, ParamSpec, TypeVar
 
 import numpy as np
@@ -57,18 +57,23 @@ class Recorder:
     token_ids: list[int]
     train_mask: list[bool]
     logprobs: list[float]
+    policy_versions: list[int] = field(default_factory=list)
 
     @staticmethod
     def start(prompt_ids: Sequence[int]) -> Recorder:
         """Begin with a prompt."""
         return Recorder(list(prompt_ids), [False] * len(prompt_ids), [0.0] * len(prompt_ids))
 
-    def append_action(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Append what the policy sampled: these tokens are trained."""
+    def append_action(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], *, policy_version: int | None = None
+    ) -> None:
+        """Append what the policy sampled, or an expert wrote (without a version): these tokens are trained."""
         assert len(token_ids) == len(logprobs)
         self.token_ids += token_ids
         self.train_mask += [True] * len(token_ids)
         self.logprobs += logprobs
+        if policy_version is not None:
+            self.policy_versions.append(policy_version)
 
     def append_observation(self, token_ids: Sequence[int]) -> None:
         """Append what the environment said: never trained."""
@@ -76,15 +81,13 @@ class Recorder:
         self.train_mask += [False] * len(token_ids)
         self.logprobs += [0.0] * len(token_ids)
 
-    def finish(
-        self, policy_version: int, *, temperature: float = 1.0, top_p: float = 1.0, min_p: float = 0.0
-    ) -> Trajectory:
+    def finish(self, *, temperature: float = 1.0, top_p: float = 1.0, min_p: float = 0.0) -> Trajectory:
         """The finished trajectory, with what its actions were drawn with."""
         return Trajectory(
             np.asarray(self.token_ids, np.int64),
             np.asarray(self.train_mask, np.bool_),
             np.asarray(self.logprobs, np.float32),
-            policy_version,
+            tuple(self.policy_versions),
             temperature,
             top_p,
             min_p,
@@ -184,14 +187,13 @@ class Roller:
             self._sampler.close_session(run.number)
             if run.session is not None:
                 run.session.close()
-        episode = run.episode(self._env.protocol.name, self._sampler.policy_version, time.perf_counter() - started)
+        versions = run.recorder.policy_versions if run.recorder is not None else []
+        oldest = min(versions, default=self._sampler.policy_version)
+        episode = run.episode(self._env.protocol.name, oldest, time.perf_counter() - started)
         if run.stop_reason is StopReason.INFRA_FAILURE or run.recorder is None:
             return episode, None
         return episode, run.recorder.finish(
-            self._sampler.policy_version,
-            temperature=run.temperature,
-            top_p=decoding.top_p,
-            min_p=decoding.min_p,
+            temperature=run.temperature, top_p=decoding.top_p, min_p=decoding.min_p
         )
 
     async def _in_env(
@@ -219,7 +221,7 @@ class Roller:
                     seed=derive_seed(run.seed, len(run.turns)),
                 )
             )
-            recorder.append_action(sample.token_ids, sample.logprobs)
+            recorder.append_action(sample.token_ids, sample.logprobs, policy_version=sample.policy_version)
             run.num_drafted += sample.num_drafted
             run.num_accepted += sample.num_accepted
             text = self._renderer.decode(sample.token_ids)

@@ -35,4 +35,4 @@ def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) 
         elif turn.observation:
             reply = renderer.reply(turn.observation, role=protocol.observation_role, ended=ended)
             recorder.append_observation(reply)
-    return recorder.finish(policy_version=0)
+    return recorder.finish()
