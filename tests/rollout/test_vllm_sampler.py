@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from seekling.config import Recipe, RlConfig, build_recipe
+from seekling.env.protocol.stopping import StopRule
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
@@ -145,11 +146,11 @@ def test_a_stop_string_ends_the_turn_with_the_token_that_completes_it(sampler, p
     )
     expected = next(n for n, text in enumerate(texts) if stop in text) + 1
     assert expected < 40
-    (stopped,) = sample_all(sampler, [replace(request, stop_strings=("</never>", stop))])
+    (stopped,) = sample_all(sampler, [replace(request, stops=StopRule(("</never>", stop)))])
     assert (stopped.finish, stopped.token_ids) == ("stop", free.token_ids[:expected])
     assert stopped.logprobs == pytest.approx(free.logprobs[:expected], abs=1e-4)
     # One in the prompt stops nothing.
-    (other,) = sample_all(sampler, [SampleRequest(0, prompts[1], 5, ("<search>",), temperature=0.0)])
+    (other,) = sample_all(sampler, [SampleRequest(0, prompts[1], 5, StopRule(("<search>",)), temperature=0.0)])
     assert (len(other.token_ids), other.finish) == (5, "length")
 
 
