@@ -225,7 +225,8 @@ def test_a_stop_string_split_over_tokens_ends_the_turn_with_its_last_token(tiny_
 
 def test_a_stop_string_in_the_prompt_stops_nothing(tiny_model_dir, prompts):
     (sample,) = sample_all(
-        open_sampler(tiny_model_dir), [SampleRequest(0, prompts[1], 5, StopRule(("<search>", "earch>")), temperature=0.0)]
+        open_sampler(tiny_model_dir),
+        [SampleRequest(0, prompts[1], 5, StopRule(("<search>", "earch>")), temperature=0.0)],
     )
     assert (len(sample.token_ids), sample.finish) == (5, "length")
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from seekling.env.protocol.stopping import StopRule
 from seekling.models import load_policy
@@ -16,36 +15,20 @@ from seekling.rollout.sampler import SampleRequest
 from seekling.rollout.turn_end import TurnEnd
 from seekling.types import StopReason
 from tests.env.fakes import QUESTION, FakeLibrary, make_env
+from tests.rollout.memory import memorised, prompt_of
 from tests.rollout.policies import encode, open_sampler, sample_all
 
 THOUGHT = "<think>I may write <search>and</search> or <answer>so</answer>.</think>\n"
 TURN = THOUGHT + "<search>Fowey</search>"
 AFTER = "<answer>Alnwick</answer>"
+RAMBLING = "harbour " * 20
 RULE = make_env().protocol.stops
 
 
 @pytest.fixture(scope="module")
 def model_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model, taught to answer the prompt of `QUESTION` with `TURN`, `AFTER` and an endless thought."""
-    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    ids = torch.tensor([[*prompt_of(tokenizer), *encode(tokenizer, TURN + AFTER + "<think>" + "harbour " * 20)]])
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    start = len(prompt_of(tokenizer))
-    for _ in range(150):
-        logits = model(input_ids=ids, use_cache=False).logits[0, start - 1 : -1]
-        loss = torch.nn.functional.cross_entropy(logits, ids[0, start:])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert loss < 0.05
-    folder = tmp_path_factory.mktemp("memory")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def prompt_of(tokenizer):
-    return Renderer(tokenizer).prompt(make_env().protocol.prompt(QUESTION))
+    """The tiny model, which answers the prompt of `QUESTION` with `TURN`, `AFTER` and an endless thought."""
+    return memorised(tiny_model_dir, tmp_path_factory.mktemp("memory") / "model", TURN + AFTER + "<think>" + RAMBLING)
 
 
 def requested(sampler, **settings):
@@ -116,7 +99,9 @@ def test_a_thought_without_an_end_lasts_until_the_turns_budget(model_dir):
     assert (len(sample.token_ids), sample.finish) == (15, "length")
 
 
-@pytest.mark.parametrize("text", [TURN, "Évora \u2014 漢字 " * 9 + "<think>🦭</think></answer>", "\ufffd" * 40 + "</search>"])
+@pytest.mark.parametrize(
+    "text", [TURN, "Évora \u2014 漢字 " * 9 + "<think>🦭</think></answer>", "\ufffd" * 40 + "</search>"]
+)
 def test_pieces_of_tokens_add_up_to_the_text(tiny_model_dir, text):
     tokenizer = load_policy(tiny_model_dir, dtype="float32")[1]
     ids = encode(tokenizer, text)

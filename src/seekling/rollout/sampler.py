@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from seekling.env.protocol.stopping import StopRule
+from seekling.env.protocol.stopping import NO_STOPS, StopRule
 
 if typing.TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ class SampleRequest:
     session: int
     prompt_ids: tuple[int, ...]
     max_new_tokens: int
-    stops: StopRule = StopRule()
+    stops: StopRule = NO_STOPS
     """Where the turn ends; what stands in the prompt plays no part."""
     temperature: float = 1.0
     """0 is greedy."""

@@ -135,7 +135,9 @@ def check_round_trip(action: Action, text: str, protocol: Protocol) -> str:
         )
     end = protocol.stops.read(text).end
     if end not in (None, len(text)):
-        raise DataError(f"the turn {text!r} would stop early, after {text[:end]!r}; keep what ends a turn out of payloads")
+        raise DataError(
+            f"the turn {text!r} would stop early, after {text[:end]!r}; keep what ends a turn out of payloads"
+        )
     return text
 
 

@@ -36,6 +36,9 @@ class StopRule:
         return stopper
 
 
+NO_STOPS = StopRule()
+
+
 class Stopper:
     """Reads one turn as it is written. However the text is cut into pieces, the end is the same."""
 
