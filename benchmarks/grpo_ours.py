@@ -17,6 +17,7 @@ from transformers.utils import get_json_schema
 from seekling.config import EnvConfig, RlConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol.base import Action
+from seekling.env.protocol.stopping import StopRule
 from seekling.env.protocol.tools import ToolsProtocol
 from seekling.env.tools import Tool
 from seekling.learn.learner import Batch, Learner
@@ -60,7 +61,7 @@ class FixedLengths:
         number = self._turn_of.get(request.session, 0)
         self._turn_of[request.session] = number + 1
         turns = self._turns[(request.session - 1) % len(self._turns)]
-        sample = await self._inner.sample(replace(request, max_new_tokens=turns[number], stop_strings=()))
+        sample = await self._inner.sample(replace(request, max_new_tokens=turns[number], stops=StopRule()))
         return replace(sample, finish="length" if number + 1 == len(turns) else "stop")
 
     def close_session(self, session: int) -> None:

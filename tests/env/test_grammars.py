@@ -56,7 +56,7 @@ def test_tags_are_read(text, action):
 
 
 def test_tags_stop_at_every_closing_tag():
-    assert TAGS.stop_strings == ("</search>", "</distance>", "</look_up>", "</answer>")
+    assert TAGS.stops.strings == ("</search>", "</distance>", "</look_up>", "</answer>")
     assert TAGS.continues_turn
 
 
@@ -88,7 +88,7 @@ def test_an_open_block_is_neither_a_program_nor_an_answer(text):
 
 def test_a_bare_fence_after_prose_stops_before_the_program_and_the_model_is_told():
     stopped = "I look.\n```\n"
-    assert stopped.endswith(CODE.stop_strings[0])
+    assert stopped.endswith(CODE.stops.strings[0])
     assert "not closed" in CODE.parse(stopped).error
 
 
@@ -153,6 +153,7 @@ def test_a_query_that_the_grammar_cannot_hold_is_refused(protocol, query):
         protocol.act(action)
 
 
-def test_a_thought_that_would_stop_the_turn_is_refused():
+def test_a_thought_may_quote_what_stops_a_turn_unless_it_closes_itself_first():
+    assert TAGS.act(TAGS.answer_action("Aln"), think="no more </search> now").endswith("<answer> Aln </answer>")
     with pytest.raises(DataError, match="would stop early"):
-        TAGS.act(TAGS.answer_action("Aln"), think="no more </search> now")
+        TAGS.act(TAGS.answer_action("Aln"), think="so. </think> no more </search> now")

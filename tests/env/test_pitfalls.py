@@ -57,11 +57,12 @@ def test_pitfall_6_an_action_quoted_in_a_thought_is_not_run(protocol, thought, a
     assert library.queries == ["Fowey"]
 
 
-def test_pitfall_6_a_thought_that_is_never_closed_hides_nothing():
+def test_pitfall_6_a_thought_that_is_never_closed_hides_what_follows():
     library = FakeLibrary()
     session = make_env(library=library).start(QUESTION)
-    session.step("<think> I look up Fowey. <search> Fowey </search>", finish="stop")
-    assert library.queries == ["Fowey"]
+    turn = session.step("<think> I look up Fowey. <search> Fowey </search>", finish="stop").turn
+    assert (library.queries, turn.kind) == ([], "invalid")
+    assert "the thought is not closed" in turn.observation
 
 
 def test_pitfall_6_a_thought_that_the_chat_template_opened_is_a_thought():

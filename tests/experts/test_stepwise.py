@@ -122,7 +122,7 @@ def test_the_ids_of_a_record_are_those_of_the_rollout_up_to_its_turn(tokenizer, 
     ends = np.flatnonzero(np.diff(np.append(sampled.train_mask_T.astype(int), 0)) == -1) + 1
     starts = np.flatnonzero(np.diff(np.append(0, sampled.train_mask_T.astype(int))) == 1)
     for record, start, stop in zip(records, starts, ends, strict=True):
-        made = step_trajectory(record, renderer, env.protocol.stop_strings)
+        made = step_trajectory(record, renderer, env.protocol.stops.strings)
         assert made.token_ids_T.tolist() == sampled.token_ids_T[:stop].tolist()
         assert made.train_mask_T.tolist() == [False] * start + [True] * (stop - start)
     assert encode(tokenizer, "<answer> Alnwick </answer>") == tuple(made.token_ids_T[starts[-1] :].tolist())

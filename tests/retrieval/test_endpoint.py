@@ -211,6 +211,50 @@ def test_another_model_behind_the_same_name_is_refused(tmp_path):
             open_index(tmp_path / "index")
 
 
+def test_the_rebuild_after_a_switch_takes_no_vector_of_the_old_model_and_a_switch_back_pays_nothing(tmp_path):
+    seeds = [0]
+    corpus = write_corpus(tmp_path / "c.jsonl")
+
+    def asked(body):
+        return embeddings(body, seeds[-1])
+
+    with chat_server(asked) as server, chat_server(lambda body: embeddings(body, 1)) as fresh:
+        config = config_for("dense", f"{server.url}#m")
+        build_index(corpus, tmp_path / "index", config)
+        first = open_index(tmp_path / "index").search(QUERIES, 3)
+        seeds.append(1)
+        build_index(corpus, tmp_path / "index", config, force=True)
+        found = open_index(tmp_path / "index").search(QUERIES, 3)
+        build_index(corpus, tmp_path / "fresh", config_for("dense", f"{fresh.url}#m"))
+        assert found == open_index(tmp_path / "fresh").search(QUERIES, 3)
+        assert found != first
+
+        seeds.append(0)
+        server.requests.clear()
+        build_index(corpus, tmp_path / "index", config, force=True)
+        assert open_index(tmp_path / "index").search(QUERIES, 3) == first
+    assert {tuple(body["input"]) for body in server.requests} == {(endpoint._PROBE_TEXT,)}
+
+
+def test_rounding_of_another_server_of_the_same_model_pays_for_nothing_twice():
+    noise = [0.0]
+
+    def rounded(body):
+        status, reply = embeddings(body)
+        for row in reply["data"]:
+            row["embedding"] = [value + noise[-1] for value in row["embedding"]]
+        return status, reply
+
+    with chat_server(rounded) as server:
+        before = encoder_of(server).passages(["one", "two"])
+        noise.append(0.003)
+        server.requests.clear()
+        assert encoder_of(server).passages(["one", "two"]).tolist() == before.tolist()
+        assert len(server.requests) == 1  # for the description
+        noise.append(0.1)
+        assert encoder_of(server).passages(["one", "two"]).tolist() != before.tolist()
+
+
 def test_a_damaged_file_of_kept_vectors_is_named():
     with chat_server(embeddings) as server:
         encoder = encoder_of(server)

@@ -5,10 +5,11 @@ import pytest
 from seekling.config import EnvConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
+from seekling.env.protocol.stopping import StopRule, cut_after_stop
 from seekling.env.tools import library_tools
 from seekling.errors import ConfigError
 from seekling.rollout.chat import ChatClient, ChatEndpoint
-from seekling.rollout.chat_roller import ChatRoller, Price, cut_after_stop
+from seekling.rollout.chat_roller import ChatRoller, Price
 from seekling.rollout.loop import Decoding
 from seekling.types import Hit, Passage, Question, StopReason
 from tests.chat_server import chat_server, completion
@@ -143,10 +144,10 @@ def test_turns_are_limited_as_for_everyone():
 
 
 def test_text_is_cut_after_the_first_stop_string():
-    stops = ("</search>", "</answer>")
+    stops = StopRule(("</search>", "</answer>"))
     assert cut_after_stop("a</answer> b</search>", stops) == ("a</answer>", True)
     assert cut_after_stop("a b", stops) == ("a b", False)
-    assert cut_after_stop("a b", ()) == ("a b", False)
+    assert cut_after_stop("a b", StopRule()) == ("a b", False)
 
 
 def test_a_server_that_counts_no_tokens_has_no_cost_and_our_own_count_limits_it():

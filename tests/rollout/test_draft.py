@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from seekling.env.protocol.stopping import StopRule
 from seekling.models import load_policy
 from seekling.rollout.engine import draft
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, ngrams_of
@@ -98,7 +99,7 @@ def test_what_was_guessed_beyond_the_end_of_a_turn_is_not_held_against_its_sourc
     text = [*prompt, *free.token_ids]
     for number in range(60):
         sampler._drafter.remember([*text, 0, 0], len(text) + 2)  # goes on, and wrongly, after the turn's end
-        (sample,) = sample_all(sampler, [SampleRequest(number, prompt, 9, seed=3, stop_strings=(stop,))])
+        (sample,) = sample_all(sampler, [SampleRequest(number, prompt, 9, seed=3, stops=StopRule((stop,)))])
         assert sample.token_ids == free.token_ids[:3]
         sampler.close_session(number)
     assert sampler.stats.drafted_tokens > sampler.stats.accepted_tokens >= 60
@@ -196,7 +197,7 @@ def test_a_stop_string_inside_an_accepted_draft_ends_the_turn_there(tiny_model_d
     prompt = encode(plain._tokenizer, REPETITIVE[0])
     (free,) = sample_all(plain, [SampleRequest(1, prompt, 40, temperature=0.0)])
     stop = plain._tokenizer.decode(list(free.token_ids[20:22]))
-    request = SampleRequest(2, prompt, 40, temperature=0.0, stop_strings=(stop,))
+    request = SampleRequest(2, prompt, 40, temperature=0.0, stops=StopRule((stop,)))
     (expected,), (sample,) = sample_all(plain, [request]), sample_all(open_sampler(tiny_model_dir), [request])
     assert expected.finish == sample.finish == "stop"
     assert sample.token_ids == expected.token_ids

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from seekling.doctor import read_model_shape
+from seekling.env.protocol.stopping import StopRule
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
@@ -216,7 +217,7 @@ def test_a_stop_string_split_over_tokens_ends_the_turn_with_its_last_token(tiny_
     stop = texts[12][len(texts[9]) : len(texts[11]) + 1]
     expected = next(n for n, text in enumerate(texts) if stop in text) + 1
     assert expected == 13
-    (stopped,) = sample_all(open_sampler(tiny_model_dir), [replace(request, stop_strings=("</never>", stop))])
+    (stopped,) = sample_all(open_sampler(tiny_model_dir), [replace(request, stops=StopRule(("</never>", stop)))])
     assert stopped.finish == "stop"
     assert stopped.token_ids == free.token_ids[:expected]
     assert stopped.logprobs == pytest.approx(free.logprobs[:expected], abs=1e-5)
@@ -224,7 +225,8 @@ def test_a_stop_string_split_over_tokens_ends_the_turn_with_its_last_token(tiny_
 
 def test_a_stop_string_in_the_prompt_stops_nothing(tiny_model_dir, prompts):
     (sample,) = sample_all(
-        open_sampler(tiny_model_dir), [SampleRequest(0, prompts[1], 5, ("<search>", "earch>"), temperature=0.0)]
+        open_sampler(tiny_model_dir),
+        [SampleRequest(0, prompts[1], 5, StopRule(("<search>", "earch>")), temperature=0.0)],
     )
     assert (len(sample.token_ids), sample.finish) == (5, "length")
 

@@ -93,7 +93,7 @@ def test_tags_mask_prompt_information_and_complaint_and_train_every_sampled_toke
     ids = trajectory.token_ids_T.tolist()
     starts = [len(prompt), len(ids) - sum(len(s[0]) for s in segments[3:]), len(ids) - len(turns[2][0])]
     assert [list(request.prompt_ids) for request in sampler.requests] == [ids[:start] for start in starts]
-    assert sampler.requests[0].stop_strings == ("</search>", "</answer>")
+    assert sampler.requests[0].stops.strings == ("</search>", "</answer>")
     assert sampler.closed == [1]
 
 
@@ -152,7 +152,7 @@ def test_code_masks_what_programs_print(tokenizer, renderer):
         (answer, True),
     ]
     assert_segments(trajectory, segments)
-    assert sampler.requests[0].stop_strings == ("\n```\n", "</answer>")
+    assert sampler.requests[0].stops.strings == ("\n```\n", "</answer>")
 
 
 def test_pitfall_5_sampled_ids_are_kept_where_encoding_their_text_gives_others(tokenizer, renderer):
@@ -353,7 +353,7 @@ def test_an_experts_trajectory_is_what_a_rollout_of_the_same_tokens_records(toke
     ]
     turns = []
     for action in actions:
-        is_stopped = action.endswith(grammar.stop_strings)
+        is_stopped = action.endswith(grammar.stops.strings)
         ids = encode(tokenizer, action) + (() if is_stopped else (tokenizer.eos_token_id,))
         turns.append((ids, "stop" if is_stopped else "eos"))
     episode, sampled, _ = one_episode(env, renderer, turns)

@@ -46,6 +46,20 @@ def test_a_prompt_is_the_template_up_to_the_assistants_turn(tokenizer, controls)
     )
 
 
+def test_a_turn_begins_outside_of_thoughts_whatever_the_template_opens(tokenizer):
+    plain, messages = tokenizer.chat_template, [Message("user", "May I write <think>?")]
+    expected = Renderer(tokenizer)
+    prompt, reply = expected.prompt(messages), expected.reply("Delft.", role="user", ended=False)
+    for opened in ("<think>", "<think>\\n"):
+        tokenizer.chat_template = plain.replace("assistant\n' }}", f"assistant\n{opened}' }}}}")
+        assert tokenizer.chat_template != plain
+        renderer = Renderer(tokenizer)
+        assert renderer.prompt(messages) == prompt
+        assert renderer.reply("Delft.", role="user", ended=False) == reply
+    tokenizer.chat_template = plain.replace("assistant\n' }}", "assistant\n<think>\n\n</think>\n' }}")
+    assert Renderer(tokenizer).prompt(messages) == (*prompt, *encode(tokenizer, "<think>\n\n</think>\n"))
+
+
 def test_a_model_without_a_template_gets_the_messages_as_text(tokenizer):
     tokenizer.chat_template = None
     ids = Renderer(tokenizer).prompt([Message("system", "Answer."), Message("user", "Bergen?")])

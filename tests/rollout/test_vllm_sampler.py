@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from seekling.config import Recipe, RlConfig, build_recipe
+from seekling.env.protocol.stopping import StopRule
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
@@ -23,8 +24,10 @@ from seekling.pipeline.sync import CheckedSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import SampleRequest
+from tests.env.fakes import make_env
 from tests.learn.test_rl import QUESTIONS, OneTokenEnv, toy
 from tests.pipeline.runs import QuietReporter
+from tests.rollout.memory import memorised, prompt_of
 from tests.rollout.policies import encode, open_sampler, plain_logprobs, run, sample_all
 from tests.rollout.vllm_models import HAS_VLLM, skip_without_vllm, wide_model
 
@@ -148,12 +151,32 @@ def test_a_stop_string_ends_the_turn_with_the_token_that_completes_it(sampler, p
     )
     expected = next(n for n, text in enumerate(texts) if stop in text) + 1
     assert expected < 40
-    (stopped,) = sample_all(sampler, [replace(request, stop_strings=("</never>", stop))])
+    (stopped,) = sample_all(sampler, [replace(request, stops=StopRule(("</never>", stop)))])
     assert (stopped.finish, stopped.token_ids) == ("stop", free.token_ids[:expected])
     assert stopped.logprobs == pytest.approx(free.logprobs[:expected], abs=1e-4)
     # One in the prompt stops nothing.
-    (other,) = sample_all(sampler, [SampleRequest(0, prompts[1], 5, ("<search>",), temperature=0.0)])
+    (other,) = sample_all(sampler, [SampleRequest(0, prompts[1], 5, StopRule(("<search>",)), temperature=0.0)])
     assert (len(other.token_ids), other.finish) == (5, "length")
+
+
+def test_a_quoted_action_ends_no_turn_and_a_thought_has_its_cap_as_in_the_engine(model_dir, tmp_path):
+    folder = memorised(
+        model_dir, tmp_path / "model", "<think>I may write <search>and</search>.</think>\n<search>Fowey</search>so"
+    )
+    vllm, engine = open_vllm(folder, episode_tokens=512), open_sampler(folder, episode_tokens=512)
+    tokenizer = load_policy(folder, dtype="float32")[1]
+    request = SampleRequest(1, prompt_of(tokenizer), 60, make_env().protocol.stops, temperature=0.0)
+    requests = [request, *(replace(request, session=2 + cap, thought_tokens=cap) for cap in (1, 7, 99))]
+    requests.append(replace(request, session=200, stops=StopRule(("</search>",))))
+    try:
+        found = sample_all(vllm, requests)
+    finally:
+        vllm.close()
+    expected = sample_all(engine, requests)
+    assert [(each.token_ids, each.finish) for each in found] == [(each.token_ids, each.finish) for each in expected]
+    assert [each.finish for each in found] == ["stop", "length", "length", "stop", "stop"]
+    assert tokenizer.decode(found[0].token_ids).endswith("</think>\n<search>Fowey</search>")
+    assert tokenizer.decode(found[-1].token_ids).endswith("<search>and</search>")
 
 
 def test_the_end_of_turn_token_is_kept_and_said(sampler, plain, prompts):

@@ -25,6 +25,9 @@ class RolloutConfig(Section):
     """Draw no token less likely than this share of the most likely one, after temperature; 0: any."""
     turn_tokens: Positive = 96
     """New tokens per generation."""
+    thought_tokens: Annotated[int, Field(ge=0)] = 0
+    """New tokens inside thoughts per generation: a turn that reaches them ends as one that reached `turn_tokens`. 0: no
+    limit of their own."""
     episode_tokens: Positive = 2048
     """Prompt, actions and observations together."""
     in_flight: Positive = 64

@@ -18,7 +18,8 @@ from typing import Literal
 from seekling.config import Recipe
 from seekling.env.budget import Block, Budget, Observation
 from seekling.env.environment import SearchEnv, Session
-from seekling.env.protocol.base import Action, visible_text
+from seekling.env.protocol.base import Action
+from seekling.env.protocol.stopping import StopRule, visible_text
 from seekling.env.tools import Outcome, all_tools
 from seekling.errors import DataError, ToolError
 from seekling.retrieval.cutting import passage_cutter
@@ -48,7 +49,7 @@ class PlainProtocol:
         budget: of the passages, in tokens.
     """
 
-    stop_strings: tuple[str, ...] = ("</answer>",)
+    stops = StopRule(("</answer>",), ("<answer>",))
     continues_turn = False
     observation_role: Role = "user"
     native_tools = False

@@ -46,6 +46,8 @@ class EvalSettings:
     """Share of the questions whose first search was made to fail."""
     min_p: float = 0.0
     """Tokens less likely than this share of the most likely one were not drawn."""
+    thought_tokens: int = 0
+    """New tokens inside thoughts per turn, at most; 0 is no limit of their own."""
 
     @staticmethod
     def from_recipe(
@@ -81,6 +83,7 @@ class EvalSettings:
             num_passages=num_passages,
             failing_share=recipe.eval.failing_share if mode == "search" else 0.0,
             min_p=recipe.eval.min_p,
+            thought_tokens=recipe.rollout.thought_tokens,
         )
 
     def describe(self) -> str:

@@ -77,7 +77,7 @@ def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
     """What SFT trains on: the expert episodes of a run folder, or its step-wise records."""
     steps = folder.path / STEPS
     if steps.exists():
-        stop_strings = agent.env.protocol.stop_strings
+        stop_strings = agent.env.protocol.stops.strings
         return [step_trajectory(record, agent.renderer, stop_strings) for record in read_steps(steps)]
     return [_trajectory(record, agent) for record in folder.read_records("expert")]
 
@@ -98,7 +98,7 @@ def _load_steps(path: Path, recipe: Recipe, folder: RunFolder, agent: Agent, rep
             f"{path} holds step-wise records, which are of the tags protocol; this run's is {protocol.name}"
         )
     records = read_steps(path)
-    lengths = [len(step_trajectory(each, agent.renderer, protocol.stop_strings).token_ids_T) for each in records]
+    lengths = [len(step_trajectory(each, agent.renderer, protocol.stops.strings).token_ids_T) for each in records]
     if max(lengths) > limit:
         count = Counter(length > limit for length in lengths)[True]
         raise DataError(

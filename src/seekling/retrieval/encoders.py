@@ -156,13 +156,18 @@ def encoder_changes(record: EncoderRecord, spec: str) -> list[str]:
         spec: where it is found now; it may have moved.
     """
     now = describe_encoder(spec).model_copy(update={"spec": record.spec})
-    if len(now.probe) == len(record.probe) and np.allclose(now.probe, record.probe, rtol=0, atol=_PROBE_TOLERANCE):
+    if is_same_probe(now.probe, record.probe):
         now = now.model_copy(update={"probe": record.probe})
     return [
         f"{name}: the index has {value!r}, the encoder now {new!r}"
         for (name, value), (_, new) in zip(record, now, strict=True)
         if value != new
     ]
+
+
+def is_same_probe(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray) -> bool:
+    """Whether two probes are of one model, up to the rounding of different servers."""
+    return len(one) == len(other) and np.allclose(one, other, rtol=0, atol=_PROBE_TOLERANCE)
 
 
 def is_endpoint(spec: str) -> bool:

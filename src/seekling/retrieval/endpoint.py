@@ -30,7 +30,7 @@ import numpy as np
 
 from seekling.errors import ConfigError, DataError
 from seekling.models import cache_home
-from seekling.retrieval.encoders import habits_of
+from seekling.retrieval.encoders import habits_of, is_same_probe
 from seekling.retrieval.record import EncoderRecord
 from seekling.retrieval.service import BadReplyError, Patience, RefusedError, Service
 from seekling.types import Json
@@ -46,6 +46,7 @@ _TASKS: dict[str, tuple[dict[str, Json], dict[str, Json]]] = {
     "gemini": ({"taskType": "RETRIEVAL_QUERY"}, {"taskType": "RETRIEVAL_DOCUMENT"}),
 }
 """By API: fields of every request for queries, and for passages."""
+_PROBE_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class EndpointEncoder:
         self._record = record
         self._endpoint = parse_endpoint(record.spec)
         self._service = _service(self._endpoint, patience)
-        self._kept = _KeptVectors(cache_home() / "embeddings" / f"{record.fingerprint}.sqlite", record.dimension)
+        self._kept = _KeptVectors(_kept_file(record), record.dimension)
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """(B, D) float32 unit vectors of queries.
@@ -145,7 +146,7 @@ def describe_endpoint(spec: str, patience: Patience | None = None) -> EncoderRec
         passage_prefix=endpoint.passage_prefix,
         dimension=len(probe_D),
         max_tokens=0,
-        probe=tuple(round(float(value), 4) for value in probe_D[:_PROBE_VALUES]),
+        probe=tuple(round(float(value), _PROBE_DIGITS) for value in probe_D[:_PROBE_VALUES]),
     )
 
 
@@ -246,6 +247,17 @@ def _vectors_of(reply: Json, num_texts: int) -> np.ndarray:
     ordered_BD = np.empty_like(vectors_BD)
     ordered_BD[places] = vectors_BD / lengths_B[:, None]
     return ordered_BD
+
+
+def _kept_file(record: EncoderRecord) -> Path:
+    """Where vectors of the model that answers are kept: its probe is in the name, since one name serves many models."""
+    folder = cache_home() / "embeddings"
+    for path in sorted(folder.glob(f"{record.fingerprint}-*.sqlite")):
+        written = np.frombuffer(bytes.fromhex(path.stem.rpartition("-")[2]), dtype="<i2")
+        if is_same_probe(written / 10**_PROBE_DIGITS, record.probe):
+            return path
+    digits = np.rint(np.array(record.probe) * 10**_PROBE_DIGITS).astype("<i2")
+    return folder / f"{record.fingerprint}-{digits.tobytes().hex()}.sqlite"
 
 
 class _KeptVectors:

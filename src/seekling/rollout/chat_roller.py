@@ -3,7 +3,7 @@
 Works on texts, not tokens: what comes of it can be read and scored, not trained on. Each turn is an assistant message
 and each observation a user message, also in the tags protocol, where a local policy goes on inside its own turn: an
 endpoint cannot continue a message. No stop strings are sent (some models refuse them, others take the tag off); a reply
-is cut here after the first one, and all tokens of it count, since they were paid for.
+is cut here after the first one outside of its thoughts, and all tokens of it count, since they were paid for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 
 from seekling.env.environment import SearchEnv, Session
+from seekling.env.protocol.stopping import cut_after_stop
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.rollout.chat import ChatModel, ChatReply
 from seekling.rollout.loop import Decoding
@@ -158,7 +159,7 @@ class ChatRoller:
             prompt_tokens, completion_tokens = self._counted(messages, reply)
             run.note(reply)
             num_tokens = prompt_tokens + completion_tokens
-            text, is_complete = cut_after_stop(reply.text, self._env.protocol.stop_strings)
+            text, is_complete = cut_after_stop(reply.text, self._env.protocol.stops)
             result = session.step(text, finish="length" if reply.is_cut and not is_complete else "stop")
             observed = result.turn.observation
             run.turns.append(
@@ -194,17 +195,3 @@ class _Run:
         self.prompt_tokens += reply.prompt_tokens
         self.completion_tokens += reply.completion_tokens
         self.is_counted = self.is_counted and reply.is_counted
-
-
-def cut_after_stop(text: str, stop_strings: Sequence[str]) -> tuple[str, bool]:
-    """What a policy that stops by itself would have written.
-
-    Args:
-        text: a whole reply.
-        stop_strings: of the protocol.
-
-    Returns:
-        The text up to and with the first stop string, and whether there is one.
-    """
-    ends = [text.find(stop) + len(stop) for stop in stop_strings if stop in text]
-    return (text[: min(ends)], True) if ends else (text, False)

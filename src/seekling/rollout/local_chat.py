@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from seekling.env.protocol.stopping import StopRule
 from seekling.errors import InfrastructureError
 from seekling.rollout.chat import ChatEndpoint, ChatReply
 from seekling.rollout.render import Renderer
@@ -127,7 +128,7 @@ class LocalChat:
                         session=session,
                         prompt_ids=prompt_ids + token_ids,
                         max_new_tokens=left if on_text is None else min(STREAM_TOKENS, left),
-                        stop_strings=request.stop,
+                        stops=StopRule(request.stop),
                         temperature=request.temperature,
                         top_p=request.top_p,
                         seed=request.seed,

@@ -41,6 +41,8 @@ class Decoding:
     min_p: float = 0.0
     temperature_range: tuple[float, float] | None = None
     """Each episode draws its own temperature between these, evenly, from its seed."""
+    thought_tokens: int = 0
+    """New tokens inside thoughts per generation, at most; 0: as many as `turn_tokens`."""
 
     def temperature_of(self, seed: int) -> float:
         """Temperature of the episode with this seed."""
@@ -214,11 +216,12 @@ class Roller:
                     session=run.number,
                     prompt_ids=tuple(recorder.token_ids),
                     max_new_tokens=min(run.decoding.turn_tokens, run.decoding.episode_tokens - len(recorder.token_ids)),
-                    stop_strings=protocol.stop_strings,
+                    stops=protocol.stops,
                     temperature=run.temperature,
                     top_p=run.decoding.top_p,
                     min_p=run.decoding.min_p,
                     seed=derive_seed(run.seed, len(run.turns)),
+                    thought_tokens=run.decoding.thought_tokens,
                 )
             )
             recorder.append_action(sample.token_ids, sample.logprobs, policy_version=sample.policy_version)

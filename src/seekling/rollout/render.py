@@ -14,6 +14,7 @@ from seekling.types import Json, Message, Role
 
 _SAID = "\u2983assistant-said-this\u2984"
 _OBSERVED = "\u2983environment-said-this\u2984"
+_OPENED_THOUGHT = re.compile(r"<think>\s*\Z")
 _SPELLED = re.compile("(\u2983[0-9]+\u2984)")
 
 
@@ -134,7 +135,9 @@ class Renderer:
             tokenize=False,
         )
         assert isinstance(text, str)
-        return text
+        # Reasoning templates write the first <think> themselves. A turn that began inside a thought would be read
+        # otherwise than it was stopped, and an expert's action would be learned as part of that thought.
+        return _OPENED_THOUGHT.sub("", text)
 
     def _encode(self, text: str, *, is_foreign: bool = False) -> tuple[int, ...]:
         # A retrieved page may spell out "<|im_end|>"; as foreign text that must not become the real control token.

@@ -27,7 +27,7 @@ def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) 
     """
     recorder = Recorder.start(renderer.prompt(episode.prompt))
     for turn in episode.turns:
-        ended = not turn.action.endswith(protocol.stop_strings)
+        ended = not turn.action.endswith(protocol.stops.strings)
         action = renderer.encode_action(turn.action) + (renderer.end_turn() if ended else ())
         recorder.append_action(action, [0.0] * len(action))
         if turn.observation and protocol.continues_turn:

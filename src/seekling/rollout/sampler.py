@@ -9,6 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from seekling.env.protocol.stopping import NO_STOPS, StopRule
+
 if typing.TYPE_CHECKING:
     import torch
 
@@ -22,13 +24,16 @@ class SampleRequest:
     session: int
     prompt_ids: tuple[int, ...]
     max_new_tokens: int
-    stop_strings: tuple[str, ...] = ()
+    stops: StopRule = NO_STOPS
+    """Where the turn ends; what stands in the prompt plays no part."""
     temperature: float = 1.0
     """0 is greedy."""
     top_p: float = 1.0
     min_p: float = 0.0
     """Tokens less likely than this share of the most likely one are not drawn."""
     seed: int = 0
+    thought_tokens: int = 0
+    """Tokens after which a thought is open, at most: with the last of them the turn ends as "length". 0 is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Sample:
     logprobs: tuple[float, ...]
     """Of each id under the policy at the request's temperature; at temperature 1 where that is 0."""
     finish: Finish
-    """stop: a stop string came out; eos: the model ended its turn; length: the budget ran out first."""
+    """stop: a stop string came out; eos: the model ended its turn; length: a budget ran out first."""
     policy_version: int
     num_drafted: int = field(default=0, compare=False)
     """Tokens that were guessed ahead on the way. How a sample was found is no part of what it is."""

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
 from seekling.rollout.engine.rows import end_of_turn_ids
 from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
+from seekling.rollout.turn_end import TurnEnd
 from seekling.types import Trajectory
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ _SETTINGS = {
 
 @dataclass(slots=True)
 class _Row:
-    request: SampleRequest
     future: asyncio.Future[Sample]
+    end: TurnEnd
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
 
 
 class VllmSampler:
@@ -84,7 +87,7 @@ class VllmSampler:
             ) from None
         self._failures = (VLLMError, RuntimeError, ValueError, MemoryError)
         self._dtype: torch.dtype = model.dtype
-        self._expected = ExpectedWeights.of(model)
+        self._expected, self._tokenizer = ExpectedWeights.of(model), tokenizer
         self._eos_ids = end_of_turn_ids(model, tokenizer)
         try:
             with _llvmlite_hidden():
@@ -144,13 +147,14 @@ class VllmSampler:
             return Sample((), (), "length", self._version)
         future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
         number = str(next(self._numbers))
+        budget = min(request.max_new_tokens, self._episode_tokens - len(request.prompt_ids))
         try:
             # Prefixes are found again under the same salt only, so none that older weights made can be read.
             prompt = tokens_input(list(request.prompt_ids), cache_salt=f"{self._num_syncs}-{self._version}")
-            self._llm.llm_engine.add_request(number, prompt, self._params(request))
+            self._llm.llm_engine.add_request(number, prompt, self._params(request, budget))
         except self._failures as error:
             raise InfrastructureError(f"vLLM refused a request of {len(request.prompt_ids)} tokens: {error}") from error
-        self._rows[number] = _Row(request, future)
+        self._rows[number] = _Row(future, TurnEnd(request, self._tokenizer, self._eos_ids, budget))
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive())
             self._driver.add_done_callback(self._driver_ended)
@@ -198,7 +202,7 @@ class VllmSampler:
         self._fail(InfrastructureError("the sampler was closed"))
         self._llm.llm_engine.engine_core.shutdown()
 
-    def _params(self, request: SampleRequest) -> SamplingParams:
+    def _params(self, request: SampleRequest, budget_tokens: int) -> SamplingParams:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -207,14 +211,12 @@ class VllmSampler:
             top_p=request.top_p,
             min_p=request.min_p,
             seed=request.seed,
-            max_tokens=min(request.max_new_tokens, self._episode_tokens - len(request.prompt_ids)),
-            stop=list(request.stop_strings),
+            max_tokens=budget_tokens,
             stop_token_ids=sorted(self._eos_ids),
             ignore_eos=True,  # they are among the stop tokens
-            include_stop_str_in_output=True,
-            skip_special_tokens=False,
+            detokenize=False,  # its stop strings know no thoughts: every token comes here, where a turn's end is found
             logprobs=0,  # of the sampled token alone
-            output_kind=RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.DELTA,
         )
 
     async def _drive(self) -> None:
@@ -230,19 +232,16 @@ class VllmSampler:
     def _step(self) -> None:
         self._abort([number for number, row in self._rows.items() if row.future.cancelled()])
         for output in self._llm.llm_engine.step():
-            row = self._rows.pop(output.request_id, None)
-            if row is not None and not row.future.done():
-                row.future.set_result(self._sample(output.outputs[0]))
-
-    def _sample(self, output: CompletionOutput) -> Sample:
-        token_ids, entries = tuple(output.token_ids), output.logprobs or []
-        logprobs = tuple(float(entry[token].logprob) for token, entry in zip(token_ids, entries, strict=True))
-        if not all(map(math.isfinite, logprobs)):
-            raise RuntimeError("the model's logits are not finite; its weights or caches are damaged")
-        finish: Finish = "stop" if output.finish_reason == "stop" else "length"
-        if token_ids[-1] in self._eos_ids:
-            finish = "eos"
-        return Sample(token_ids, logprobs, finish, self._version)
+            row = self._rows.get(output.request_id)
+            finish = _extend(row, output.outputs[0]) if row is not None else None
+            if row is None or finish is None:
+                continue
+            if output.finished:
+                del self._rows[output.request_id]
+            else:
+                self._abort([output.request_id])
+            if not row.future.done():
+                row.future.set_result(Sample(tuple(row.token_ids), tuple(row.logprobs), finish, self._version))
 
     def _abort(self, numbers: list[str]) -> None:
         for number in numbers:
@@ -261,6 +260,19 @@ class VllmSampler:
             if not row.future.done():
                 row.future.set_exception(error)
         self._abort(list(self._rows))
+
+
+def _extend(row: _Row, output: CompletionOutput) -> Finish | None:
+    """Append new tokens up to the end of the turn; how it ended, or None while it goes on."""
+    for token_id, entry in zip(output.token_ids, output.logprobs or [], strict=True):
+        row.token_ids.append(token_id)
+        row.logprobs.append(float(entry[token_id].logprob))
+        if not math.isfinite(row.logprobs[-1]):
+            raise RuntimeError("the model's logits are not finite; its weights or caches are damaged")
+        finish = row.end.add(token_id)
+        if finish is not None:
+            return finish
+    return None
 
 
 @contextlib.contextmanager

@@ -198,6 +198,7 @@ def training_decoding(recipe: Recipe) -> Decoding:
         top_p=rollout.top_p,
         min_p=rollout.min_p,
         temperature_range=rollout.temperature_range or None,
+        thought_tokens=rollout.thought_tokens,
     )
 
 
@@ -210,6 +211,7 @@ def eval_decoding(recipe: Recipe) -> Decoding:
         temperature=recipe.eval.temperature,
         top_p=recipe.eval.top_p,
         min_p=recipe.eval.min_p,
+        thought_tokens=recipe.rollout.thought_tokens,
     )
 
 

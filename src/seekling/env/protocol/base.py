@@ -3,29 +3,25 @@
 A protocol reads and writes text. It runs nothing, knows no token ids, and keeps no state: one object serves all
 episodes. What a model wrote wrongly is an `Action` of kind invalid that says why, never an exception.
 
-Thoughts are no actions: what stands between <think> and </think> is not read. A thought that is never closed hides
-nothing, since trained models drop `</think>`; so a stop string inside an open thought does end the turn and does act.
+Thoughts are no actions, whether they are closed or not; `stopping.py` says where they begin and end.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
+from seekling.env.protocol.stopping import StopRule
 from seekling.env.schema import signature
 from seekling.env.tools import Outcome, SearchResult, Tool
 from seekling.errors import DataError
 from seekling.types import ActionKind, Json, Message, Question, Role
 
 NO_RESULTS = "No results for this query."
-THOUGHT = r"<think>.*?</think>"
-
-_THOUGHT = re.compile(THOUGHT, re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +41,8 @@ class Protocol(typing.Protocol):
     """A grammar for actions. Three implementations: tags, code, tools; a test suite holds them to this contract."""
 
     name: str
-    stop_strings: tuple[str, ...]
-    """A turn ends right after the first of these that the model writes; it stays part of the turn."""
+    stops: StopRule
+    """Where a turn ends; every sampler follows it."""
     continues_turn: bool
     """True: the observation goes on inside the assistant's turn. False: it is a message of `observation_role`."""
     observation_role: Role
@@ -98,17 +94,17 @@ class Protocol(typing.Protocol):
         ...
 
 
-def drop_opened_thought(text: str) -> str:
-    """Leave out a thought that began in the prompt, as reasoning templates do: text up to a `</think>` of its own."""
-    start, end = text.find("<think>"), text.find("</think>")
-    if end != -1 and (start == -1 or end < start):
-        return text[end + len("</think>") :]
-    return text
+def nothing_found(text: str, stops: StopRule, error: str) -> Action:
+    """The invalid action of a turn that holds none.
 
-
-def visible_text(text: str) -> str:
-    """The text without its closed thoughts."""
-    return _THOUGHT.sub("", drop_opened_thought(text))
+    Args:
+        text: of the turn.
+        stops: of the protocol.
+        error: what is missing; not told where an open thought hides what follows.
+    """
+    if stops.read(text).is_thinking:
+        error = "the thought is not closed, and what stands inside a thought does not count"
+    return Action("invalid", error=error)
 
 
 def choose_action(found: Sequence[Action], both_actions: typing.Literal["first", "answer", "invalid"]) -> Action:
@@ -137,9 +133,11 @@ def check_round_trip(action: Action, text: str, protocol: Protocol) -> str:
         raise DataError(
             f"{action} cannot be written in the {protocol.name} protocol: it would be read as {read}; change its text"
         )
-    for stop in protocol.stop_strings:
-        if stop in text[: -len(stop)] or (stop in text and not text.endswith(stop)):
-            raise DataError(f"the turn {text!r} would stop early, at {stop!r}; keep that out of thoughts and payloads")
+    end = protocol.stops.read(text).end
+    if end not in (None, len(text)):
+        raise DataError(
+            f"the turn {text!r} would stop early, after {text[:end]!r}; keep what ends a turn out of payloads"
+        )
     return text
 
 

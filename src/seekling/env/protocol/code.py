@@ -22,16 +22,16 @@ from collections.abc import Mapping, Sequence
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
 from seekling.env.protocol.base import (
-    THOUGHT,
     Action,
     check_round_trip,
     choose_action,
     describe_tool,
-    drop_opened_thought,
     fill_instructions,
+    nothing_found,
     search_blocks,
     with_thought,
 )
+from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
 from seekling.types import Json, Message, Question, Role
 
@@ -54,7 +54,7 @@ class CodeProtocol:
     """Python as the action."""
 
     name = "code"
-    stop_strings: tuple[str, ...] = ("\n```\n", "</answer>")
+    stops = StopRule(("\n```\n", "</answer>"), ("```", "<answer>"))
     continues_turn = False
     observation_role: Role = "user"
     native_tools = False
@@ -96,7 +96,7 @@ class CodeProtocol:
             return choose_action(found, self._both_actions)
         if is_open:
             return Action("invalid", error="the block is not closed by a line of ``` of its own, or an answer is in it")
-        return Action("invalid", error="it holds neither a Python block nor an answer")
+        return nothing_found(text, self.stops, "it holds neither a Python block nor an answer")
 
     def observation(self, outcomes: Sequence[Outcome], budget: Budget) -> Observation:
         """What the program printed, then its error, then our notes."""

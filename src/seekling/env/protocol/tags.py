@@ -21,16 +21,16 @@ from collections.abc import Mapping, Sequence
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
 from seekling.env.protocol.base import (
-    THOUGHT,
     Action,
     check_round_trip,
     choose_action,
-    drop_opened_thought,
     fill_instructions,
+    nothing_found,
     search_blocks,
     text_blocks,
     with_thought,
 )
+from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.schema import properties_of, type_name
 from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
 from seekling.types import Json, Message, Question, Role
@@ -58,13 +58,13 @@ class TagsProtocol:
         self._user_tools = {name: tool for name, tool in tools.items() if name not in LIBRARY_TOOLS}
         self._both_actions = config.both_actions
         self.tool_names = ("search", *self._user_tools)
-        self.stop_strings = tuple(f"</{name}>" for name in (*self.tool_names, "answer"))
+        tags = (*self.tool_names, "answer")
+        self.stops = StopRule(tuple(f"</{tag}>" for tag in tags), tuple(f"<{tag}>" for tag in tags))
         self._schemas = [tools[name].to_json() for name in self.tool_names]
         lines = [_SEARCH_LINE, *map(_describe_tag, self._user_tools.values())]
         self._instructions = fill_instructions(config, INSTRUCTIONS, lines)
-        names = "|".join((*self.tool_names, "answer"))
-        # The thought is the first alternative, so that tags inside a closed one are passed over with it.
-        self._action = re.compile(rf"{THOUGHT}|<({names})>(.*?)</\1>", re.DOTALL)
+        # The thought is the first alternative, so that tags inside one are passed over with it.
+        self._action = re.compile(rf"{THOUGHT}|<({'|'.join(tags)})>(.*?)</\1>", re.DOTALL)
 
     def prompt(self, question: Question) -> list[Message]:
         """One user message; a question mark is added where there is none, as Search-R1 does."""
@@ -84,7 +84,7 @@ class TagsProtocol:
             if match.group(1)
         ]
         if not found:
-            return Action("invalid", error="it holds no tag that is both opened and closed")
+            return nothing_found(text, self.stops, "it holds no tag that is both opened and closed")
         return choose_action(found, self._both_actions)
 
     def observation(self, outcomes: Sequence[Outcome], budget: Budget) -> Observation:

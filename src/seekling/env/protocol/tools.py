@@ -28,11 +28,12 @@ from seekling.env.protocol.base import (
     check_round_trip,
     describe_call,
     fill_instructions,
+    nothing_found,
     search_blocks,
     text_blocks,
-    visible_text,
     with_thought,
 )
+from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
 from seekling.types import Json, Message, Question, Role
 
@@ -51,14 +52,14 @@ write Answer: and the answer in a few words, or unknown if the passages do not s
 
 ANSWER_MARK = "Answer:"
 
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_PART = re.compile(rf"{THOUGHT}|<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
 class ToolsProtocol:
     """JSON calls as the action."""
 
     name = "tools"
-    stop_strings: tuple[str, ...] = ("</tool_call>",)
+    stops = StopRule(("</tool_call>",), ("<tool_call>",))
     continues_turn = False
     may_wait = False
 
@@ -81,13 +82,15 @@ class ToolsProtocol:
 
     def parse(self, text: str) -> Action:
         """Read the calls outside thoughts, or else the answer."""
-        text = visible_text(text)
-        written = _CALL.findall(text)
-        rest = _CALL.sub("", text)
+        own = drop_opened_thought(text)
+        written = [match.group(1) for match in _PART.finditer(own) if match.group(1) is not None]
+        rest = _PART.sub("", own)
         if "<tool_call>" in rest:
             return Action("invalid", error="a tool call is not closed")
+        if not written and ANSWER_MARK not in rest:
+            return nothing_found(text, self.stops, "it holds neither a call nor the answer mark")
         if not written:
-            return _read_answer(text)
+            return _read_answer(rest)
         if ANSWER_MARK in rest and self._both_actions != "first":
             if self._both_actions == "answer":
                 return _read_answer(rest)
@@ -167,10 +170,7 @@ def _read_call(text: str) -> tuple[str, Mapping[str, Json]] | str:
 
 
 def _read_answer(text: str) -> Action:
-    count = text.count(ANSWER_MARK)
-    if count == 0:
-        return Action("invalid", error="it holds neither a call nor the answer mark")
-    if count > 1:
+    if text.count(ANSWER_MARK) > 1:
         return Action("invalid", error="the answer mark must occur exactly once")
     answer = text.partition(ANSWER_MARK)[2].strip()
     return Action("answer", answer) if answer else Action("invalid", error="the answer is empty")

@@ -34,7 +34,8 @@ from seekling.rollout.engine.packed import PackedLinear, can_pack, pack_linear_l
 from seekling.rollout.engine.rows import EngineStats, Row, Slot, common_length, end_of_turn_ids
 from seekling.rollout.engine.sampling import draw, draw_keys
 from seekling.rollout.engine.weights import ExpectedWeights
-from seekling.rollout.sampler import Finish, Sample, SampleRequest
+from seekling.rollout.sampler import Sample, SampleRequest
+from seekling.rollout.turn_end import TurnEnd
 from seekling.types import Trajectory
 
 MIN_SHARED_TOKENS = 16
@@ -331,7 +332,7 @@ class LocalSampler:
             slot.token_ids[: len(prompt)] = prompt
             self.stats.reused_tokens += slot.length
             budget = min(request.max_new_tokens, self._episode_tokens - len(prompt))
-            row = Row(request, future, index, budget)
+            row = Row(request, future, index, budget, TurnEnd(request, self._tokenizer, self._eos_ids, budget))
             self._rows.append(row)
             prefilling.append(row)
         self._waiting = still_waiting
@@ -427,7 +428,7 @@ class LocalSampler:
             row.logprobs.append(logprobs[index])
             # The token that this one was drawn after is cached; of a prompt's last one that is known already.
             slot.length += not is_first
-            finish = self._finish(row)
+            finish = row.end.add(token_ids[index])
             is_foreseen = index < len(draft.token_ids) and draft.token_ids[index] == token_ids[index]
             num_accepted += is_foreseen
             if finish is not None or not is_foreseen:
@@ -443,19 +444,6 @@ class LocalSampler:
         self._drafter.remember([*row.request.prompt_ids[-HISTORY_N:], *row.new_ids][-HISTORY_N - num_new :], num_new)
         if finish is not None:
             row.future.set_result(row.sample(finish, self._version))
-
-    def _finish(self, row: Row) -> Finish | None:
-        if row.new_ids[-1] in self._eos_ids:
-            return "eos"
-        stops = row.request.stop_strings
-        if stops:
-            # A token is at least one byte, so a stop string that ends in the newest token starts in this tail.
-            tail = row.new_ids[-(max(len(stop.encode()) for stop in stops) + 1) :]
-            text = self._tokenizer.decode(tail)
-            assert isinstance(text, str)
-            if any(stop in text for stop in stops):
-                return "stop"
-        return "length" if len(row.new_ids) >= row.budget_tokens else None
 
 
 def _failure(error: Exception) -> InfrastructureError:

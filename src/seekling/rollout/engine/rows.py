@@ -9,6 +9,7 @@ import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
+from seekling.rollout.turn_end import TurnEnd
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Row:
     future: asyncio.Future[Sample]
     slot: int
     budget_tokens: int
+    end: TurnEnd
     new_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     num_drafted: int = 0
