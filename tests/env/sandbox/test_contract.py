@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from seekling.env.sandbox import Result, Sandbox
 from seekling.errors import InfrastructureError, ToolError
-from tests.env.sandbox.conftest import LIMITS
+from tests.env.sandbox.conftest import LIMITS, opened
 
 
 def search_pages(query: str) -> list[dict[str, str]]:
@@ -146,6 +147,24 @@ def test_a_broken_search_server_is_an_infrastructure_failure_even_if_the_program
     with pytest.raises(InfrastructureError, match="the search server is down"):
         session.run("try:\n    search_pages('x')\nexcept Exception:\n    pass")
     session.close()
+
+
+@pytest.mark.parametrize("backend", ["zygote", "monty"])
+def test_a_search_server_that_is_too_slow_is_an_infrastructure_failure(backend: str):
+    def search_pages(query: str) -> str:
+        time.sleep(0.3)
+        return query
+
+    program = "n = 0\nfor i in range(10):\n    try: n += len(search_pages('x'))\n    except Exception: pass"
+    with opened(backend, max_host_s=0.5) as sandbox:
+        session = sandbox.open({"search_pages": search_pages})
+        with pytest.raises(
+            InfrastructureError, match=r"took \d.* s in one program, more than sandbox.max_host_s = 0.5"
+        ):
+            session.run(program)
+        result = session.run("print(search_pages('x'))")  # each program has its own time
+        session.close()
+    assert (result.outcome, result.stdout) == ("ok", "x\n")
 
 
 def test_sessions_are_apart(sandbox: Sandbox):

@@ -56,8 +56,7 @@ class Process:
         return self._cpu_s
 
     def close(self) -> None:
-        """Kill it and give the descriptor back."""
-        self.signal(signal.SIGKILL)
+        """Give the descriptor back."""
         with self._lock:
             pidfd, self._pidfd = self._pidfd, -1
         os.close(pidfd)
@@ -105,6 +104,7 @@ class Child(Process):
 
     def close(self) -> None:
         """Kill it and give the descriptors back."""
+        self.signal(signal.SIGKILL)
         super().close()
         os.close(self._report_fd)
 

@@ -178,8 +178,8 @@ class MontySandbox:
         with self._lock:
             self._sessions.discard(session)
 
-    def _check_out(self) -> _Worker:
-        """Take a worker; it belongs to the caller until its `__exit__`."""
+    def _check_out(self) -> tuple[_Worker, Process | None]:
+        """Take a worker, and its process where its processor time can be had; the caller ends and closes them."""
         limits = {
             "max_feed_duration_secs": self._config.wall_limit_s if _COUNTS_CPU else self._config.soft_limit_s,
             "max_memory": self._config.memory_bytes,
@@ -189,9 +189,10 @@ class MontySandbox:
         try:
             worker = cast(_Worker, self._pool.checkout(limits=limits, os_policy=policy))  # type: ignore[arg-type,unused-ignore]
             worker.__enter__()
+            pid = worker.worker_pid if _COUNTS_CPU else None
+            return worker, Process(os.pidfd_open(pid)) if pid is not None else None
         except (self._module.MontyError, TimeoutError, OSError, RuntimeError) as error:
             raise InfrastructureError(f"the sandbox cannot open another session: {error}") from None
-        return worker
 
 
 class MontySession:
@@ -205,7 +206,6 @@ class MontySession:
         self._is_closed = False
         self._worker: _Worker | None = None
         self._process: Process | None = None
-        """The worker's, where its processor time can be had."""
         self._program_of_feed: dict[int, int] = {}
         self._num_feeds = 0
         self._num_programs = 0
@@ -216,9 +216,7 @@ class MontySession:
             if self._is_closed:
                 raise InfrastructureError("this sandbox session is closed")
             if self._worker is None:
-                self._worker = self._sandbox._check_out()
-                if _COUNTS_CPU and (pid := self._worker.worker_pid) is not None:
-                    self._process = Process(os.pidfd_open(pid))
+                self._worker, self._process = self._sandbox._check_out()
                 self._num_feeds = self._num_programs = 0
             turn = _Turn(self._config.output_chars, self._process.cpu_s() if self._process is not None else 0.0)
             self._num_programs += 1
