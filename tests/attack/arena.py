@@ -22,6 +22,7 @@ MARK = "pwned"
 LIMITS = SandboxConfig(
     soft_limit_s=0.25,
     hard_limit_s=0.6,
+    wall_limit_s=10.0,
     memory_bytes=160 * 1024 * 1024,
     output_chars=20_000,
     max_host_calls=50,
@@ -105,22 +106,21 @@ class Arena:
         for listener in self._listeners:
             listener.close()
 
-    def attack(self, *programs: str, hosting_s: float = 0.0) -> Result:
+    def attack(self, *programs: str) -> Result:
         """Run programs in one session; check every invariant; return the last result."""
         session = self.sandbox.open(FUNCTIONS)
         for program in programs:
-            result = self.run(session, program, hosting_s=hosting_s)
+            result = self.run(session, program)
         session.close()
         self.check_surroundings()
         return result
 
-    def run(self, session: SandboxSession, program: str, *, hosting_s: float = 0.0) -> Result:
-        started_s = time.monotonic()
+    def run(self, session: SandboxSession, program: str) -> Result:
         result = session.run(program)
-        wall_s = time.monotonic() - started_s - hosting_s
         said = result.stdout + result.error_text
         assert not [secret for secret in SECRETS if secret in said], "a secret came out"
-        assert wall_s <= self.limits.hard_limit_s + 1.0, f"took {wall_s:.2f} s"
+        assert result.cpu_s <= self.limits.hard_limit_s + 1.0, f"computed for {result.cpu_s:.2f} s"
+        assert result.wall_s <= self.limits.wall_limit_s + 30.0, f"took {result.wall_s:.2f} s"
         assert len(said) <= self.limits.output_chars, f"{len(said)} characters of output"
         said.encode("utf-8")
         return result
@@ -181,7 +181,7 @@ def rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 3.0) -> None:
+def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not is_true():
         assert time.monotonic() < deadline_s, what

@@ -20,7 +20,7 @@ def send(value):
 
 
 def test_a_frame_of_two_gigabytes_is_refused_by_its_length(arena: Arena):
-    result = arena.attack(RAW + "raw((0x7fffffff).to_bytes(4, 'little') + b'x' * 1000)\ntime.sleep(9)")
+    result = arena.attack(RAW + "raw((0x7fffffff).to_bytes(4, 'little') + b'x' * 1000)\nwhile True: pass")
     assert (result.outcome, result.state_lost) == ("protocol", True)
     assert "a frame of 2,147,483,647 bytes" in result.error_text
 
@@ -28,14 +28,15 @@ def test_a_frame_of_two_gigabytes_is_refused_by_its_length(arena: Arena):
 def test_a_frame_that_never_ends_runs_into_the_time_limit(arena: Arena):
     result = arena.attack(
         RAW
-        + "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nraw(b'\\x10\\x00\\x00\\x00{')\ntime.sleep(9)"
+        + "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
+        + "raw(b'\\x10\\x00\\x00\\x00{')\nwhile True: pass"
     )
     assert (result.outcome, result.state_lost) == ("timeout", True)
 
 
 @pytest.mark.parametrize("body", ["b'[' * 2_000_000", "b'[' * 500_000", "b'9' * 1_000_000", "b'{\"op\":' * 100_000"])
 def test_a_json_bomb_is_refused(arena: Arena, body: str):
-    result = arena.attack(RAW + f"send({body})\ntime.sleep(9)")
+    result = arena.attack(RAW + f"send({body})\nwhile True: pass")
     assert (result.outcome, result.state_lost) == ("protocol", True)
 
 
@@ -50,16 +51,15 @@ def test_a_json_bomb_is_refused(arena: Arena, body: str):
         {"op": "call", "name": "search_pages"},
         {"op": "call", "name": "x" * 10_000, "args": [], "kwargs": {}},
         {"op": "out", "text": 5},
-        {"op": "done", "outcome": "ok", "error": None, "cpu_s": 0},
-        {"op": "done", "outcome": "ok", "error": "", "cpu_s": -1},
-        {"op": "done", "outcome": "ok", "error": "", "cpu_s": True},
-        {"op": "done", "outcome": "ok", "error": "", "cpu_s": 10**400},
-        {"op": "done", "outcome": "ok", "error": "", "cpu_s": float("nan")},
-        {"op": "done", "outcome": "crashed", "error": "", "cpu_s": 0},
-        {"op": "done", "outcome": "ok", "error": "", "cpu_s": 0, "more": 1},
-        {"op": "exit", "status": "x", "cpu_s": 0, "rss_bytes": 0},
-        {"op": "ready"},
-        {"op": "ready", "more": 1},
+        {"op": "done", "outcome": "ok", "error": None},
+        {"op": "done", "outcome": "crashed", "error": ""},
+        {"op": "done", "outcome": "ok", "error": "", "more": 1},
+        {"op": "exit", "status": -9, "cpu_s": 0},
+        {"op": "ready", "cpu_s": 0},
+        {"op": "ready", "cpu_s": -1},
+        {"op": "ready", "cpu_s": True},
+        {"op": "ready", "cpu_s": 10**400},
+        {"op": "ready", "cpu_s": float("nan")},
         [1, 2, 3],
         "text",
         None,
@@ -67,7 +67,7 @@ def test_a_json_bomb_is_refused(arena: Arena, body: str):
     ids=lambda frame: str(frame)[:60],
 )
 def test_a_malformed_frame_ends_the_program(arena: Arena, frame: object):
-    result = arena.attack(RAW + f"nan = float('nan')\nsend({frame!r})\ntime.sleep(9)")
+    result = arena.attack(RAW + f"nan = float('nan')\nsend({frame!r})\nwhile True: pass")
     assert (result.outcome, result.state_lost) == ("protocol", True)
     assert result.error_text.startswith("Killed: the program ")
 
@@ -88,17 +88,14 @@ print(call({name!r}, ["os"], {{}}))
 @pytest.mark.parametrize(
     "frame",
     [
-        {"op": "done", "outcome": "ok", "error": "", "cpu_s": 0},
-        {"op": "done", "outcome": "timeout", "error": "e" * 500_000, "cpu_s": 1e8},
-        {"op": "exit", "status": 0, "cpu_s": 0, "rss_bytes": 0},
-        {"op": "exit", "status": -9, "cpu_s": 0, "rss_bytes": 0},
-        {"op": "exit", "status": -99, "cpu_s": 0, "rss_bytes": 0},
+        {"op": "done", "outcome": "ok", "error": ""},
+        {"op": "done", "outcome": "timeout", "error": "e" * 500_000},
     ],
     ids=lambda frame: str(frame)[:60],
 )
 def test_a_forged_ending_deceives_only_the_forger(arena: Arena, frame: object):
     session = arena.sandbox.open(FUNCTIONS)
-    first = arena.run(session, RAW + f"send({frame!r})\ntime.sleep(9)")
+    first = arena.run(session, RAW + f"send({frame!r})\nwhile True: pass")
     second = arena.run(session, "print(search_pages('x'))")
     session.close()
     assert {first.outcome, second.outcome} <= set(OUTCOMES)
@@ -125,7 +122,7 @@ def test_a_deep_argument_is_refused_in_words(arena: Arena):
 
 def test_a_deep_argument_sent_raw_is_refused(arena: Arena):
     body = 'b\'{"op":"call","name":"search_pages","kwargs":{},"args":\' + b"[" * 900 + b"]" * 900 + b"}"'
-    result = arena.attack(RAW + f"send({body})\ntime.sleep(9)")
+    result = arena.attack(RAW + f"send({body})\nwhile True: pass")
     assert result.outcome in ("protocol", "timeout")
 
 

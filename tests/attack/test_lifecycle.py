@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from seekling.config import SandboxConfig
 from seekling.env.sandbox import Result, open_sandbox
 from seekling.env.sandbox.pool import ZygoteSandbox
 from seekling.errors import InfrastructureError, SandboxError
@@ -108,7 +107,7 @@ def test_a_killed_fork_server_takes_its_programs_along_and_is_replaced(
     family = family_of(sandbox.fork_server_pid)
     with caplog.at_level(logging.WARNING, logger="seekling.sandbox"):
         os.kill(sandbox.fork_server_pid if which.endswith("started") else fork_server_pid(sandbox), signal.SIGKILL)
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert isinstance(results[0], InfrastructureError), "the episode must end as an infrastructure failure"
         with pytest.raises(InfrastructureError):
             idle.run("print(x)")
@@ -124,8 +123,9 @@ def test_a_killed_fork_server_takes_its_programs_along_and_is_replaced(
 
 
 def test_a_sandbox_whose_fork_server_died_while_idle_opens_the_next_session(sandbox: ZygoteSandbox):
+    family = family_of(sandbox.fork_server_pid)
     os.kill(sandbox.fork_server_pid, signal.SIGKILL)
-    time.sleep(0.1)
+    wait_until(lambda: not any(is_running(pid) for pid in family), "it is alive")
     session = sandbox.open(FUNCTIONS)
     assert session.run(SANE_PROGRAM).stdout == SANE_OUTPUT
     session.close()
@@ -178,7 +178,7 @@ def test_closing_a_session_ends_the_program_that_runs_in_it(sandbox: ZygoteSandb
     thread.start()
     time.sleep(0.1)
     session.close()
-    thread.join(timeout=2)
+    thread.join(timeout=60)
     assert len(failures) == 1
     wait_until(lambda: not children_of(fork_server_pid(sandbox)), "the program went on")
     with pytest.raises(InfrastructureError, match="closed"):
@@ -257,8 +257,8 @@ BENIGN = [
 
 
 def test_a_storm_of_hostile_and_benign_programs_gives_exact_benign_outputs():
-    # Longer limits than elsewhere: 32 programs share two cores, and a benign one must not look endless because of it.
-    limits = SandboxConfig(soft_limit_s=2.0, hard_limit_s=2.5, memory_bytes=LIMITS.memory_bytes)
+    # A generous limit by the clock: 32 programs share the cores, and a benign one must not look endless because of it.
+    limits = LIMITS.model_copy(update={"wall_limit_s": 20.0})
     dice = random.Random(0)
     jobs: list[tuple[str, str | None]] = [(program, None) for program in HOSTILE] * 2
     for n in range(64):

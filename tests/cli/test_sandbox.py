@@ -75,7 +75,7 @@ def test_limits_come_from_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     row = json.loads(run(capsys, *words)[1])
     assert row["outcome"] == "timeout"
-    assert "stopped after running for 0.2 s" in row["error_text"]
+    assert "stopped after 0.2 s of processor time" in row["error_text"]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,15 @@ class SandboxConfig(Section):
     allow_unsafe: bool = False
     """Start without seccomp. Model-written programs can then read your files."""
     soft_limit_s: Annotated[float, Field(gt=0)] = 2.0
+    """Processor time after which a program is stopped with a traceback and keeps its variables."""
     hard_limit_s: Annotated[float, Field(gt=0)] = 3.0
+    """Processor time after which one that did not stop is killed."""
+    wall_limit_s: Annotated[float, Field(gt=0)] = 30.0
+    """Time by the clock after which a program is stopped that computes little: it sleeps or waits. Generous, since a
+    busy machine must not bring it about."""
     memory_bytes: Positive = 512 * 1024 * 1024
     output_chars: Positive = 20_000
     max_host_calls: Positive = 1000
+    max_host_s: Annotated[float, Field(gt=0)] = 600.0
+    """What one program's calls may take together. More is a slow search server's doing, not the program's: the episode
+    ends as an infrastructure failure."""

@@ -9,13 +9,18 @@ from seekling.env.sandbox import Sandbox, open_sandbox
 from seekling.errors import MissingExtraError, SandboxError
 
 LIMITS = SandboxConfig(
-    soft_limit_s=0.5, hard_limit_s=1.0, memory_bytes=200 * 1024 * 1024, output_chars=2_000, max_host_calls=20
+    soft_limit_s=0.5,
+    hard_limit_s=1.0,
+    memory_bytes=200 * 1024 * 1024,
+    output_chars=2_000,
+    max_host_calls=20,
+    max_host_s=0.5,
 )
 
 
-def opened(backend: str) -> Sandbox:
+def opened(backend: str, **settings: object) -> Sandbox:
     try:
-        return open_sandbox(LIMITS.model_copy(update={"backend": backend}))
+        return open_sandbox(LIMITS.model_copy(update={"backend": backend, **settings}))
     except MissingExtraError as error:
         pytest.skip(f"an extra is missing: {error}")
     except SandboxError as error:

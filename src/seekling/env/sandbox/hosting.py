@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Awaitable, Mapping
 from typing import cast
 
+from seekling.config import SandboxConfig
 from seekling.env.sandbox.interface import HostFunction
 from seekling.env.sandbox.wire import clean_text
 from seekling.errors import InfrastructureError, ToolError
@@ -51,6 +52,23 @@ def call_host_function(
             raise
         raise _describe(function, name, args, kwargs, error) from error
     return cast(Json, value)  # what is not JSON is found out when it is encoded
+
+
+def raise_if_too_slow(hosting_s: float, config: SandboxConfig) -> None:
+    """Before a call: end the episode of a program whose calls have taken too long together.
+
+    Args:
+        hosting_s: seconds inside the provided functions so far.
+        config: `max_host_s` is the limit.
+
+    Raises:
+        InfrastructureError: it is passed. How long a search takes is not the program's doing.
+    """
+    if hosting_s > config.max_host_s:
+        raise InfrastructureError(
+            f"the provided functions took {hosting_s:.1f} s in one program, more than sandbox.max_host_s = "
+            f"{config.max_host_s:g}: what they rely on is too slow, or too many programs wait for it"
+        )
 
 
 async def _wait_for(value: Awaitable[object]) -> object:

@@ -7,13 +7,17 @@ around the workers.
 It is a dialect, and a model that was trained in it has learnt the dialect: no class inheritance (so no exceptions of
 one's own), no generators, no `del`, no properties, fewer modules, and no provided function may be called from `map`,
 `filter` or a `key=`. There is no ToolError to catch; tool errors arrive as ValueError. Sleeping takes no time. After a
-time or memory limit the variables are lost, where the default back end keeps them.
+time or memory limit the variables are lost, where the default back end keeps them. The time limit counts what a worker
+computes where the system tells (Linux), and time by the clock elsewhere.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -22,7 +26,9 @@ from types import TracebackType
 from typing import Protocol, cast
 
 from seekling.config import SandboxConfig
-from seekling.env.sandbox.hosting import HostCallError, call_host_function
+from seekling.env.sandbox.child import Process
+from seekling.env.sandbox.clock import seconds_to_look
+from seekling.env.sandbox.hosting import HostCallError, call_host_function, raise_if_too_slow
 from seekling.env.sandbox.interface import HostFunction, Outcome, Result, SandboxSession
 from seekling.env.sandbox.wire import clean_text
 from seekling.errors import InfrastructureError, MissingExtraError
@@ -32,6 +38,8 @@ _MAX_ERROR_CHARS = 4000
 _MAX_SESSIONS = 256
 _SPARE_CALLS = 100
 _NO_LIMIT = 2**31
+_COUNTS_CPU = sys.platform == "linux"
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM")
 _INPUT_NAME = re.compile(r"<python-input-(\d+)>")
 _BACKUP = "_provided_"
 _LOST = "Its variables are lost."
@@ -58,6 +66,9 @@ _EXCEPTIONS = {
 class _Worker(Protocol):
     """The part of a monty session that is used here."""
 
+    @property
+    def worker_pid(self) -> int | None: ...
+
     def feed_run(self, code: str, *, external_lookup: dict[str, object], print_callback: object) -> object: ...
 
     def __enter__(self) -> object: ...
@@ -78,6 +89,8 @@ class _Turn:
     """The books of one program."""
 
     output_chars: int
+    cpu_before_s: float = 0.0
+    """What the worker had computed before."""
     started_s: float = field(default_factory=time.monotonic)
     hosting_s: float = 0.0
     host_calls: int = 0
@@ -85,6 +98,8 @@ class _Turn:
     pieces: list[str] = field(default_factory=list)
     failure: BaseException | None = None
     """What a host function raised that is not the program's business."""
+    is_time_up: bool = False
+    """The worker was killed, because the program had computed for too long."""
 
     def take(self, stream: str, text: str) -> None:
         room = self.output_chars - self.num_chars
@@ -122,7 +137,7 @@ class MontySandbox:
             min_processes=1,
             max_processes=_MAX_SESSIONS,
             checkout_timeout=30.0,
-            feed_duration_limit_grace=max(0.05, config.hard_limit_s - config.soft_limit_s),
+            feed_duration_limit_grace=5.0,
         )
         self._pool.__enter__()
 
@@ -163,10 +178,10 @@ class MontySandbox:
         with self._lock:
             self._sessions.discard(session)
 
-    def _check_out(self) -> _Worker:
-        """Take a worker; it belongs to the caller until its `__exit__`."""
+    def _check_out(self) -> tuple[_Worker, Process | None]:
+        """Take a worker, and its process where its processor time can be had; the caller ends and closes them."""
         limits = {
-            "max_feed_duration_secs": self._config.soft_limit_s,
+            "max_feed_duration_secs": self._config.wall_limit_s if _COUNTS_CPU else self._config.soft_limit_s,
             "max_memory": self._config.memory_bytes,
             "max_suspensions": _NO_LIMIT,  # counted by the session, per program
         }
@@ -174,9 +189,10 @@ class MontySandbox:
         try:
             worker = cast(_Worker, self._pool.checkout(limits=limits, os_policy=policy))  # type: ignore[arg-type,unused-ignore]
             worker.__enter__()
+            pid = worker.worker_pid if _COUNTS_CPU else None
+            return worker, Process(os.pidfd_open(pid)) if pid is not None else None
         except (self._module.MontyError, TimeoutError, OSError, RuntimeError) as error:
             raise InfrastructureError(f"the sandbox cannot open another session: {error}") from None
-        return worker
 
 
 class MontySession:
@@ -189,6 +205,7 @@ class MontySession:
         self._lock = threading.Lock()
         self._is_closed = False
         self._worker: _Worker | None = None
+        self._process: Process | None = None
         self._program_of_feed: dict[int, int] = {}
         self._num_feeds = 0
         self._num_programs = 0
@@ -199,13 +216,16 @@ class MontySession:
             if self._is_closed:
                 raise InfrastructureError("this sandbox session is closed")
             if self._worker is None:
-                self._worker = self._sandbox._check_out()
+                self._worker, self._process = self._sandbox._check_out()
                 self._num_feeds = self._num_programs = 0
-            turn = _Turn(self._config.output_chars)
+            turn = _Turn(self._config.output_chars, self._process.cpu_s() if self._process is not None else 0.0)
             self._num_programs += 1
-            result = self._feed(self._worker, turn, code)
-            if result.state_lost or turn.failure is not None:
-                self._give_back()
+            result: Result | None = None
+            try:
+                result = self._feed(self._worker, turn, code)
+            finally:
+                if result is None or result.state_lost or turn.failure is not None:
+                    self._give_back()
             if turn.failure is not None:
                 raise turn.failure
             return result
@@ -219,6 +239,9 @@ class MontySession:
 
     def _give_back(self) -> None:
         worker, self._worker = self._worker, None
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
         if worker is not None:
             worker.__exit__(None, None, None)
 
@@ -229,19 +252,45 @@ class MontySession:
         programs = [clean_text(code)]
         if self._num_programs > 1:  # an earlier program may have redefined what is looked up only when undefined
             programs.insert(0, "\n".join(f"{name} = {_BACKUP}{name}" for name in provided))
+        over = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(turn, over), daemon=True)
+        watcher.start()
         try:
             for program in programs:
                 self._program_of_feed[self._num_feeds] = self._num_programs
                 self._num_feeds += 1
                 worker.feed_run(program, external_lookup=lookup, print_callback=turn.take)
         except module.MontyCrashedError as error:
-            if error.timed_out:
-                text = f"Killed after {self._config.hard_limit_s:g} s: the program did not stop. {_LOST}"
-                return self._result(turn, "timeout", text, state_lost=True)
+            if turn.is_time_up or error.timed_out:
+                return self._result(turn, "timeout", self._time_limit_text(turn), state_lost=True)
+            if any(name in str(error) for name in _FROM_OUTSIDE):
+                raise InfrastructureError(
+                    f"a program's worker was ended from outside ({error}), most likely because the machine ran out of "
+                    "memory; the episode cannot go on"
+                ) from None
             return self._result(turn, "crashed", f"The program crashed its interpreter. {_LOST}", state_lost=True)
         except (module.MontySyntaxError, module.MontyRuntimeError) as error:
             return self._explain(turn, error.exception(), error.display())
+        finally:
+            over.set()
+            watcher.join()
         return self._result(turn, "ok", "", state_lost=False)
+
+    def _watch(self, turn: _Turn, over: threading.Event) -> None:
+        """Kill the worker when its program has computed for longer than it may."""
+        if (process := self._process) is None:
+            return
+        while (left_s := self._config.soft_limit_s - (process.cpu_s() - turn.cpu_before_s)) > 0:
+            if over.wait(seconds_to_look(left_s)):
+                return
+        turn.is_time_up = True
+        process.signal(signal.SIGKILL)
+
+    def _time_limit_text(self, turn: _Turn) -> str:
+        limit_s, clock = self._config.soft_limit_s, "processor time"
+        if not turn.is_time_up:
+            limit_s, clock = (self._config.wall_limit_s if _COUNTS_CPU else limit_s), "time by the clock"
+        return f"TimeLimitExceeded: stopped after {limit_s:g} s of {clock}. {_LOST}"
 
     def _explain(self, turn: _Turn, error: BaseException, display: str) -> Result:
         text = _INPUT_NAME.sub(lambda match: f"<program {self._program_of_feed.get(int(match[1]), 0)}>", display)
@@ -252,8 +301,7 @@ class MontySession:
             text = f"Killed: more than {self._config.max_host_calls} calls of provided functions. {_LOST}"
             return self._result(turn, "protocol", text, state_lost=True)
         if isinstance(error, TimeoutError) and not has_frames:  # the limit's own; it stops anywhere, without a line
-            text = f"TimeLimitExceeded: stopped after running for {self._config.soft_limit_s:g} s. {_LOST}"
-            return self._result(turn, "timeout", text, state_lost=True)
+            return self._result(turn, "timeout", self._time_limit_text(turn), state_lost=True)
         if isinstance(error, MemoryError):
             return self._result(turn, "memory", f"{text}\n{_LOST}", state_lost=True)
         return self._result(turn, "error", text, state_lost=False)
@@ -269,6 +317,7 @@ class MontySession:
                 )
             started_s = time.monotonic()
             try:
+                raise_if_too_slow(turn.hosting_s, self._config)
                 arguments = json.loads(json.dumps([args, kwargs]))  # what the other back end passes, and nothing else
                 value = call_host_function(self._functions, name, *arguments)
                 result: Json = json.loads(json.dumps(value))
@@ -295,7 +344,7 @@ class MontySession:
             error_text=error_text,
             outcome=outcome,
             wall_s=wall_s,
-            cpu_s=wall_s,  # a worker has one thread, and monty does not tell
+            cpu_s=wall_s if self._process is None else self._process.cpu_s() - turn.cpu_before_s,
             host_calls=turn.host_calls,
             truncated=turn.num_chars > room,
             state_lost=state_lost,

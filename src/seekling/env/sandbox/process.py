@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -12,18 +11,19 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from seekling.config import SandboxConfig
+from seekling.env.sandbox.child import cpu_clock_of
 from seekling.env.sandbox.wire import MAX_FRAME_BYTES
 from seekling.errors import InfrastructureError, SandboxError
 
 _LOG = logging.getLogger("seekling.sandbox")
 _PACKAGE_PARENT = str(Path(__file__).parent)
 _START_TIMEOUT_S = 60.0
-_BORN_TIMEOUT_S = 30.0
 _BOOTSTRAP = "import sys; sys.path.append(sys.argv.pop()); from guest.zygote import main; main()"
 
 
@@ -36,9 +36,17 @@ class ZygoteProcess:
         Raises:
             SandboxError: it cannot start, or not as safely as it must.
         """
+        trainer_fd = os.pidfd_open(os.getpid())
+        try:
+            time.clock_gettime(cpu_clock_of(trainer_fd))
+        except OSError as error:
+            os.close(trainer_fd)
+            raise SandboxError(
+                f"this system does not tell what a process has computed ({error}), by which programs are limited: the "
+                'sandbox needs /proc and Linux\'s CPU clocks; use sandbox.backend = "monty" where there are none'
+            ) from None
         self._lock = threading.Lock()
         self._control, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        trainer_fd = os.pidfd_open(os.getpid())
         try:
             fds = (child_end.fileno(), trainer_fd)
             # -s -P is what -I does, less its -E: with it the hash seed, without which no rollout repeats, could not be
@@ -121,8 +129,9 @@ class ZygoteProcess:
             self._process.stderr.close()
 
     def _shake_hands(self, config: SandboxConfig, without: frozenset[str]) -> None:
-        limits = config.model_dump(include={"soft_limit_s", "hard_limit_s", "memory_bytes", "output_chars"})
-        orders = {"limits": {**limits, "max_frame_bytes": MAX_FRAME_BYTES}, "without": sorted(without)}
+        limits = config.model_dump(include={"soft_limit_s", "wall_limit_s", "memory_bytes", "output_chars"})
+        limits |= {"session_cpu_s": session_cpu_s(config), "max_frame_bytes": MAX_FRAME_BYTES}
+        orders = {"limits": limits, "without": sorted(without)}
         self._control.settimeout(_START_TIMEOUT_S)
         try:
             self._control.send(json.dumps(orders).encode())
@@ -151,28 +160,6 @@ class ZygoteProcess:
         return text or f"its interpreter {sys.executable} ended without a word"
 
 
-def receive_process_handle(sock: socket.socket) -> int | None:
-    """Read the fork server's first message on a new session: a descriptor of the child's process.
-
-    Returns:
-        The descriptor; None when the child was never born.
-    """
-    sock.settimeout(_BORN_TIMEOUT_S)
-    try:
-        message, fds, _, _ = socket.recv_fds(sock, 4, 1, socket.MSG_CMSG_CLOEXEC)
-    except OSError:
-        return None
-    return fds[0] if message == b"born" and fds else None
-
-
-def send_signal(pidfd: int, number: signal.Signals) -> None:
-    """Signal exactly this process; nothing happens when it has ended."""
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, number)
-
-
-def wait_for_end(pidfd: int, timeout_s: float) -> bool:
-    """Wait until the process has ended; False when it has not in time."""
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(timeout_s * 1000))
+def session_cpu_s(config: SandboxConfig) -> int:
+    """CPU seconds of all programs of a session together: the kernel's own limit, behind those of each program."""
+    return int(config.hard_limit_s * 100) + 60

@@ -51,23 +51,17 @@ class Done:
 
     outcome: str
     error_text: str
-    cpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """The process is gone, says the fork server (or a forger, who gains nothing)."""
-
-    status: int
-    cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The process of a session is confined. It comes before the first program can, so no program can forge it."""
 
+    cpu_s: float
+    """What the process has computed so far, none of it a program's."""
 
-Frame = Output | Call | Done | Exit | Ready
+
+Frame = Output | Call | Done | Ready
 
 
 class FrameReader:
@@ -146,17 +140,11 @@ def _validate(raw: Json) -> Frame:
                 raise FrameError("the name of a function is too long")
             return Call(name, [_clean(arg) for arg in args], {clean_text(key): _clean(kwargs[key]) for key in kwargs})
         case "done":
-            _only(raw, "op", "outcome", "error", "cpu_s")
-            return Done(clean_text(_string(raw, "outcome")), clean_text(_string(raw, "error")), _seconds(raw))
-        case "exit":
-            _only(raw, "op", "status", "cpu_s", "rss_bytes")
-            status = raw.get("status")
-            if type(status) is not int or abs(status) > 1 << 16:
-                raise FrameError("status is not a small integer")
-            return Exit(status, _seconds(raw))
+            _only(raw, "op", "outcome", "error")
+            return Done(clean_text(_string(raw, "outcome")), clean_text(_string(raw, "error")))
         case "ready":
-            _only(raw, "op")
-            return Ready()
+            _only(raw, "op", "cpu_s")
+            return Ready(_seconds(raw))
     raise FrameError("an unknown op")
 
 

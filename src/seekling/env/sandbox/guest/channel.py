@@ -1,15 +1,15 @@
 """Frames between a program's process and the host: four bytes of length, then JSON. Never pickle.
 
 The host does not trust a word of what comes through here; this side only has to be correct for honest programs. Its
-one difficulty is the soft time limit, which is an exception raised from a signal handler: it must never strike in the
-middle of a frame, so `Guard` marks the stretches in which the handler holds its fire.
+one difficulty is the time limit, an exception that is raised from the handler of a signal of the host's: it must never
+strike in the middle of a frame, so `Guard` marks the stretches in which the handler holds its fire. The signal comes
+again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 import time
 from typing import Any, TypedDict, cast
@@ -24,7 +24,8 @@ class Limits(TypedDict):
     """What one program may use."""
 
     soft_limit_s: float
-    hard_limit_s: float
+    wall_limit_s: float
+    session_cpu_s: int
     memory_bytes: int
     output_chars: int
     max_frame_bytes: int
@@ -81,7 +82,7 @@ class Channel:
 
     def announce(self) -> None:
         """Say that the walls stood before the first program could run; the host reads this before anything else."""
-        frame = _encode({"op": "ready"}).encode()
+        frame = _encode({"op": "ready", "cpu_s": time.process_time()}).encode()
         self._send(len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
 
     def start_turn(self) -> None:
@@ -113,7 +114,7 @@ class Channel:
         return self._room >= 0
 
     def call(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Reply:
-        """Have the host run a function; the clock of the soft limit stands still meanwhile.
+        """Have the host run a function.
 
         Raises:
             TypeError, ValueError, RecursionError: the arguments cannot be sent.
@@ -125,18 +126,14 @@ class Channel:
         with self.guard, self._lock:
             if not self.is_open or self._is_sending:
                 raise RuntimeError(f"{name}() cannot be called now: the program has ended or another call is under way")
-            left_s, interval_s = signal.setitimer(signal.ITIMER_REAL, 0)
-            try:
-                self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
-                return cast(Reply, self._receive())
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
+            self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
+            return cast(Reply, self._receive())
 
-    def finish_turn(self, outcome: str, error_text: str, cpu_s: float) -> None:
+    def finish_turn(self, outcome: str, error_text: str) -> None:
         """Send what is left of the output and how the program ended."""
         with self.guard, self._lock:
             self.is_open = False
-            done = {"op": "done", "outcome": outcome, "error": error_text, "cpu_s": cpu_s}
+            done = {"op": "done", "outcome": outcome, "error": error_text}
             frame = _encode(done).encode()
             self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
 

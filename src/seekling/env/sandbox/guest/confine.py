@@ -29,6 +29,7 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 _CLOSE_RANGE = 436
 _M_ARENA_MAX = -8
+_SPARE_CPU_S = 5
 
 NOBODY = 65534
 THREADS_PER_PROGRAM = 64
@@ -91,7 +92,8 @@ def enter_namespaces(machine: str) -> None:
     Root does it directly and an ordinary user through a user namespace.
 
     Raises:
-        OSError: the kernel, a container or a security module forbids it. Nothing was entered.
+        OSError: the kernel, a container or a security module forbids it. Some may have been entered: then this process
+            is of no more use.
     """
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
@@ -148,12 +150,13 @@ def limit_resources(*, memory_bytes: int, cpu_s: int, num_tasks: int) -> None:
 
     Args:
         memory_bytes: address space, everything included.
-        cpu_s: CPU seconds over the life of the session; a backstop behind the wall-clock limits.
+        cpu_s: CPU seconds over the life of the session; a backstop behind the limits of each program. There comes
+            SIGXCPU, and a kill for who ignores it a little later, so that what the kill was for can be told.
         num_tasks: tasks of this user id in this user namespace, threads included.
     """
     limits = {
         resource.RLIMIT_AS: memory_bytes,
-        resource.RLIMIT_CPU: cpu_s,
+        resource.RLIMIT_CPU: cpu_s + _SPARE_CPU_S,
         resource.RLIMIT_NPROC: num_tasks,
         resource.RLIMIT_NOFILE: 32,
         resource.RLIMIT_FSIZE: 0,
@@ -162,7 +165,7 @@ def limit_resources(*, memory_bytes: int, cpu_s: int, num_tasks: int) -> None:
         resource.RLIMIT_MSGQUEUE: 0,
     }
     for name, value in limits.items():
-        resource.setrlimit(name, (value, value))
+        resource.setrlimit(name, (cpu_s if name == resource.RLIMIT_CPU else value, value))
 
 
 def num_tasks_of_this_user() -> int:

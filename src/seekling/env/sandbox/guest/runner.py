@@ -8,7 +8,6 @@ import io
 import linecache
 import os
 import random
-import resource
 import signal
 import sys
 import types
@@ -29,7 +28,6 @@ from .explain import (
 
 EXIT_OUT_OF_MEMORY = 86
 """Exit status of a process that had not even the memory to say so."""
-_REPEAT_S = 0.05
 _RESERVE_BYTES = 6 << 20
 _MAX_ERROR_CHARS = 4000
 
@@ -60,13 +58,17 @@ class Runner:
 
     def __init__(self, channel: Channel, limits: Limits) -> None:
         self._channel = channel
-        self._soft_limit_s = limits["soft_limit_s"]
+        self._limit_texts = {
+            signal.SIGXCPU: f"stopped after {limits['soft_limit_s']:g} s of processor time",
+            signal.SIGALRM: f"stopped after {limits['wall_limit_s']:g} s by the clock, sleeping included",
+        }
+        self._limit_text = ""
         self._output_chars = limits["output_chars"]
         self._error_chars = min(_MAX_ERROR_CHARS, self._output_chars)
         self._main = types.ModuleType("__main__")
         self._reserve: bytes | None = None
         self._num_turns = 0
-        self._is_over = False
+        self._is_over = True
         self._num_alarms = 0
         # A program that looks at its own module, as dataclasses and pickle do, must find its names and not ours.
         sys.modules["__main__"] = self._main
@@ -76,24 +78,23 @@ class Runner:
     def serve(self) -> None:
         """Run programs until the host hangs up."""
         request = self._channel.receive_request()
+        self._listen_to_alarms()
         self._channel.announce()  # not earlier: first of all comes the fork server's message on this socket
         while True:
-            outcome, error_text, cpu_s = self._run(request)
+            outcome, error_text = self._run(request)
             self._reserve = None
-            self._channel.finish_turn(outcome, error_text, cpu_s)
+            self._channel.finish_turn(outcome, error_text)
             request = self._channel.receive_request()
 
-    def _run(self, request: Request) -> tuple[str, str, float]:
-        started_cpu_s = _cpu_s()
+    def _run(self, request: Request) -> tuple[str, str]:
         self._num_turns += 1
         self._prepare(request["functions"])
         try:
             outcome, error_text = self._execute(request["code"], f"{PROGRAM_PREFIX} {self._num_turns}>")
         except TimeLimitExceeded:  # it struck between two lines of ours
-            outcome, error_text = "timeout", self._time_limit_text()
+            outcome, error_text = "timeout", self._limit_text
         self._is_over = True
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        return outcome, error_text, _cpu_s() - started_cpu_s
+        return outcome, error_text
 
     def _prepare(self, names: list[str]) -> None:
         """Undo what an earlier turn may have done to the streams, the signals and the provided functions."""
@@ -114,9 +115,8 @@ class Runner:
 
     def _execute(self, code: str, filename: str) -> tuple[str, str]:
         linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
-        signal.signal(signal.SIGALRM, self._on_alarm)
+        self._listen_to_alarms()
         self._is_over = False
-        signal.setitimer(signal.ITIMER_REAL, self._soft_limit_s, _REPEAT_S)
         try:
             exec(compile(code, filename, "exec", dont_inherit=True), self._main.__dict__)
         except BaseException as error:
@@ -134,19 +134,22 @@ class Runner:
             # The traceback module swallows whatever an exception's __str__ raises, the time limit too.
             return outcome if self._num_alarms == num_alarms else "timeout", text
         except TimeLimitExceeded:
-            return "timeout", f"{type(error).__name__}: (making its message took too long)\n{self._time_limit_text()}"
+            return "timeout", f"{type(error).__name__}: (making its message took too long)\n{self._limit_text}"
         except MemoryError:
             return "memory", f"{type(error).__name__}: (no memory was left for its message)"
         except BaseException as second:  # an exception whose __str__ raises, or worse
             return outcome, cut_middle(f"{type(error).__name__}: (its message raised {type(second).__name__})", 400)
 
+    def _listen_to_alarms(self) -> None:
+        for number in self._limit_texts:
+            signal.signal(number, self._on_alarm)
+
     def _on_alarm(self, signum: int, frame: object) -> None:
+        """The host says that the program's time is over."""
         if self._channel.guard.depth == 0 and not self._is_over:
             self._num_alarms += 1
-            raise TimeLimitExceeded(self._time_limit_text())
-
-    def _time_limit_text(self) -> str:
-        return f"stopped after running for {self._soft_limit_s:g} s; variables assigned so far are kept"
+            self._limit_text = f"{self._limit_texts[signal.Signals(signum)]}; variables assigned so far are kept"
+            raise TimeLimitExceeded(self._limit_text)
 
     def _stub(self, name: str) -> Callable[..., Any]:
         """A function that looks ordinary to the program and asks the host."""
@@ -178,11 +181,6 @@ def _exception(kind: str, text: str) -> BaseException:
             return RuntimeError(f"{kind}: {text}")
         return error
     return RuntimeError(text)
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def run_session(fd: int, limits: Limits) -> None:

@@ -1,9 +1,9 @@
 """The fork server: a clean interpreter that holds nothing worth stealing and forks one child per session.
 
 It is started with an empty environment, never sees the trainer's memory, and takes two kinds of messages from the
-trainer, on a socket that no program can reach: how to set itself up, then one socket per session to serve. It talks to
-a session's socket twice, before and after the program's process does: to hand over a process descriptor, with which
-the host can kill that very process and no other, and to report how the process ended.
+trainer, on a socket that no program can reach: how to set itself up, then one socket per session to serve. On that it
+says one thing, before the program's process can say any: it hands over a process descriptor, with which the host can
+kill that very process and no other, and the end of a pipe, on which it reports how the process ended.
 
 Lines of defence against outliving the trainer: the control socket's end of file, a descriptor of the trainer's
 process, the parent-death signal, and the process id namespace whose init this is.
@@ -31,7 +31,7 @@ from .runner import run_session
 _MAX_MESSAGE_BYTES = 65536
 _SESSION_FD = 3
 _EXTRA_THREADS = 512
-_NO_LIMITS = Limits(soft_limit_s=0, hard_limit_s=0, memory_bytes=0, output_chars=0, max_frame_bytes=0)
+_NO_LIMITS = Limits(soft_limit_s=0, wall_limit_s=0, session_cpu_s=0, memory_bytes=0, output_chars=0, max_frame_bytes=0)
 
 
 class Zygote:
@@ -46,8 +46,8 @@ class Zygote:
         self._without: set[str] = set()
         self._num_tasks = confine.THREADS_PER_PROGRAM
         self._has_own_user_namespaces = False
-        self._sessions: dict[int, tuple[int, socket.socket]] = {}
-        """pidfd -> (pid, our copy of the child's end of the session's socket)"""
+        self._sessions: dict[int, tuple[int, int]] = {}
+        """pidfd -> (pid, the pipe for the report of its end)"""
 
     # Setting up ------------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class Zygote:
         num_tasks_now = 0
         if os.geteuid() != 0:
             num_tasks_now = confine.num_tasks_of_this_user()
-        if self._try("namespaces", lambda: confine.enter_namespaces(self._machine), notes):
+        if self._try("namespaces", self._enter_namespaces, notes):
             layers.append("namespaces")
             self._become_init()
         confine.drop_root()
@@ -98,6 +98,22 @@ class Zygote:
             notes[layer] = str(error)
             return False
         return True
+
+    def _enter_namespaces(self) -> None:
+        """Enter them all, or none: who was let into some and then refused the rest can no longer fork.
+
+        Docker with SYS_ADMIN under its default AppArmor profile is such a place, and Ubuntu's restriction of user
+        namespaces: unshare is allowed there and mount is not. So a child goes first.
+        """
+        status = self._in_child(self._try_namespaces)
+        if status != 0:
+            raise OSError(status, f"tried in a child: {os.strerror(status)}")
+        confine.enter_namespaces(self._machine)
+
+    def _try_namespaces(self) -> None:
+        confine.enter_namespaces(self._machine)
+        if status := self._in_child(lambda: None):  # the first process of the new namespace
+            raise OSError(status, "fork")
 
     def _become_init(self) -> None:
         """Continue in a child, which is the first process of the new process id namespace.
@@ -179,41 +195,39 @@ class Zygote:
             os._exit(0)
         if not fds:
             return  # we are out of descriptors; the host sees the end of its socket and says so
-        session = socket.socket(fileno=fds[0])
-        pid = 0
-        try:
-            pid = os.fork()
-            if pid == 0:
-                self._become_session(session)
-            pidfd = os.pidfd_open(pid)
-            poller.register(pidfd, select.EPOLLIN)
-        except OSError:  # out of processes or descriptors
-            session.close()
-            if pid:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            return
-        self._sessions[pidfd] = (pid, session)
-        # When the host has closed the session already, the child sees that too.
-        with contextlib.suppress(OSError):
-            socket.send_fds(session, [b"born"], [pidfd])
+        with socket.socket(fileno=fds[0]) as session:
+            pid = 0
+            opened: list[int] = []
+            try:
+                opened += os.pipe()
+                pid = os.fork()
+                if pid == 0:
+                    self._become_session(session)
+                opened.append(os.pidfd_open(pid))
+                poller.register(opened[-1], select.EPOLLIN)
+            except OSError:  # out of processes or descriptors
+                for fd in opened:
+                    os.close(fd)
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                return
+            host_end, our_end, pidfd = opened
+            self._sessions[pidfd] = (pid, our_end)
+            # When the host has closed the session already, the child sees that too.
+            with contextlib.suppress(OSError):
+                socket.send_fds(session, [b"born"], [pidfd, host_end])
+            os.close(host_end)
 
     def _bury(self, pidfd: int) -> None:
-        """Reap a child and tell the host, on the session's own socket, how it ended."""
-        pid, session = self._sessions.pop(pidfd)
+        """Reap a child and tell the host how it ended."""
+        pid, report_fd = self._sessions.pop(pidfd)
         _, status, usage = os.wait4(pid, 0)
         os.close(pidfd)
-        frame = json.dumps(
-            {
-                "op": "exit",
-                "status": os.waitstatus_to_exitcode(status),
-                "cpu_s": usage.ru_utime + usage.ru_stime,
-                "rss_bytes": usage.ru_maxrss * 1024,
-            }
-        ).encode()
+        report = {"status": os.waitstatus_to_exitcode(status), "cpu_s": usage.ru_utime + usage.ru_stime}
         with contextlib.suppress(OSError):  # when nobody listens any more
-            session.send(len(frame).to_bytes(4, "little") + frame, socket.MSG_DONTWAIT)
-        session.close()
+            os.write(report_fd, json.dumps(report).encode())
+        os.close(report_fd)
 
     def _become_session(self, session: socket.socket) -> None:
         """In the child: put up the program's own walls and serve its socket."""
@@ -237,7 +251,7 @@ class Zygote:
             confine.drop_capabilities(self._machine)
         confine.limit_resources(
             memory_bytes=self._limits["memory_bytes"],
-            cpu_s=int(self._limits["hard_limit_s"] * 100) + 60,
+            cpu_s=self._limits["session_cpu_s"],
             num_tasks=self._num_tasks,
         )
         if self._filter is not None:
