@@ -5,6 +5,7 @@ torch and transformers are imported inside the functions, so naming this module 
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -105,7 +106,14 @@ def pick_dtype(dtype: Dtype, device: Device = "cpu") -> Literal["float32", "bflo
 
 
 def cpu_has_bfloat16() -> bool:
-    """Tell whether the processor has bfloat16 dot products (AVX512-BF16, AMX, or ARM's BF16 extension)."""
+    """Tell whether the processor has bfloat16 dot products (AVX512-BF16, AMX, or ARM's BF16 extension).
+
+    torch must use them too: `ATEN_CPU_CAPABILITY=avx2` caps it.
+    """
+    import torch
+
+    if platform.machine() == "x86_64" and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return False
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
     except OSError:
