@@ -21,7 +21,7 @@ NAMES = {"base": "base", "sft": "SFT", "rl": "SFT+RL"}
 
 
 def result_table(summaries: Sequence[EvalSummary], folder: Path) -> None:
-    """Print the evaluations of a run, what they depend on, what RL gained over SFT on the same questions, and what it lost.
+    """Print the evaluations of a run, what they depend on, what RL gained over SFT on the same questions, and warnings.
 
     Args:
         summaries: in the order of training.
