@@ -1,8 +1,8 @@
 """Predicts time and peak memory of a recipe's stages from arithmetic: tokens, weights, and measured speed.
 
 Pure functions: nothing is measured, read or run here; memory is in `memory.py`. Of the recorded runs of the demo, on
-AVX2, AVX-512 and AMX, it is within a factor of 1.5 (`tests/doctor/test_cost.py`). Retrieval and the writing of files are
-left out; they are small beside the model.
+AVX2, AVX-512 and AMX, it is within a factor of 1.5 (`tests/doctor/test_cost.py`). Retrieval and the writing of files
+are left out; they are small beside the model.
 """
 
 from __future__ import annotations
