@@ -1,4 +1,4 @@
-"""Linear layers whose weights lie as oneDNN's kernels read them: in bfloat16 a decode step's few rows are twice as fast.
+"""Linear layers whose weights lie as oneDNN reads them: in bfloat16 a decode step's few rows are twice as fast.
 
 In float32 they are a fifth to a half faster, since torch's own products pack the weights anew at every call. The plain
 weights of these layers are gone, so memory does not grow. Only for sampling: no gradients.
