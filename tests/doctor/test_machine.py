@@ -1,6 +1,10 @@
 """What /proc, cgroups and model files say, read from texts as such machines write them."""
 
+import dataclasses
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ from seekling.cores import usable_cores
 from seekling.doctor import SMOLLM2_135M, look_at_machine, measure_speed, read_model_shape
 from seekling.doctor import machine as machine_module
 from seekling.doctor.machine import (
+    busy_seconds,
     memory_of,
     number_or_none,
     processor_features,
@@ -43,6 +48,29 @@ def test_memory_is_read_in_bytes():
     assert memory_of("") == (None, None)
     assert number_or_none("max\n") is None
     assert number_or_none("1024\n") == 1024
+
+
+STAT = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 100 10 30 5000 70 1 2 7 0 0\ncpu1 400 0 0 6000 0 0 0 0 0 0\nintr 5 cpu0\n"
+
+
+def test_busy_is_all_but_idle_on_the_cores_that_may_be_used():
+    tick = os.sysconf("SC_CLK_TCK")
+    assert busy_seconds(STAT, [0]) == 150 / tick  # waiting for a disk is idle; what a hypervisor took is not
+    assert busy_seconds(STAT, [0, 1]) == 550 / tick
+    assert busy_seconds("", [0]) == 0.0
+
+
+def test_other_processes_that_keep_the_machine_busy_are_noticed():
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
+    try:
+        speed = measure_speed(rows=64, inner=64, columns=64, seconds=0.2)
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert speed.is_machine_busy
+    assert speed.cores_of_others > 0.15 * speed.num_threads
+    assert not dataclasses.replace(speed, cores_of_others=0.1 * speed.num_threads).is_machine_busy
 
 
 def test_pages_of_files_that_a_container_has_read_are_not_used_up():

@@ -206,7 +206,7 @@ def test_a_stop_string_inside_an_accepted_draft_ends_the_turn_there(tiny_model_d
 def test_new_weights_forget_what_was_remembered(tiny_model_dir):
     sampler = open_sampler(tiny_model_dir)
     prompt = encode(sampler._tokenizer, REPETITIVE[2])
-    weights = {name: parameter.clone() for name, parameter in sampler._model.named_parameters()}
+    weights = dict(load_policy(tiny_model_dir, dtype="float32")[0].named_parameters())
     runs = []
     for _ in range(2):
         sampler.load_weights(weights, version=1)

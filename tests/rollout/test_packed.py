@@ -20,20 +20,47 @@ from tests.learn.models import small_model
 needs_packing = pytest.mark.skipif(
     not can_pack(small_model(dtype=torch.bfloat16)), reason="this CPU has no bfloat16 kernels to pack for"
 )
+TYPES = [pytest.param(torch.bfloat16, marks=needs_packing), torch.float32]
 
 
-@needs_packing
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("rows", [1, 7, 200])
-def test_a_packed_layer_computes_what_the_plain_one_does(rows):
+def test_a_packed_layer_computes_what_the_plain_one_does(rows, dtype):
     torch.manual_seed(0)
+    rounding = 0.01 if dtype == torch.bfloat16 else 1e-6
     for bias in (False, True):
-        plain = nn.Linear(48, 33, bias=bias, dtype=torch.bfloat16)
-        input = torch.randn(1, rows, 48).bfloat16()
+        plain = nn.Linear(48, 33, bias=bias, dtype=dtype)
+        input = torch.randn(1, rows, 48).to(dtype)
         with torch.inference_mode():
             biases = {"bias": plain.bias} if bias else {}
-            layer = PackedLinear({"weight": plain.weight}, biases)
-            torch.testing.assert_close(layer(input), plain(input), atol=0.02, rtol=0.02)
-            torch.testing.assert_close(layer.add_to(layer(input), input), 2 * plain(input), atol=0.04, rtol=0.02)
+            layer = PackedLinear({"weight": plain.weight}, biases, dtype=dtype)
+            twice = layer.add_to(layer(input), input)
+            torch.testing.assert_close(layer(input), plain(input), atol=2 * rounding, rtol=2 * rounding)
+            torch.testing.assert_close(twice, 2 * plain(input), atol=4 * rounding, rtol=2 * rounding)
+
+
+def test_packed_float32_weights_do_not_follow_the_tensors_that_they_were_made_of():
+    for shape in ((33, 48), (64, 64), (1, 16), (16, 1)):
+        weight = torch.randn(shape)
+        layer, input = PackedLinear({"weight": weight}, {}, dtype=torch.float32), torch.randn(3, shape[1])
+        with torch.inference_mode():
+            before = layer(input)
+            weight.zero_()
+            assert torch.equal(layer(input), before)
+
+
+def test_the_sampler_packs_and_fuses_a_float32_model_and_scores_as_transformers_does(tiny_model_dir):
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    plain = copy.deepcopy(model)
+    sampler = LocalSampler(model, tokenizer, in_flight=2, episode_tokens=64)
+    assert not any(type(module) is nn.Linear for module in sampler._decoder.modules())
+    prompt = tuple(range(3, 40))
+    sample = asyncio.run(sampler.sample(SampleRequest(1, prompt, max_new_tokens=8, seed=3)))
+    ids = torch.tensor([[*prompt, *sample.token_ids]])
+    with torch.inference_mode():
+        logprobs = torch.log_softmax(plain(ids, use_cache=False).logits[0], -1)
+    expected = logprobs[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
+    torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=1e-4, rtol=1e-5)
 
 
 def names_of(model):

@@ -101,7 +101,14 @@ def _print_machine(machine: Machine, speed: Speed | None, missing: str, layers: 
     table.add_row("sandbox", layers)
     for name, state in models.items():
         table.add_row(name, state)
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    if speed is not None and speed.is_machine_busy:
+        console.print(
+            f"This machine is busy: other processes used {speed.cores_of_others:.1f} cores while speed was measured. "
+            "It may be faster than this, and what is predicted too long; ask again when it is idle.",
+            style="yellow",
+        )
 
 
 def _print_costs(costs: tuple[StageCost, ...], free: int | None) -> None:

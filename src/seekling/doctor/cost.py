@@ -1,8 +1,8 @@
 """Predicts time and peak memory of a recipe's stages from arithmetic: tokens, weights, and measured speed.
 
-Pure functions: nothing is measured, read or run here; memory is in `memory.py`. The prediction answers "minutes or
-days, fits or not" and errs on the long side. Retrieval and the writing of files are left out; they are small beside the
-model.
+Pure functions: nothing is measured, read or run here; memory is in `memory.py`. Of the recorded runs of the demo, on
+AVX2, AVX-512 and AMX, it is within a factor of 1.5 (`tests/doctor/test_cost.py`). Retrieval and the writing of files
+are left out; they are small beside the model.
 """
 
 from __future__ import annotations
@@ -24,24 +24,36 @@ _TOKENS_PER_WORD = 1.4
 class ProtocolSize:
     """Tokens of a protocol's texts."""
 
-    prompt_tokens: int
-    """Instructions and a question."""
+    instruction_tokens: int
+    """What all prompts begin with: computed once for those that are sampled or learned from together."""
     action_tokens: int
     """One search action of a trained policy, its thought included."""
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Instructions and a question."""
+        return self.instruction_tokens + _QUESTION_TOKENS
 
-SIZES = {"tags": ProtocolSize(125, 34), "code": ProtocolSize(205, 90), "tools": ProtocolSize(185, 50)}
+
+_QUESTION_TOKENS = 21
+SIZES = {"tags": ProtocolSize(96, 34), "code": ProtocolSize(154, 90), "tools": ProtocolSize(142, 50)}
 """By protocol, measured with the default model's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """The constants of the arithmetic, fitted to recorded runs; fractions are of measured speed."""
+    """The constants of the arithmetic, fitted to recorded runs.
 
-    training_efficiency: float = 0.35
-    """Part of the matrix-product speed that a training pass reaches."""
-    sampling_efficiency: float = 0.3
-    """The same for prompts and for tokens generated in a batch."""
+    Matrix products and what lies between them are counted apart: a processor whose products are ten times faster reads
+    and writes activations no faster.
+    """
+
+    product_efficiency: float = 0.85
+    """Part of the measured speed of matrix products that a model's products reach."""
+    value_s: float = 30e-9
+    """Time of a forward pass between the products, for each token, layer and unit of width; on two cores as on one."""
+    draft_tokens: float = 1.4
+    """Tokens that a decode pass computes, wrong guesses included, for each one that it keeps."""
     layer_overhead_s: float = 0.0003
     """Fixed cost of one layer in one generation step, however small the batch."""
     searches_used: float = 0.4
@@ -169,6 +181,7 @@ class _Costs:
         self._recipe, self._shape, self._speed, self._model, self._plan = recipe, shape, speed, model, plan
         self._value_bytes = 2 if dtype == "bfloat16" else 4
         self._flops = speed.bfloat16_flops if dtype == "bfloat16" else speed.float32_flops
+        self._instruction_tokens = SIZES[recipe.env.protocol].instruction_tokens
 
     def expert(self, num_in_file: int) -> StageCost:
         config = self._recipe.experts
@@ -184,7 +197,8 @@ class _Costs:
             kept = min(kept, config.max_episodes)
         episodes = kept * self._recipe.sft.epochs
         steps = math.ceil(kept / self._recipe.sft.episodes_per_step) * self._recipe.sft.epochs
-        seconds = self._learn_s(episodes * size.total_tokens, episodes * size.action_tokens, size.total_tokens)
+        tokens = episodes * size.total_tokens - (episodes - steps) * self._instruction_tokens
+        seconds = self._learn_s(tokens, episodes * size.action_tokens, size.total_tokens)
         seconds += steps * self._optimizer_s("sft")
         step_tokens = round(self._recipe.sft.episodes_per_step * size.total_tokens * self._model.largest_step)
         return StageCost(
@@ -202,13 +216,14 @@ class _Costs:
         # One group shares its prompt, in sampling and in training.
         prompts = num_groups * size.prompt_tokens
         own = 1.0 - self._model.shared_by_siblings * (group > 1)
-        sample_s = self._prefill_s(prompts + episodes * size.observation_tokens * own, size.total_tokens)
+        shared = (num_groups - 1) * self._instruction_tokens
+        sample_s = self._prefill_s(prompts - shared + episodes * size.observation_tokens * own, size.total_tokens)
         sample_s += self._decode_s(episodes * size.action_tokens, episodes)
         tokens = prompts + episodes * (size.total_tokens - size.prompt_tokens) * own
         # Of a group only some may be learned from.
         learned = episodes_of_group(recipe) / group
         tokens = prompts + (tokens - prompts) * learned
-        learn_s = self._learn_s(tokens, round(episodes * size.action_tokens * learned), size.total_tokens)
+        learn_s = self._learn_s(tokens - shared, round(episodes * size.action_tokens * learned), size.total_tokens)
         updates = recipe.rl.minibatches * recipe.rl.rollout_epochs
         learn_s = recipe.rl.rollout_epochs * learn_s + updates * self._optimizer_s("rl")
         passes = (recipe.rl.kl_coefficient > 0) + (recipe.rl.old_logprobs == "recomputed" and updates > 1)
@@ -228,6 +243,7 @@ class _Costs:
     def evaluation(self, name: Literal["base", "sft", "rl"], num_questions: int) -> StageCost:
         size = episode_size(self._recipe.evaluated, self._model, is_trained=name != "base")
         prefilled = num_questions * (size.prompt_tokens + size.observation_tokens)
+        prefilled -= (num_questions - 1) * self._instruction_tokens
         seconds = self._prefill_s(prefilled, size.total_tokens)
         seconds += self._decode_s(num_questions * size.action_tokens, num_questions)
         return self._stage(f"eval-{name}", seconds, self._plan.evaluation(name), f"{num_questions} questions")
@@ -240,21 +256,29 @@ class _Costs:
         attention = 2 * self._shape.num_layers * self._shape.hidden * context
         return tokens * (2.0 * self._shape.num_body_parameters + attention)
 
+    def _products_s(self, flops: float) -> float:
+        return flops / (self._flops * self._model.product_efficiency)
+
+    def _between_s(self, tokens: float) -> float:
+        """Of a forward pass."""
+        return tokens * self._shape.num_layers * self._shape.hidden * self._model.value_s
+
     def _prefill_s(self, tokens: float, context: int) -> float:
-        return self._forward_flops(tokens, context) / (self._flops * self._model.sampling_efficiency)
+        return self._products_s(self._forward_flops(tokens, context)) + self._between_s(tokens)
 
     def _learn_s(self, tokens: float, trained_tokens: int, context: int) -> float:
         # Backward costs two forwards; the logits are computed twice, to keep one chunk of them at a time.
         passes = 4 if self._plan.checkpoints else 3
         flops = passes * self._forward_flops(tokens, context) + 8.0 * trained_tokens * self._shape.num_head_parameters
-        return flops / (self._flops * self._model.training_efficiency)
+        return self._products_s(flops) + passes * self._between_s(tokens)
 
     def _decode_s(self, tokens: int, episodes: int) -> float:
         batch = self._plan.num_live(episodes)
         weights = self._shape.num_body_parameters + self._shape.num_head_parameters
-        by_arithmetic = 2.0 * weights * batch / (self._flops * self._model.sampling_efficiency)
+        computed = batch * self._model.draft_tokens
         by_memory = weights * self._value_bytes / self._speed.memory_bytes_per_s
-        step = max(by_arithmetic, by_memory) + self._shape.num_layers * self._model.layer_overhead_s
+        step = max(self._products_s(2.0 * weights * computed), by_memory) + self._between_s(computed)
+        step += self._shape.num_layers * self._model.layer_overhead_s
         return tokens / batch * step
 
     def _optimizer_s(self, stage: Literal["sft", "rl"]) -> float:

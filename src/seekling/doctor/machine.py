@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,9 @@ from seekling.errors import MissingExtraError
 
 _WANTED_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "bf16", "asimd")
 _CGROUP = Path("/sys/fs/cgroup")
+_STAT = Path("/proc/stat")
+BUSY_SHARE = 0.15
+"""Of the cores in use: below it, others are the system's own small work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,20 @@ class Speed:
     """Of reading a large array: what bounds generating one token at a time."""
     gpus: tuple[str, ...]
     torch: str
+    num_threads: int = 1
+    """That torch measured with, and will run with."""
+    cores_of_others: float = 0.0
+    """Cores that other processes kept busy meanwhile, of those that this one may use."""
 
     @property
     def is_bfloat16_faster(self) -> bool:
         """Whether bfloat16 is worth its rounding here."""
         return self.bfloat16_flops > self.float32_flops
+
+    @property
+    def is_machine_busy(self) -> bool:
+        """Whether others took so much that everything here may be faster than it was measured."""
+        return self.cores_of_others > BUSY_SHARE * self.num_threads
 
 
 def look_at_machine(cache_folder: Path) -> Machine:
@@ -123,13 +135,33 @@ def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, s
         return 2.0 * rows * inner * columns / _best_time(lambda: torch.nn.functional.linear(left, right), seconds)
 
     big = torch.ones(64 * 1024 * 1024 // 4)
+    cores = os.sched_getaffinity(0) if platform.system() == "Linux" else set[int]()
+    stat, started, own_s = _read(_STAT), time.perf_counter(), time.process_time()
+    float32, bfloat16 = product_flops(torch.float32), product_flops(torch.bfloat16)
+    memory = big.numel() * 4 / _best_time(lambda: big.sum(), seconds)
+    wall_s, own_s = time.perf_counter() - started, time.process_time() - own_s
+    all_s = busy_seconds(_read(_STAT), cores) - busy_seconds(stat, cores)
     return Speed(
-        float32_flops=product_flops(torch.float32),
-        bfloat16_flops=product_flops(torch.bfloat16),
-        memory_bytes_per_s=big.numel() * 4 / _best_time(lambda: big.sum(), seconds),
+        float32_flops=float32,
+        bfloat16_flops=bfloat16,
+        memory_bytes_per_s=memory,
         gpus=tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())),
         torch=torch.__version__,
+        num_threads=torch.get_num_threads(),
+        cores_of_others=max(0.0, all_s - own_s) / wall_s,
     )
+
+
+def busy_seconds(stat: str, cores: Iterable[int]) -> float:
+    """Return how long some cores have been busy since the machine started, by the text of /proc/stat; 0 if it is empty.
+
+    Time that a hypervisor gave to other machines counts: it is as lost as that of other processes.
+    """
+    wanted = {f"cpu{core}" for core in cores}
+    rows = [line.split() for line in stat.splitlines() if line.split(" ", 1)[0] in wanted]
+    # user nice system idle iowait irq softirq steal; what guests use is in user already
+    ticks = sum(int(number) for row in rows for place, number in enumerate(row[1:9]) if place not in (3, 4))
+    return ticks / os.sysconf("SC_CLK_TCK") if rows else 0.0
 
 
 def memory_of(meminfo: str) -> tuple[int | None, int | None]:

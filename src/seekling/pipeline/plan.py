@@ -118,13 +118,15 @@ def _costs(recipe: Recipe) -> Iterator[str]:
     from seekling.doctor import measure_speed
 
     try:
-        costs = predict_costs(recipe, measure_speed())
+        speed = measure_speed()
+        costs = predict_costs(recipe, speed)
     except (ModelError, DataError, MissingExtraError) as error:
         yield f"predicted: nothing ({error})"
         return
     minutes, peak = sum(cost.seconds for cost in costs) / 60, max(cost.peak_bytes for cost in costs)
     parts = ", ".join(f"{cost.name} {cost.seconds / 60:.0f}" for cost in costs)
-    yield f"predicted here: {minutes:.0f} minutes ({parts}), {peak / 1e9:.1f} GB"
+    busy = "; this machine is busy, so it may be less" if speed.is_machine_busy else ""
+    yield f"predicted here: {minutes:.0f} minutes ({parts}), {peak / 1e9:.1f} GB{busy}"
 
 
 def _expected(recipe: Recipe) -> Iterator[str]:

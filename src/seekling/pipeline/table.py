@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,12 +15,13 @@ from seekling.evaluate.files import read_records
 from seekling.evaluate.intervals import format_mean, format_rate
 from seekling.evaluate.samples import SampleSummary
 from seekling.evaluate.summary import EvalSummary
+from seekling.evaluate.worsening import describe_worsening
 
 NAMES = {"base": "base", "sft": "SFT", "rl": "SFT+RL"}
 
 
 def result_table(summaries: Sequence[EvalSummary], folder: Path) -> None:
-    """Print the evaluations of a run, what they depend on, and what RL gained over SFT on the same questions.
+    """Print the evaluations of a run, what they depend on, what RL gained over SFT on the same questions, and warnings.
 
     Args:
         summaries: in the order of training.
@@ -52,6 +53,8 @@ def result_table(summaries: Sequence[EvalSummary], folder: Path) -> None:
     for first, second in (("base", "rl"), ("sft", "rl")):
         if first in by_name and second in by_name:
             console.print(_gain(folder, first, second))
+    for sentence in _worsening(folder, by_name):
+        console.print(f"warning: {sentence}", markup=False, style="yellow")
     for line in notes_of(summaries):
         console.print(line, markup=False)
     if summaries and summaries[-1].published:
@@ -175,6 +178,14 @@ def _gain(folder: Path, first: str, second: str) -> str:
         f"{NAMES[second]} over {NAMES[first]}: EM {100 * em.value:+.1f} points, 95 % interval {interval}, "
         f"exact McNemar p = {result.mcnemar_p:.2g} (n = {result.num_questions})"
     )
+
+
+def _worsening(folder: Path, names: Iterable[str]) -> list[str]:
+    paths = [folder / "episodes" / f"eval-{name}.jsonl" for name in names]
+    try:
+        return describe_worsening(record for path in paths for record in read_records(path))
+    except DataError as error:
+        return [f"the evaluations cannot be compared: {error}"]
 
 
 def _number(value: float | None) -> str:

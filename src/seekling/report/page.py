@@ -22,6 +22,7 @@ from seekling.errors import DataError
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.health import describe_health
 from seekling.evaluate.pooled import Pooled, read_pooled
+from seekling.evaluate.worsening import describe_worsening
 from seekling.files import write_atomically
 from seekling.report.encode import encode
 from seekling.report.episodes import PackedEpisodes, Packer
@@ -133,6 +134,7 @@ def _run(folder: RunFolder, packed: PackedEpisodes) -> dict[str, Json]:
     return {
         "name": folder.name,
         "problems": list[Json](folder.problems),
+        "warnings": list[Json](describe_worsening(packed.records)),
         "health": list[Json](describe_health(folder.metrics.get("rl", []))),
         "recipe": folder.recipe,
         "recipe_toml": folder.recipe_toml,

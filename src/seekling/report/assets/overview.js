@@ -33,6 +33,7 @@ function overviewView(run) {
     part("The header", title, run, data),
     part("How far the run is", course, data),
     problems(data),
+    warnings(data),
     health(data),
     REPORT.runs.length > 1 && part("The table of runs", allRuns),
     part("The table", results, data),
@@ -126,6 +127,16 @@ function problems(data) {
     { class: "notice", role: "note", "aria-label": "What is missing" },
     h("p", null, h("b", null, isOpen ? "Not there yet, or damaged." : "This run folder is incomplete."), " What is there is shown."),
     h("ul", null, data.problems.map((problem) => h("li", null, problem))),
+  );
+}
+
+function warnings(data) {
+  if (!data.warnings.length) return null;
+  return h(
+    "section",
+    { class: "notice", role: "note", "aria-label": "What got worse" },
+    h("p", null, h("b", null, "A stage made something worse."), " The same questions before and after it; no chance at 5 %."),
+    h("ul", null, data.warnings.map((sentence) => h("li", null, sentence))),
   );
 }
 
