@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from seekling.config import RlConfig
