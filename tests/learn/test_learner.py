@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -180,6 +181,56 @@ def test_sampler_and_learner_agree_on_logprobs(tiny_model_dir):
         np.testing.assert_allclose(scored, each.logprobs_T, atol=1e-5)
     stats = learner.forward_backward(Batch(batch, np.ones(8)), clipped_policy_loss)
     assert stats.kl_behaviour == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("temperatures", [[0.7], [1.0], [1.15], [0.7, 0.85, 1.0, 1.15]], ids=str)
+def test_the_first_updates_ratios_are_1_at_every_temperature(tiny_model_dir, temperatures):
+    model = load_policy(tiny_model_dir, dtype="float32")[0]
+    with torch.no_grad():  # sharper, so that temperatures differ
+        model.get_input_embeddings().weight.mul_(4)
+    prompts = [(1, 300, 301, 17, 20 + n // 2) for n in range(8)]
+    requests = [
+        SampleRequest(n, prompt, 12, seed=n, temperature=temperatures[n % len(temperatures)])
+        for n, prompt in enumerate(prompts)
+    ]
+    sampler = open_sampler(tiny_model_dir)
+    sampler.load_weights(dict(model.named_parameters()), version=0)
+    batch = [
+        replace(
+            trajectory([*r.prompt_ids, *s.token_ids], [0] * 5 + [1] * len(s.token_ids), [*[0.0] * 5, *s.logprobs]),
+            temperature=r.temperature,
+        )
+        for r, s in zip(requests, sample_all(sampler, requests), strict=True)
+    ]
+    learner = Learner(model)
+    scored = learner.logprobs(batch)
+    for each, scored_T in zip(batch, scored, strict=True):
+        np.testing.assert_allclose(np.exp(scored_T - each.logprobs_T), 1, atol=5e-5)
+    untempered = learner.logprobs([replace(each, temperature=1.0) for each in batch])
+    gap = max(np.abs(one - other).max() for one, other in zip(untempered, scored, strict=True))
+    assert (gap > 0.1) == (temperatures != [1.0])  # what a learner without temperatures would see
+
+
+def test_gradients_and_entropies_are_those_of_each_trajectorys_own_temperature():
+    warmths = np.linspace(0.6, 1.3, 8)
+    batch = batch_of(0, 1)
+    batch = replace(
+        batch, trajectories=[replace(t, temperature=w) for t, w in zip(batch.trajectories, warmths, strict=True)]
+    )
+    model, plain = small_model(), small_model()
+    stats = Learner(model, row_tokens=4096).forward_backward(batch, clipped_policy_loss, aggregation="sum")
+    total, entropies = torch.zeros(()), []
+    for each, advantage in zip(batch.trajectories, batch.advantages_B, strict=True):
+        ids, trained = torch.from_numpy(each.token_ids_T), np.flatnonzero(each.train_mask_T)
+        logits_TV = plain(input_ids=ids[None], use_cache=False).logits[0] / each.temperature
+        logprobs_AV = torch.log_softmax(logits_TV, -1)[trained - 1]
+        entropies += (-(logprobs_AV.exp() * logprobs_AV).sum(-1)).tolist()
+        ratio = torch.exp(logprobs_AV[range(len(trained)), ids[trained]] - torch.from_numpy(each.logprobs_T[trained]))
+        total = total - torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage).sum()
+    total.backward()
+    assert stats.loss == pytest.approx(total.item(), rel=1e-5)
+    assert stats.entropy == pytest.approx(np.mean(entropies), rel=1e-5)
+    assert_close_gradients(gradients(model), gradients(plain), relative=1e-4)
 
 
 def test_a_step_is_adamws_with_clipped_gradients():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seekling.errors import DataError
 from seekling.learn.pack import Strand, pack_rows
 from tests.learn.models import group, trajectory
 
@@ -28,6 +32,25 @@ def test_a_shared_prefix_is_packed_once():
     assert row.sequence_A.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert row.logprobs_A.tolist() == [-1.0] * 12
     assert row.logprobs_A.dtype == np.float32
+
+
+def test_a_position_is_scored_once_for_each_temperature():
+    batch = [trajectory([10, 20 + n, 30], [0, 1, 1]) for n in range(3)]
+    batch = [replace(each, temperature=warmth) for each, warmth in zip(batch, (0.7, 1.15, 0.7), strict=True)]
+    (row,) = pack_rows(batch, row_tokens=100)
+    source_U, temperature_U, where_A = row.positions()
+    assert source_U.tolist() == [0, 0, 1, 3, 5]
+    assert temperature_U.tolist() == np.float32([0.7, 1.15, 0.7, 1.15, 0.7]).tolist()
+    assert source_U[where_A].tolist() == row.source_A.tolist()
+    assert temperature_U[where_A].tolist() == row.temperature_A.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("drawn", [{"temperature": 0.0}, {"top_p": 0.95}, {"min_p": 0.01}])
+def test_what_was_drawn_from_another_distribution_is_not_learned_from(drawn):
+    batch = [trajectory([5, 6], [0, 1]), replace(trajectory([5, 7], [0, 1]), **drawn)]
+    name, value = next(iter(drawn.items()))
+    with pytest.raises(DataError, match=f"{name} = {value:g}.* would be that of another distribution"):
+        pack_rows(batch, row_tokens=100)
 
 
 def test_equal_trajectories_share_everything_and_keep_entries_of_their_own():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from seekling.config import CriticConfig, RlConfig
-from seekling.errors import InfrastructureError, NothingToLearnError
+from seekling.config import CriticConfig, RlConfig, build_recipe
+from seekling.errors import ConfigError, InfrastructureError, NothingToLearnError
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
 from seekling.learn.rl import PATIENCE_STEPS, RlRun, rollout_metrics, score_groups, train
@@ -472,3 +472,19 @@ def test_a_run_resumed_from_its_weights_goes_on_bit_for_bit(tiny_model_dir, tmp_
     assert curve(resumed, later) == states["straight"][3:]
     expected = straight.export_weights()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in resumed.export_weights().items())
+
+
+@pytest.mark.parametrize(
+    ("rollout", "shown"),
+    [
+        ({"top_p": 0.9}, r"rollout\.top_p = 0\.9"),
+        ({"min_p": 0.05}, r"rollout\.min_p = 0\.05"),
+        ({"temperature": 0.0}, r"rollout\.temperature = 0,"),
+    ],
+)
+def test_rl_over_another_distribution_than_the_one_that_acts_is_refused_by_the_recipe(rollout, shown):
+    with pytest.raises(ConfigError, match=rf"{shown}.* or rl\.steps = 0 to collect or evaluate only"):
+        build_recipe({"rollout": rollout})
+    build_recipe({"rollout": rollout, "rl": {"steps": 0}})
+    build_recipe({"eval": rollout})
+    build_recipe({"rollout": {"temperature": 0.0, "temperature_range": [0.7, 1.15]}})

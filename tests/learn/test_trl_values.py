@@ -5,6 +5,9 @@ correction and advantage lines of `_generate_and_score_completions` (also `RLOOT
 `compute_advantages` and the value loss of `PPOTrainer` of TRL 0.11.4, the last with one that took tensors. They were
 called with plain tensors in the place of a model's output. Gradients are with respect to the log-probabilities.
 
+The values at two temperatures are of TRL 1.16.0's `add_fused_lm_head`, `GRPOTrainer._get_per_token_logps_and_entropies`
+and `_compute_loss` (loss "bnpo", clipped at 0.2 and 0.28) over `wavy_model` in float32.
+
 TRL's deviation has 1/(G-1) and 1e-4 added; its whitening has 1/(N-1) and 1e-8; its CISPO bounds the ratio itself. TRL
 has no importance-sampled REINFORCE, sum, k1 or k2 in the loss, or constant of our kind to compare with.
 """
@@ -17,10 +20,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from seekling.config import RlConfig
 from seekling.learn.advantage import generalized_advantages, group_advantages, leave_one_out_advantages, whiten
+from seekling.learn.learner import Batch, Learner
 from seekling.learn.loss import KL_ESTIMATORS, TokenData, denominator, make_policy_loss, token_weights, value_loss
+from seekling.types import Trajectory
 
 VALUES = json.loads((Path(__file__).parent / "trl_values.json").read_text(encoding="utf-8"))
 INPUTS, ADVANTAGES, GAE = VALUES["inputs"], VALUES["advantages"], VALUES["gae"]
@@ -67,6 +73,42 @@ def test_losses_and_gradients_are_trls(name):
     np.testing.assert_allclose(logprobs_A.grad, np.asarray(expected["gradient"])[mask_BT], rtol=1e-6, atol=1e-9)
     # The values differ from one to another, so none of them is compared with itself.
     assert len({each["loss"] for each in VALUES["losses"].values()}) == len(LOSSES)
+
+
+def wavy_model():
+    """Weights that need no random numbers."""
+    config = LlamaConfig(
+        vocab_size=13, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, tie_word_embeddings=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            angles = torch.arange(parameter.numel(), dtype=torch.float64) * (number + 1.7)
+            waves = torch.sin(angles).view(parameter.shape)
+            parameter.copy_(1 + 0.2 * waves if parameter.ndim == 1 else 0.6 * waves)
+    return model
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_logprobs_entropy_loss_and_weight_gradients_are_trls_at_this_temperature(temperature):
+    given = VALUES["temperatures"]
+    expected, ids_BT = given["values"][str(temperature)], np.asarray(given["ids"], np.int64)
+    masks_BT = np.pad(np.asarray(given["mask"], bool), ((0, 0), (given["prompt"], 0)))
+    old_BT = np.pad(np.asarray(expected["old"], np.float32), ((0, 0), (given["prompt"], 0)))
+    trajectories = [Trajectory(*each, temperature=temperature) for each in zip(ids_BT, masks_BT, old_BT, strict=True)]
+    model = wavy_model()
+    learner = Learner(model)
+    for scored_T, mask_T, row in zip(learner.logprobs(trajectories), masks_BT, expected["logprobs"], strict=True):
+        np.testing.assert_allclose(scored_T[mask_T], np.asarray(row)[mask_T[given["prompt"] :]], atol=2e-6)
+    batch = Batch(trajectories, np.asarray(given["advantages"]), {"old_logprobs_A": list(old_BT)})
+    stats = learner.forward_backward(batch, make_policy_loss(RlConfig(clip_low=0.2, clip_high=0.28)))
+    assert stats.loss == pytest.approx(expected["loss"], rel=1e-5)
+    assert stats.entropy == pytest.approx(expected["entropy"], rel=1e-5)
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    norms = {name: pytest.approx(norm, rel=1e-4) for name, norm in expected["norms"].items()}
+    assert {name: float(gradient.norm()) for name, gradient in found.items()} == norms
+    np.testing.assert_allclose(found["lm_head.weight"], expected["lm_head"], atol=2e-6)
 
 
 def by_group(function):

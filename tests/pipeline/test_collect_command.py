@@ -136,7 +136,9 @@ def test_a_question_is_tried_again_until_it_is_right(recipe, tmp_path):
     assert len(set(seeds)) == len(seeds)
     assert (report["num_kept"], report["num_episodes"]) == (2, 4)
     with chat_server(teacher()) as server:
-        refused = seekling(recipe, "rollout.temperature=0", "rl.steps=0", *options(server, tmp_path / "b"), "--attempts", 2)
+        refused = seekling(
+            recipe, "rollout.temperature=0", "rl.steps=0", *options(server, tmp_path / "b"), "--attempts", 2
+        )
     assert (refused.exit_code, "are copies" in refused.output) == (1, True)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import pytest
+import torch
 
 from seekling.config import Recipe, RlConfig, build_recipe
 from seekling.errors import InfrastructureError
@@ -27,12 +31,31 @@ class StaleSampler(LocalSampler):
         super().load_weights(self.taken, version)
 
 
-def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, **settings):
+class UntemperedSampler(LocalSampler):
+    """Draws at the temperature that it is asked for, and records log-probabilities of temperature 1."""
+
+    async def sample(self, request):
+        sample = await super().sample(request)
+        ids = torch.tensor([[*request.prompt_ids, *sample.token_ids]])
+        logprobs_TV = self.plain(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
+        places = range(len(request.prompt_ids) - 1, ids.shape[1] - 1)
+        return replace(sample, logprobs=tuple(logprobs_TV[places, sample.token_ids].tolist()))
+
+    def load_weights(self, weights, version):
+        super().load_weights(weights, version)
+        self.plain = copy.deepcopy(self.fresh)
+        with torch.no_grad():
+            for name, parameter in self.plain.named_parameters():
+                parameter.copy_(weights[name])
+
+
+def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, *, temperature=1.0, **settings):
     """The metrics of the steps that passed the guard."""
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
     learner = Learner(model)
     _, _, reward = toy(tiny_model_dir, tokenizer)
     sampler = sampler_class(load_policy(tiny_model_dir, dtype="float32")[0], tokenizer, episode_tokens=64)
+    sampler.fresh = load_policy(tiny_model_dir, dtype="float32")[0]
     roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
     config = RlConfig(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0, **settings)
     run = RlRun(QUESTIONS, config, seed=0)
@@ -43,7 +66,7 @@ def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, **settings):
         sampler,
         roller,
         run,
-        decoding=Decoding(1, 64),
+        decoding=Decoding(1, 64, temperature=temperature),
         reward=reward,
         on_step=lambda step, metrics, records: passed.append(guard.look(metrics, records)),
     )
@@ -63,6 +86,15 @@ def test_the_same_weights_differ_by_rounding_in_every_step_also_where_later_upda
     learned = [metrics for metrics in passed if "logprob_drift" in metrics]
     assert len(learned) >= 3
     assert all(metrics["logprob_drift"] <= metrics["logprob_drift_max"] < 1e-4 for metrics in learned)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.15])
+def test_logprobs_of_another_temperature_than_the_draws_stop_the_run(tiny_model_dir, tmp_path, temperature):
+    recipe = build_recipe({"health": {"drift_limit": 0.05}})
+    passed = rl_steps(tiny_model_dir, tmp_path / "right", LocalSampler, recipe, temperature=temperature)
+    assert max(metrics.get("logprob_drift_max", 0.0) for metrics in passed) < 1e-4
+    with pytest.raises(InfrastructureError, match=r"RL step \d: .*health\.drift_limit"):
+        rl_steps(tiny_model_dir, tmp_path / "wrong", UntemperedSampler, recipe, temperature=temperature)
 
 
 def test_a_limit_of_zero_asks_nothing(tiny_model_dir, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -57,6 +59,25 @@ def test_a_sampler_that_kept_the_old_weights_is_stopped_unless_there_is_no_limit
     with pytest.raises(InfrastructureError, match=r"weights of version 7: .* stale or damaged.*health\.drift_limit"):
         CheckedSampler(deaf, learner.logprobs, prompt, limit=0.2).load_weights(learner.export_weights(), version=7)
     CheckedSampler(deaf, learner.logprobs, prompt, limit=0.0).load_weights(learner.export_weights(), version=7)
+
+
+class Untempered:
+    """Draws, and records, at temperature 1 whatever it is asked for."""
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    async def sample(self, request):
+        return await self._inner.sample(replace(request, temperature=1.0))
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def test_a_sampler_that_records_another_temperature_is_stopped(tiny_model_dir, learner, prompt):
+    checked = CheckedSampler(Untempered(open_sampler(tiny_model_dir)), learner.logprobs, prompt, limit=0.01)
+    with pytest.raises(InfrastructureError, match="weights of version 7"):
+        checked.load_weights(learner.export_weights(), version=7)
 
 
 def test_a_model_without_a_learner_scores_as_the_learner_does(tiny_model_dir, prompt):

@@ -286,6 +286,7 @@ def test_decoding_settings_reach_the_sampler_and_the_record(tokenizer, renderer)
     assert {(r.temperature, r.top_p, r.min_p, r.max_new_tokens) for r in sampler.requests} == {(0.7, 0.9, 0.1, 9)}
     assert len({r.seed for r in sampler.requests}) == 2
     assert (episode.temperature, episode.policy_version, trajectory.policy_versions) == (0.7, 0, (0, 0))
+    assert (trajectory.temperature, trajectory.top_p, trajectory.min_p) == (0.7, 0.9, 0.1)
 
 
 class GuessingSampler(ScriptedSampler):
@@ -384,6 +385,7 @@ def test_each_episode_draws_its_temperature_from_its_seed_and_records_it(tokeniz
     temperatures = [episode.temperature for episode in group.episodes]
     assert temperatures == [episode.temperature for episode in again.episodes]
     assert [request.temperature for request in sampler.requests] == temperatures
+    assert [trajectory.temperature for trajectory in group.trajectories] == temperatures
     assert len(set(temperatures)) == 200
     # Mean and deviation of the uniform distribution, each within four standard errors.
     assert np.mean(temperatures) == pytest.approx(0.925, abs=4 * 0.45 / np.sqrt(12 * 200))

@@ -542,9 +542,9 @@ class Learner:
 
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each trained token; logits exist only where a token is trained."""
-        source_U, temperature_U, where_A = row.positions()
+        source_U, warmth_U, where_A = row.positions()
         target_A = torch.from_numpy(row.target_A).to(self.device)
-        temperature_U = torch.from_numpy(temperature_U).to(self.device)
+        temperature_U = torch.from_numpy(warmth_U).to(self.device)
         return score_tokens(head_of(model), self._states(model, row, source_U), temperature_U, where_A, target_A)
 
     def _states(self, model: PreTrainedModel, row: PackedRow, source_U: np.ndarray) -> Tensor:

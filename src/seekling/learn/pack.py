@@ -91,8 +91,8 @@ def pack_rows(trajectories: Sequence[Trajectory], *, row_tokens: int) -> list[Pa
         Rows whose entries together are exactly the trained tokens of the batch.
 
     Raises:
-        DataError: actions were drawn greedily or from a truncated distribution, whose log-probabilities are not those of
-            softmax(logits / temperature).
+        DataError: actions were drawn greedily or from a truncated distribution, whose log-probabilities are not those
+            of softmax(logits / temperature).
     """
     for each in trajectories:
         _check_drawn(each)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -115,7 +114,7 @@ def _problem(config: Any) -> str:
     if getattr(config, "use_bidirectional_attention", False):
         return "its tokens attend to later ones (use_bidirectional_attention)"
     if config.model_type not in FAMILIES:
-        return "nobody has shown that its log-probabilities here are those of transformers (tests/models/test_families.py)"
+        return "nobody has shown that its log-probabilities here are those of transformers"
     return ""
 
 
