@@ -83,6 +83,22 @@ def test_adapters_have_a_small_optimizer_and_keep_float32_inputs():
     assert adapted - full == round(1000 * 10 * 7 * 8 * 4 * SCATTER)
 
 
+def test_a_stage_that_trains_all_weights_beside_one_with_adapters_takes_what_it_takes_alone():
+    mixed, full, adapted = (
+        plan("bfloat16", model=model, rl=PPO)
+        for model in ({"lora_rank": 8, "lora_stages": ["sft"]}, {}, {"lora_rank": 8})
+    )
+    assert (mixed.sft(), mixed.rl()) == (adapted.sft(), full.rl())
+    assert (mixed.evaluation("sft"), mixed.evaluation("rl")) == (adapted.evaluation("sft"), full.evaluation("rl"))
+
+
+def test_caches_are_made_for_the_longest_episodes_of_training_or_evaluation():
+    rollout = {"episode_tokens": 1000, "in_flight": 2}
+    longer = plan(rollout=rollout, eval={"episode_tokens": 5000})
+    assert longer.slot_bytes() == plan(rollout={"episode_tokens": 5000}).slot_bytes()
+    assert longer.slot_bytes() > plan(rollout=rollout, eval={"episode_tokens": 500}).slot_bytes()
+
+
 @pytest.mark.parametrize(
     ("stage", "settings", "expected"),
     [

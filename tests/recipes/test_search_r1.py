@@ -288,4 +288,4 @@ def test_mini_recipes_take_the_path_of_the_full_one(name):
     assert mini.model.spec == "default"
     assert (mini.env.protocol, mini.env.max_turns) == (full.env.protocol, full.env.max_turns)
     assert (mini.env.forced_answer, mini.env.invalid_action) == (full.env.forced_answer, full.env.invalid_action)
-    assert mini.model.lora_rank == full.model.lora_rank
+    assert mini.model.rank_in("rl") == full.model.rank_in("rl")
