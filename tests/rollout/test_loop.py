@@ -288,6 +288,22 @@ def test_decoding_settings_reach_the_sampler_and_the_record(tokenizer, renderer)
     assert (episode.temperature, episode.policy_version, trajectory.policy_versions) == (0.7, 0, (0, 0))
 
 
+class AgeingSampler(ScriptedSampler):
+    """Gets new weights after every sample."""
+
+    async def sample(self, request: SampleRequest):
+        sample = await super().sample(request)
+        self.policy_version += 1
+        return sample
+
+
+def test_a_trajectory_keeps_the_version_of_every_sample_and_its_episode_the_oldest(tokenizer, renderer):
+    sampler = AgeingSampler([[(encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")]], 3)
+    (group,) = Roller(make_env(), sampler, renderer).rollout([QUESTION], DECODING)
+    assert group.trajectories[0].policy_versions == (3, 4)
+    assert group.episodes[0].policy_version == 3
+
+
 class GuessingSampler(ScriptedSampler):
     """Says of every sample how many tokens were guessed on the way."""
 
