@@ -131,11 +131,13 @@ def test_what_was_logged_is_told_once_for_each_time_it_comes_up():
         {"step": 2, "health_kl": 0.25, "health_reward": 0.1},
         {"step": 3, "health_kl": 0.3, "rolled_back_to": 1},
         {"step": 4},
-        {"step": 5, "health_kl": "damaged", "health_of_the_author": 1},
+        {"step": 5, "health_kl": "damaged", "health_of_the_author": 1, "num_skipped_steps": 0},
+        {"step": 6, "num_skipped_steps": 1},
     ]
     assert describe_health(rows) == [
         "Step 2: sampler and learner disagree (KL per token): 0.25.",
         "Step 2: the reward has fallen (mean): 0.1.",
         "Step 3: training went back to the weights of step 1.",
         "Step 5: sampler and learner disagree (KL per token).",
+        "Step 6: a gradient was not finite; its update was skipped.",
     ]

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seekling.errors import DataError
-from seekling.learn.advantage import generalized_advantages, group_advantages, leave_one_out_advantages, whiten
+from seekling.learn.advantage import (
+    EQUAL_WITHIN,
+    are_equal,
+    generalized_advantages,
+    group_advantages,
+    leave_one_out_advantages,
+    most_varied,
+    num_represented,
+    whiten,
+)
 
 UNIT = st.floats(-2, 2)
 
@@ -19,7 +30,7 @@ def test_leave_one_out_is_the_reward_minus_the_mean_of_the_others(rewards):
         own - np.mean([other for number, other in enumerate(rewards) if number != index])
         for index, own in enumerate(rewards)
     ]
-    np.testing.assert_allclose(leave_one_out_advantages(np.asarray(rewards)), expected, atol=1e-12)
+    np.testing.assert_allclose(leave_one_out_advantages(np.asarray(rewards)), expected, atol=4 * EQUAL_WITHIN)
 
 
 def test_equal_rewards_leave_nothing_and_one_episode_is_no_group():
@@ -74,3 +85,47 @@ def test_whitening_is_over_all_tokens_together():
 def test_whitening_equal_values_leaves_zeros():
     assert [each.tolist() for each in whiten([np.full(3, 0.1), np.full(2, 0.1)])] == [[0.0] * 3, [0.0] * 2]
     assert whiten([np.array([0.7])])[0].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("rewards", [[0.3, 0.1 + 0.2, 0.3], [1e4, 1e4 + 1e-3], [0.0, 1e-7]])
+def test_rewards_that_differ_by_rounding_are_equal(rewards):
+    assert len(set(rewards)) > 1
+    assert are_equal(np.asarray(rewards))
+    assert not group_advantages(np.asarray(rewards)).any()
+    assert not leave_one_out_advantages(np.asarray(rewards)).any()
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 1e-5], [0.5, 0.51], [1e4, 1e4 + 1]])
+def test_small_differences_are_differences(rewards):
+    assert not are_equal(np.asarray(rewards))
+    np.testing.assert_allclose(group_advantages(np.asarray(rewards)), [-1, 1], atol=1e-6)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.1 + 0.2, 0.3, 1.0, -0.7]), min_size=3, max_size=8), st.integers(2, 8)
+)
+def test_the_chosen_weigh_as_many_as_the_group_has_and_keep_its_mean(rewards, count):
+    rewards = np.asarray(rewards)
+    chosen = most_varied(rewards, count)
+    weights = num_represented(rewards, chosen)
+    assert (weights >= 1 - 1e-9).all()
+    assert weights.sum() == pytest.approx(len(rewards))
+    assert weights @ rewards[chosen] == pytest.approx(rewards.sum(), abs=1e-5)
+
+
+def test_of_two_rewards_the_weighted_choice_has_the_expectation_of_the_whole_group():
+    """Episodes of one reward come in any order: over all orders the estimate averages to the group's own sum."""
+    gradients, rewards = np.array([3.0, -1.0, 4.0, 1.0, -5.0, 9.0]), np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+    estimates, naive, wholes = [], [], []
+    for order in itertools.permutations(range(6)):
+        order = list(order)
+        shuffled, advantages = gradients[order], group_advantages(rewards[order])
+        chosen = most_varied(rewards[order], 4)
+        terms = advantages[chosen] * shuffled[chosen]
+        estimates.append(num_represented(rewards[order], chosen) @ terms)
+        naive.append(6 / 4 * terms.sum())
+        wholes.append(advantages @ shuffled)
+    assert np.var(wholes) < 1e-12
+    assert np.mean(estimates) == pytest.approx(wholes[0])
+    # The same weight for all is not: a success is likelier to be chosen than a failure.
+    assert abs(np.mean(naive) - wholes[0]) > 1

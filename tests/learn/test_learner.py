@@ -150,12 +150,31 @@ def test_statistics_are_means_over_trained_tokens():
         logprobs = torch.log_softmax(logits, -1)[trained - 1]
         entropies += (-(logprobs.exp() * logprobs).sum(-1)).tolist()
         gap = plain_logprobs(plain, each).detach().numpy() - each.logprobs_T[trained]
-        kls += (np.exp(-gap) + gap - 1).tolist()
+        kls += (np.exp(gap) - gap - 1).tolist()
         differences += gap.tolist()
     assert stats.entropy == pytest.approx(np.mean(entropies), rel=1e-5)
     assert stats.kl_behaviour == pytest.approx(np.mean(kls), rel=1e-4)
     assert stats.drift_mean == pytest.approx(np.mean(np.abs(differences)), rel=1e-4)
     assert stats.drift_max == pytest.approx(np.max(np.abs(differences)), rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_kl_of_the_behaviour_policy_is_the_exact_one_over_the_vocabulary(seed):
+    """Each token as often as the behaviour policy draws it: the mean of the estimates is the divergence itself."""
+    prompt = [5, 9, 30, 12]
+    counts = np.random.default_rng(seed).integers(1, 9, VOCABULARY)
+    shares = counts / counts.sum()
+    drawn = [
+        trajectory([*prompt, token], [0, 0, 0, 0, 1], [0.0] * 4 + [float(np.log(shares[token]))])
+        for token in np.repeat(np.arange(VOCABULARY), counts).tolist()
+    ]
+    model = small_model()
+    logits = model(input_ids=torch.tensor([[*prompt, 0]])).logits[0, 3].detach()
+    current = torch.log_softmax(logits.double(), -1).numpy()
+    exact = float((shares * (np.log(shares) - current)).sum())
+    stats = Learner(model).forward_backward(Batch(drawn, np.ones(len(drawn))), cross_entropy)
+    assert exact > 0.1
+    assert stats.kl_behaviour == pytest.approx(exact, rel=1e-4)
 
 
 def test_a_first_token_that_is_marked_as_trained_has_nothing_to_predict_it():
@@ -268,11 +287,45 @@ def test_gradients_that_are_not_finite_change_nothing_and_are_forgotten():
     model, untouched = small_model(), small_model()
     learner = Learner(model)
     learner.forward_backward(Batch(group(0), np.full(4, math.inf)), clipped_policy_loss)
-    with pytest.raises(NothingToLearnError, match=r'gradient norm is (nan|inf) at step 0; .* model\.dtype = "float32"'):
-        learner.optim_step(0.1)
+    assert not math.isfinite(learner.optim_step(0.1))
+    assert learner.num_steps == 1
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), untouched.parameters(), strict=True))
     learner.forward_backward(batch_of(0), cross_entropy)
     assert math.isfinite(learner.optim_step(0.001))
+
+
+def spoil(learner):
+    learner.forward_backward(Batch(group(0), np.full(4, math.nan)), clipped_policy_loss)
+    return learner.optim_step(0.01)
+
+
+def test_a_skipped_step_leaves_weights_and_moments_as_if_it_had_never_been(tmp_path):
+    learner, other = Learner(small_model()), Learner(small_model())
+    for each, is_spoilt in ((learner, True), (other, False)):
+        for seed in (0, 1):
+            each.forward_backward(batch_of(seed), cross_entropy)
+            each.optim_step(0.01)
+            if is_spoilt and seed == 0:
+                assert math.isnan(spoil(each))
+    expected = other.export_weights()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in learner.export_weights().items())
+    assert (learner.num_steps, other.num_steps) == (3, 2)
+
+
+def test_gradients_that_are_not_finite_three_times_in_a_row_end_the_run_also_after_a_restart(tmp_path):
+    learner, resumed = Learner(small_model()), Learner(small_model())
+    for _ in range(2):
+        spoil(learner)
+        spoil(learner)
+        learner.forward_backward(batch_of(0), cross_entropy)
+        learner.optim_step(0.01)  # a good one begins the count anew
+    spoil(learner)
+    spoil(learner)
+    learner.save(tmp_path / "state.pt")
+    resumed.load(tmp_path / "state.pt")
+    for each in (learner, resumed):
+        with pytest.raises(NothingToLearnError, match=r'norm is nan at step 9, for 3 steps in a row; .*"float32"'):
+            spoil(each)
 
 
 def test_bfloat16_stays_near_float32_and_keeps_its_weights_in_float32():

@@ -18,8 +18,8 @@ from tests.learn.models import group, small_model
 
 SFT_LOSS = [4.998219, 4.481844, 4.636003, 3.235717, 3.432502, 3.314957]
 SFT_GRAD_NORM = [5.215724, 4.702436, 4.282374, 3.466008, 3.072369, 3.987095]
-RL_LOSS = [0.3350152, 0.2239743, 0.4384503, 0.2942705]
-RL_GRAD_NORM = [2.068822, 1.634863, 3.365088, 1.998939]
+RL_LOSS = [0.04174037, 0.01117206, 0.137672, 0.01197599]
+RL_GRAD_NORM = [2.427744, 2.112619, 2.221121, 1.728101]
 
 
 def sft_curve(learner):
@@ -50,7 +50,7 @@ def test_the_loss_curves_are_those_that_were_locked():
     sft, rl = sft_curve(learner), rl_curve(learner)
     np.testing.assert_allclose([loss for loss, _ in sft], SFT_LOSS, rtol=1e-4)
     np.testing.assert_allclose([norm for _, norm in sft], SFT_GRAD_NORM, rtol=1e-4)
-    np.testing.assert_allclose([loss for loss, _ in rl], RL_LOSS, rtol=1e-4)
+    np.testing.assert_allclose([loss for loss, _ in rl], RL_LOSS, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose([norm for _, norm in rl], RL_GRAD_NORM, rtol=1e-3)
 
 

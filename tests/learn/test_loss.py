@@ -22,12 +22,14 @@ from seekling.learn.loss import (
     denominator,
     low_variance_kl,
     make_policy_loss,
+    make_policy_measure,
     token_weights,
     value_loss,
 )
 from seekling.learn.schedule import scheduled_rate
 
 LOGPROBS = st.floats(-12, -0.001)
+AGAINST_SAMPLER = {"old_logprobs": "rollout", "correction": "none"}
 
 
 def data(behaviour, advantages, reference=None):
@@ -112,7 +114,7 @@ def naive_policy_loss(logprob, behaviour, advantage, reference, low, high, coeff
 @given(LOGPROBS, LOGPROBS, st.floats(-3, 3), LOGPROBS, st.floats(0.05, 0.5), st.floats(0.05, 0.5), st.floats(0.0, 1.0))
 def test_the_policy_loss_equals_a_naive_one(logprob, behaviour, advantage, reference, low, high, coefficient):
     tensors = [torch.tensor([value], dtype=torch.float64) for value in (logprob, behaviour, advantage, reference)]
-    config = RlConfig(clip_low=low, clip_high=high, kl_coefficient=coefficient)
+    config = RlConfig(clip_low=low, clip_high=high, kl_coefficient=coefficient, **AGAINST_SAMPLER)
     loss = make_policy_loss(config)(tensors[0], TokenData(*tensors[1:]))
     expected = naive_policy_loss(logprob, behaviour, advantage, reference, low, high, coefficient)
     assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
@@ -256,9 +258,38 @@ def gradient_of(config, logprobs, behaviour, advantages, **more):
 
 def test_a_token_far_outside_the_bounds_still_teaches_under_cispo_and_not_under_ppo():
     token = ([-1.0], [-3.0], [1.0])  # seven times as likely as it was
-    assert gradient_of(RlConfig(loss="ppo"), *token) == [0.0]
-    assert gradient_of(RlConfig(loss="cispo"), *token) == pytest.approx([-1.28])
-    assert gradient_of(RlConfig(loss="importance_sampling"), *token) == pytest.approx([-math.exp(2.0)])
+    for loss, slope in {"ppo": 0.0, "cispo": -1.28, "importance_sampling": -math.exp(2.0)}.items():
+        assert gradient_of(RlConfig(loss=loss, **AGAINST_SAMPLER), *token) == pytest.approx([slope])
+
+
+def test_by_default_a_first_step_clips_nothing_and_weighs_the_sampler_up_to_its_cap():
+    # The sampler found the tokens likelier, as likely, and seven times less likely: no ratio of the policy to itself.
+    found = gradient_of(RlConfig(), [-2.0, -2.0, -2.0], [-2.0 + math.log(2), -2.0, -4.0], [1.0, 1.0, 1.0])
+    assert found == pytest.approx([-0.5, -1.0, -2.0])
+
+
+@pytest.mark.parametrize("loss", ["ppo", "importance_sampling", "cispo", "gspo"])
+@given(tokens=TOKENS, choice=st.sampled_from(OLD_AND_CORRECTION))
+def test_what_is_measured_is_what_the_loss_did(loss, tokens, choice):
+    """A token counts as clipped exactly where its surrogate is not that of its own ratio."""
+    old_logprobs, correction = choice
+    bounds = {} if loss == "importance_sampling" else {"clip_low": 0.3, "clip_high": 0.5}
+    config = RlConfig(loss=loss, old_logprobs=old_logprobs, correction=correction, **bounds)
+    logprobs, old, behaviour, advantages = (
+        torch.tensor([each[column] for each in tokens], dtype=torch.float64) for column in range(4)
+    )
+    given_old = old if old_logprobs == "recomputed" else None
+    episodes = torch.tensor([each[4] for each in tokens])
+    given_data = TokenData(behaviour, advantages, old_logprobs_A=given_old, sequence_A=episodes)
+    found = make_policy_measure(config)(logprobs, given_data)
+    losses = make_policy_loss(config)(logprobs, given_data)
+    factor = -advantages * found.weights_A * (logprobs if loss == "cispo" else 1)
+    clipped = found.is_clipped_low_A | found.is_clipped_high_A
+    np.testing.assert_allclose(losses[~clipped], (found.ratios_A * factor)[~clipped], rtol=1e-9, atol=1e-12)
+    bounds_A = torch.where(found.is_clipped_low_A, torch.tensor(0.7, dtype=torch.float64), 1.5)
+    np.testing.assert_allclose(losses[clipped], (bounds_A * factor)[clipped], rtol=1e-9, atol=1e-12)
+    assert bool((found.ratios_A[found.is_clipped_low_A] < 0.7).all())
+    assert bool((found.ratios_A[found.is_clipped_high_A] > 1.5).all())
 
 
 def test_in_the_first_step_recomputed_ratios_are_1_and_only_the_correction_sees_the_sampler():

@@ -13,9 +13,10 @@ from seekling.config import CriticConfig, RlConfig, build_recipe
 from seekling.errors import ConfigError, InfrastructureError, NothingToLearnError
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
-from seekling.learn.rl import PATIENCE_STEPS, RlRun, rollout_metrics, score_groups, train
+from seekling.learn.rl import PATIENCE_STEPS, RlRun, has_difference, rollout_metrics, score_groups, train
 from seekling.models import load_policy
 from seekling.reward.functions import make_reward
+from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.types import Episode, EpisodeGroup, Message, Question, Reward, StopReason, ToolCall, Turn
@@ -62,11 +63,53 @@ def test_a_group_becomes_advantages_of_its_own_mean():
 def test_of_a_group_only_the_most_varied_are_learned_from_when_asked():
     groups = [make_group(QUESTIONS[0], ["y", "y", "y", "x", "y"], failed=1), make_group(QUESTIONS[1], ["x", "x", "x"])]
     records, batch = scored(groups, learn_per_group=2)
-    assert [record.advantage for record in records] == [-1.0, None, None, 1.0, None, None, 0.0, 0.0, None]
+    # The mean is 0.2 and the deviation 0.4: those of all five.
+    advantages = [None if each.advantage is None else round(each.advantage, 9) for each in records]
+    assert advantages == [-0.5, None, None, 2.0, None, None, 0.0, 0.0, None]
     assert [t.token_ids_T[2] for t in batch.trajectories] == [20, 23]
-    np.testing.assert_allclose(batch.advantages_B, [-1.0, 1.0])
+    np.testing.assert_allclose(batch.advantages_B, [-0.5, 2.0])
+    np.testing.assert_allclose(batch.weights_B, [4.0, 1.0])
     assert rollout_metrics(groups, records)["num_zero_variance_groups"] == 1
     assert rollout_metrics(groups, records)["reward_mean"] == pytest.approx(4 / 8)
+
+
+@pytest.mark.parametrize("learn_per_group", [0, 4])
+def test_one_success_in_eight_has_the_advantage_that_it_has_in_the_whole_group(learn_per_group):
+    _, batch = scored([make_group(QUESTIONS[0], [*"yyy", "x", *"yyyy"])], learn_per_group=learn_per_group)
+    assert batch.advantages_B.max() == pytest.approx(7**0.5)  # 2.65
+    assert batch.advantages_B.min() == pytest.approx(-(7**-0.5))
+    assert batch.represented_B.sum() == pytest.approx(8)
+    assert batch.represented_B @ batch.advantages_B == pytest.approx(0, abs=1e-12)
+    if learn_per_group:
+        np.testing.assert_allclose(sorted(batch.weights_B), [1, 7 / 3, 7 / 3, 7 / 3])
+
+
+def test_episodes_of_advantage_0_in_a_mixed_group_count_in_means_and_feel_the_kl():
+    group = make_group(QUESTIONS[0], ["x", "y", "z"])
+    rewards = {"x": 1.0, "y": 0.5, "z": 0.0}
+    _, batch = score_groups([group], lambda each, question: Reward(rewards[each.answer]), RlConfig(), step=1)
+    np.testing.assert_allclose(batch.advantages_B, [1.5**0.5, 0, -(1.5**0.5)], atol=1e-12)
+    assert batch.num_trained_B.tolist() == [2, 2, 2]
+
+
+def test_a_kl_in_the_reward_makes_no_advantage_of_1_where_rewards_agree():
+    groups = [make_group(QUESTIONS[0], ["x", "x", "x"])]
+    charges = [np.array([0.0, 0.0, 0.0, cost]) for cost in (1e-3, 2e-3, 3e-3)]
+    _, batch = score_groups(groups, make_reward("em"), RlConfig(), step=1, charges=charges)
+    assert batch.trajectories == []
+    # Kept groups feel it at its own size.
+    _, batch = score_groups(groups, make_reward("em"), RlConfig(constant_groups="keep"), step=1, charges=charges)
+    np.testing.assert_allclose(batch.advantages_B, [1e-3, 0, -1e-3], atol=1e-12)
+
+
+def test_rewards_that_differ_by_rounding_are_a_group_without_a_difference():
+    group, values = make_group(QUESTIONS[0], ["x", "y"]), {"x": 0.3, "y": 0.1 + 0.2}
+    records, batch = score_groups([group], lambda each, question: Reward(values[each.answer]), RlConfig(), step=1)
+    assert batch.trajectories == []
+    assert [record.advantage for record in records] == [0.0, 0.0]
+    metrics = rollout_metrics([group], records)
+    assert metrics["num_zero_variance_groups"] == 1
+    assert not has_difference(metrics, RlConfig())
 
 
 def test_groups_of_equal_rewards_are_recorded_and_counted_but_not_learned_from():
@@ -488,3 +531,48 @@ def test_rl_over_another_distribution_than_the_one_that_acts_is_refused_by_the_r
     build_recipe({"rollout": rollout, "rl": {"steps": 0}})
     build_recipe({"eval": rollout})
     build_recipe({"rollout": {"temperature": 0.0, "temperature_range": [0.7, 1.15]}})
+
+
+class LateSampler(LocalSampler):
+    """Takes weights one rollout late, and says so."""
+
+    def load_weights(self, weights, version):
+        super().load_weights(weights, max(version - 1, 0))
+
+
+def rl_with_a_late_sampler(tiny_model_dir, **settings):
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    _, roller, reward = toy(tiny_model_dir, tokenizer)
+    sampler = LateSampler(load_policy(tiny_model_dir, dtype="float32")[0], tokenizer, episode_tokens=64)
+    roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
+    config = RlConfig(steps=3, questions_per_step=4, group_size=8, **settings)
+    return run_training(Learner(model), sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
+
+
+def test_episodes_of_older_weights_than_the_recipe_allows_are_refused(tiny_model_dir):
+    with pytest.raises(
+        InfrastructureError, match=r"version 0, and the learner is at version 1: 1 rollouts older.*raise"
+    ):
+        rl_with_a_late_sampler(tiny_model_dir)
+    rows = rl_with_a_late_sampler(tiny_model_dir, max_staleness=1)
+    assert [step for step, _, _ in rows] == [1, 2, 3]
+    assert {record.episode.policy_version for _, _, records in rows for record in records} == {0, 1}
+
+
+def test_an_update_whose_gradient_is_not_finite_is_skipped_and_the_run_goes_on(tiny_model_dir, monkeypatch):
+    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
+    learner = Learner(model)
+    sampler, roller, reward = toy(tiny_model_dir, tokenizer)
+    steps, forward_backward = iter(range(100)), learner.forward_backward
+
+    def spoiled(batch, loss, **more):
+        if next(steps) == 1:
+            batch = replace(batch, advantages_B=np.full(len(batch.trajectories), np.inf))
+        return forward_backward(batch, loss, **more)
+
+    monkeypatch.setattr(learner, "forward_backward", spoiled)
+    config = RlConfig(steps=4, questions_per_step=4, group_size=8, learning_rate=0.02)
+    rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
+    assert [metrics["num_skipped_steps"] for _, metrics, _ in rows] == [0, 1, 0, 0]
+    assert ["grad_norm" in metrics for _, metrics, _ in rows] == [True, False, True, True]
+    assert all(np.isfinite(value) for _, metrics, _ in rows for value in metrics.values())

@@ -8,7 +8,8 @@ import torch
 
 from seekling.config import SftConfig
 from seekling.errors import NothingToLearnError
-from seekling.learn.learner import Learner
+from seekling.learn.learner import Batch, Learner
+from seekling.learn.loss import clipped_policy_loss
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy
 from seekling.rollout.loop import Decoding, Roller
@@ -119,3 +120,20 @@ def test_a_fine_tuned_model_acts_as_its_expert_did(tiny_model_dir):
     assert sampled.token_ids_T.tolist() == written.token_ids_T.tolist()
     assert sampled.train_mask_T.tolist() == written.train_mask_T.tolist()
     assert acted.policy_version == 1
+
+
+def test_a_batch_with_a_gradient_that_is_not_finite_is_passed_over(monkeypatch):
+    learner, rows = Learner(small_model()), []
+    forward_backward = learner.forward_backward
+
+    def spoiled(batch, loss, **more):
+        spoilt = Batch(batch.trajectories, np.full(len(batch.trajectories), np.nan))
+        return (
+            forward_backward(spoilt, clipped_policy_loss) if learner.num_steps == 1 else forward_backward(batch, loss)
+        )
+
+    monkeypatch.setattr(learner, "forward_backward", spoiled)
+    train_sft(learner, expert_set(), CONFIG, seed=1, on_step=lambda step, metrics: rows.append((step, metrics)))
+    assert [step for step, _ in rows] == list(range(1, len(rows) + 1))
+    assert [metrics["num_skipped_steps"] for _, metrics in rows] == [0, 1] + [0] * (len(rows) - 2)
+    assert ["loss" in metrics for _, metrics in rows] == [True, False] + [True] * (len(rows) - 2)

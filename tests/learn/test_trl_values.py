@@ -49,7 +49,7 @@ def test_every_loss_of_the_file_is_compared():
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_and_gradients_are_trls(name):
-    config = RlConfig(**LOSSES[name])
+    config = RlConfig(**({"correction": "none"} | LOSSES[name]))
     mask_BT = np.asarray(INPUTS["mask"], bool)
     logprobs_A, old_A, sampling_A, reference_A = (
         torch.tensor(np.asarray(INPUTS[key])[mask_BT]) for key in ("logprobs", "old", "sampling", "reference")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,12 +11,15 @@ import pytest
 import torch
 
 from seekling.config import CriticConfig, RlConfig
-from seekling.errors import DataError
+from seekling.errors import DataError, InfrastructureError
 from seekling.learn.advantage import generalized_advantages
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Batch, Learner
 from seekling.learn.loss import value_loss
+from seekling.learn.rl import score_groups
 from seekling.learn.update import Updater
+from seekling.reward.functions import make_reward
+from seekling.types import Episode, EpisodeGroup, Question, StopReason
 from tests.learn.models import group, small_model, trajectory
 
 UNTRAINED = trajectory([3, 4, 5], [0, 0, 0])
@@ -93,6 +98,104 @@ def test_a_streamed_step_has_the_metrics_of_the_whole_one():
     assert learner.num_steps == 1
     for name in ("loss", "entropy", "kl_sampler", "trained_tokens", "plain_tokens", "grad_norm"):
         assert streamed[name] == pytest.approx(whole[name], rel=1e-4), name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"aggregation": "sum", "loss": "importance_sampling"},
+        {"aggregation": "sequence_mean", "kl_coefficient": 0.3},
+        {"aggregation": "constant", "aggregation_tokens": 7},
+        {"stream_minibatches": 2},
+    ],
+)
+def test_the_gradient_of_a_few_that_stand_for_their_group_is_the_groups_where_the_others_are_their_like(
+    settings, monkeypatch
+):
+    """A success and seven times the same failure: two of them, weighed, are all eight, whatever the aggregation."""
+    found = []
+    for learn_per_group in (0, 3):
+        config = RlConfig(questions_per_step=2, learn_per_group=learn_per_group, **settings)
+        groups = []
+        for question, seed in ((Question("1", "?", ("x",)), 0), (Question("2", "?", ("x",)), 1)):
+            right, wrong = group(seed)[:2]
+            answers = [*"yyyyyyy", "x"]
+            episodes = tuple(Episode(question.id, "", "tags", (), (), each, StopReason.ANSWERED) for each in answers)
+            groups.append(EpisodeGroup(question, episodes, (*[wrong] * 7, right)))
+        parts = [groups[:1], groups[1:]] if config.stream_minibatches else [groups]
+        batches = [score_groups(part, make_reward("em"), config, step=1)[1] for part in parts]
+        assert sum(len(batch.trajectories) for batch in batches) == 2 * (learn_per_group or 8)
+        found.append(sgd_gradient(config, batches, monkeypatch, reference=True))
+    whole, chosen = found
+    for name, tensor in whole.items():
+        assert float((chosen[name] - tensor).abs().max()) <= 1e-4 * float(tensor.abs().max()) > 0, name
+
+
+def test_a_step_says_what_was_clipped_how_far_ratios_went_and_how_many_tokens_weigh():
+    first = steps_of(RlConfig(), [batch_of(0)])[1]
+    assert (first["ratio_mean"], first["ratio_max"], first["clip_fraction"]) == (1.0, 1.0, 0.0)
+    recorded = np.concatenate([each.logprobs_T[each.train_mask_T] for each in group(0)])
+    scored = np.concatenate(
+        [own[each.train_mask_T] for own, each in zip(Learner(small_model()).logprobs(group(0)), group(0), strict=True)]
+    )
+    weights = np.minimum(np.exp(scored - recorded), 2.0)
+    assert first["correction_ess"] == pytest.approx(weights.sum() ** 2 / (len(weights) * (weights**2).sum()), rel=1e-4)
+    assert 0 < first["correction_ess"] < 1
+    config = RlConfig(old_logprobs="rollout", correction="none", clip_low=0.2, clip_high=0.3)
+    metrics = steps_of(config, [batch_of(0)])[1]
+    ratios = np.exp(scored - recorded)
+    advantages = np.repeat(batch_of(0).advantages_B, [int(each.train_mask_T.sum()) for each in group(0)])
+    low, high = (ratios < 0.8) & (advantages < 0), (ratios > 1.3) & (advantages > 0)
+    assert low.any()
+    assert high.any()
+    assert metrics["clip_fraction_low"] == pytest.approx(low.mean())
+    assert metrics["clip_fraction_high"] == pytest.approx(high.mean())
+    assert metrics["clip_fraction"] == pytest.approx((low | high).mean())
+    assert metrics["ratio_mean"] == pytest.approx(ratios.mean(), rel=1e-4)
+    assert metrics["ratio_max"] == pytest.approx(ratios.max(), rel=1e-4)
+    assert metrics["correction_ess"] == 1.0
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_later_minibatches_move_ratios_away_from_1(parts):
+    metrics = steps_of(RlConfig(minibatches=parts, rollout_epochs=2), [batch_of(0)], rate=0.01)[1]
+    assert metrics["ratio_max"] > 1.1
+
+
+def test_a_gradient_of_a_critic_that_is_not_finite_is_skipped_and_counted(monkeypatch):
+    learner = with_critic(Learner(small_model(), row_tokens=90))
+    updater = Updater(learner, RlConfig(baseline="gae"), CriticConfig(whiten=False))
+    before = weights_of(learner.critic)
+    updater.add(batch_of(0, advantages=[0, 1, 0, math.nan]), version=0)
+    metrics = updater.finish(rate=0.01, critic_rate=0.01)
+    assert metrics["num_skipped_steps"] == 2  # the policy's too: its advantage is not finite either
+    assert "value_loss" not in metrics
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights_of(learner.critic).items())
+    updater.add(batch_of(0, advantages=[0, 1, 0, 1]), version=0)
+    metrics = updater.finish(rate=0.01, critic_rate=0.01)
+    assert (metrics["num_skipped_steps"], "value_loss" in metrics) == (0, True)
+
+
+@pytest.mark.parametrize(("minibatches", "streams", "skipped"), [(1, 0, 1), (1, 2, 1), (2, 0, 1)])
+def test_a_skipped_update_is_counted_and_leaves_the_rest_of_the_step(minibatches, streams, skipped):
+    config = RlConfig(questions_per_step=2, minibatches=minibatches, stream_minibatches=streams)
+    batches = [batch_of(0, advantages=[math.nan, 1, 1, 1]), batch_of(1)]
+    if not streams:
+        batches = [batch_of(0, 1, advantages=[math.nan, 1, 1, 1, 1, -1, 1, -1])]
+    _, metrics = steps_of(config, batches)
+    assert metrics["num_skipped_steps"] == skipped
+    assert ("grad_norm" in metrics) is (minibatches == 2)
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_the_oldest_version_of_an_episode_counts():
+    updater = Updater(Learner(small_model()), RlConfig(max_staleness=2), CriticConfig())
+    mixed = [replace(each, policy_versions=(5, 3, 5)) for each in group(0)]
+    updater.add(Batch(mixed, np.ones(4)), version=5)
+    with pytest.raises(InfrastructureError, match=r"version 3, and the learner is at version 6: 3 rollouts older"):
+        updater.add(Batch(mixed, np.ones(4)), version=6)
+    updater.add(batch_of(0), version=6)  # nobody sampled these: there is nothing to be late
 
 
 def test_nothing_added_is_no_step():

@@ -15,6 +15,8 @@ from seekling.learn.rl import RlRun, train
 from seekling.models import load_policy
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.stages import _Run
+from seekling.pipeline.trackers import Trackers
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
@@ -101,3 +103,14 @@ def test_a_limit_of_zero_asks_nothing(tiny_model_dir, tmp_path):
     passed = rl_steps(tiny_model_dir, tmp_path, StaleSampler, build_recipe({"health": {"drift_limit": 0.0}}))
     assert len(passed) == 8
     assert max(metrics.get("logprob_drift", 0.0) for metrics in passed) > 0.2
+
+
+def test_a_skipped_update_is_told_in_the_terminal_and_logged(tiny_model_dir, tmp_path):
+    recipe, reporter = Recipe(), QuietReporter()
+    folder = RunFolder(tmp_path / "run", recipe)
+    run = _Run(recipe, folder, None, None, tiny_model_dir, reporter, Trackers(()))
+    with run._training("sft", 2, Learner(load_policy(tiny_model_dir, dtype="float32")[0])) as after_step:
+        after_step(1, {"num_skipped_steps": 0}, "", "")
+        after_step(2, {"num_skipped_steps": 1}, "", "")
+    assert reporter.lines == ["warning: sft step 2: a gradient was not finite; update skipped"]
+    assert [row["num_skipped_steps"] for row in folder.read_metrics("sft")] == [0, 1]

@@ -53,6 +53,7 @@ def test_tinkers_constants():
     rl = recipe.rl
     assert (rl.questions_per_step, rl.group_size, rl.steps) == (512, 8, 169_615 // 512)
     assert (rl.loss, rl.aggregation, rl.advantage_scale) == ("importance_sampling", "sum", "none")
+    assert (rl.old_logprobs, rl.correction) == ("rollout", "none")
     assert (rl.reward, recipe.reward.format_coefficient, rl.constant_groups) == ("tinker", 0.1, "drop")
     assert (rl.learning_rate, rl.betas, rl.kl_coefficient, rl.stream_minibatches) == (4e-5, (0.9, 0.95), 0.0, 4)
     assert (recipe.model.lora_rank, recipe.seed, recipe.env.max_turns) == (32, 2, 5)
@@ -66,6 +67,7 @@ def test_process_distillations_constants():
     assert (rl.baseline, rl.learning_rate, critic.learning_rate) == ("gae", 1e-6, 1e-5)
     assert (rl.weight_decay, rl.betas, rl.max_grad_norm) == (0.01, (0.9, 0.999), 1.0)
     assert (rl.clip_low, rl.clip_high, critic.value_clip) == (0.2, 0.2, 0.5)
+    assert (rl.old_logprobs, rl.correction) == ("recomputed", "none")
     assert (rl.kl_coefficient, rl.kl, rl.kl_in, critic.gamma, critic.gae_lambda) == (1e-3, "k1", "reward", 1.0, 1.0)
     assert (recipe.eval.temperature, recipe.eval.top_p, recipe.retrieval.top_k) == (0.7, 0.9, 3)
     assert recipe.expected.values == (0.4127, 0.4890)
@@ -129,7 +131,8 @@ def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path)
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"correction": "tis"}, 'set old_logprobs = "recomputed"'),
+        ({"old_logprobs": "rollout"}, 'set correction = "none"'),
+        ({"old_logprobs": "rollout", "correction": "mask"}, 'or old_logprobs = "recomputed"'),
         ({"group_size": 1}, 'use 2 or more, or "gae"'),
         ({"kl": "k1", "kl_coefficient": 0.1}, "gradient of mean zero"),
         ({"baseline": "gae", "loss": "gspo"}, "an advantage for each token"),
@@ -142,7 +145,7 @@ def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path)
         ({"loss": "importance_sampling", "clip_high": 0.5}, 'clip_high = 0.5 has no effect with loss = "importance_'),
         ({"loss": "importance_sampling", "clip_low": 0.1}, 'it needs loss = "ppo", "cispo" or "gspo"'),
         ({"aggregation": "sum", "aggregation_tokens": 7}, "leave aggregation_tokens at 1024"),
-        ({"correction_cap": 3.0}, 'it needs correction = "tis" or "mask"'),
+        ({"correction": "none", "correction_cap": 3.0}, 'it needs correction = "tis" or "mask"'),
         ({"reward": "tinker"}, 'reads the form of env.protocol = "tools"'),
     ],
 )
@@ -278,6 +281,7 @@ def test_mini_recipes_take_the_path_of_the_full_one(name):
         "advantage_scale",
         "constant_groups",
         "aggregation",
+        "old_logprobs",
         "correction",
         "kl",
         "kl_in",

@@ -39,10 +39,8 @@ def test_what_was_sampled_before_comes_first_and_the_context_goes_on_from_there(
 def test_what_was_taught_is_used_where_nothing_newer_is_known():
     taught = ngrams_of(
         [
-            Trajectory(
-                np.asarray([1, 2, 3, 4, 5, 6]), np.asarray([0, 0, 0, 1, 0, 1], bool), np.zeros(6, np.float32), 0
-            ),
-            Trajectory(np.asarray([1, 7]), np.asarray([0, 1], bool), np.zeros(2, np.float32), 0),
+            Trajectory(np.asarray([1, 2, 3, 4, 5, 6]), np.asarray([0, 0, 0, 1, 0, 1], bool), np.zeros(6, np.float32)),
+            Trajectory(np.asarray([1, 7]), np.asarray([0, 1], bool), np.zeros(2, np.float32)),
         ]
     )
     assert taught == {(1, 2, 3): 4, (3, 4, 5): 6}

@@ -289,6 +289,22 @@ def test_decoding_settings_reach_the_sampler_and_the_record(tokenizer, renderer)
     assert (trajectory.temperature, trajectory.top_p, trajectory.min_p) == (0.7, 0.9, 0.1)
 
 
+class AgeingSampler(ScriptedSampler):
+    """Gets new weights after every sample."""
+
+    async def sample(self, request: SampleRequest):
+        sample = await super().sample(request)
+        self.policy_version += 1
+        return sample
+
+
+def test_a_trajectory_keeps_the_version_of_every_sample_and_its_episode_the_oldest(tokenizer, renderer):
+    sampler = AgeingSampler([[(encode(tokenizer, SEARCH), "stop"), (encode(tokenizer, ANSWER), "stop")]], 3)
+    (group,) = Roller(make_env(), sampler, renderer).rollout([QUESTION], DECODING)
+    assert group.trajectories[0].policy_versions == (3, 4)
+    assert group.episodes[0].policy_version == 3
+
+
 class GuessingSampler(ScriptedSampler):
     """Says of every sample how many tokens were guessed on the way."""
 

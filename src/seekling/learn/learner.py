@@ -34,7 +34,6 @@ from seekling.learn.loss import (
     TokenLoss,
     TokenMeasure,
     denominator,
-    low_variance_kl,
     token_weights,
 )
 from seekling.learn.pack import PackedRow, pack_rows
@@ -296,11 +295,12 @@ class Learner:
         total = (loss_A * torch.from_numpy(weights_B[row.sequence_A]).to(loss_A)).sum()
         total.backward()
         with torch.no_grad():
-            drift_A = (logprobs_A - behaviour_A).abs()
+            difference_A = logprobs_A - behaviour_A
+            drift_A = difference_A.abs()
             found = {
                 "loss": total,
                 "entropy": entropy_A.sum(),
-                "kl_behaviour": low_variance_kl(behaviour_A, logprobs_A).sum(),
+                "kl_behaviour": (torch.expm1(difference_A) - difference_A).sum(),
                 "drift_mean": drift_A.sum(),
                 "drift_max": drift_A.max(),
             }
