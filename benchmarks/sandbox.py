@@ -218,6 +218,8 @@ def main() -> None:
     if given.only_smolagents:
         print(json.dumps(smolagents_rows(given.seconds)))
         return
+    from seekling.cores import cores_here
+
     load = os.getloadavg()[0]
     rows = sandbox_rows("zygote", given.seconds)
     try:
@@ -231,10 +233,10 @@ def main() -> None:
     else:
         print("smolagents is left out; name a Python that has it with --smolagents", file=sys.stderr)
     if given.json:
-        print(json.dumps({"load_before": load, "cores": os.cpu_count(), "rows": rows}, indent=2))
+        print(json.dumps({"load_before": load, "cores": cores_here(), "rows": rows}, indent=2))
         return
     base = next(r for r in rows if str(r["row"]).startswith("plain subprocess, fresh, 2"))
-    print(f"{os.cpu_count()} cores, load {load:.1f} before, Python {sys.version.split()[0]}")
+    print(f"{cores_here():g} cores, load {load:.1f} before, Python {sys.version.split()[0]}")
     print(f"{'':72} {'prog/s':>7} {'ratio':>6} {'p50 ms':>7} {'p99 ms':>7} {'CPU ms':>7} {'MB':>6}")
     for r in rows:
         rate = float(str(r["programs_per_s"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -135,3 +136,11 @@ def pytest_configure() -> None:
     """Shells start what runs in the background with SIGINT ignored; the tests of Ctrl-C need it as it is elsewhere."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
+def pytest_xdist_auto_num_workers() -> int:
+    """Of `-n auto`: a container's quota counts, where xdist would start a worker for each of the machine's cores."""
+    from seekling.cores import cores_here
+
+    return math.ceil(cores_here())

@@ -45,6 +45,7 @@ ROOM_IMPORTS["cli"] = set(ROOM_IMPORTS)
 
 HEAVY = {
     "torch": {
+        "cores.py",
         "retrieval/local_encoder.py",
         "retrieval/rerank.py",
         "models",

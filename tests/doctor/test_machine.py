@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from seekling.cores import usable_cores
+from seekling import cores
+from seekling.cores import usable_cores, use_cores_here
 from seekling.doctor import SMOLLM2_135M, look_at_machine, measure_speed, read_model_shape
 from seekling.doctor import machine as machine_module
 from seekling.doctor.machine import (
@@ -29,10 +31,42 @@ ARM = "processor\t: 0\nBogoMIPS\t: 2100.00\nFeatures\t: fp asimd bf16 i8mm\n"
 
 
 @pytest.mark.parametrize(
-    ("cpu_max", "cores"), [("max 100000", 8.0), ("150000 100000", 1.5), ("", 8.0), ("1600000 100000", 8.0)]
+    ("mine", "files", "expected"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 8.0),
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
+        ("0::/\n", {"cpu.max": "1600000 100000\n"}, 8.0),
+        ("", {"cpu.max": "150000 100000\n"}, 8.0),
+        ("0::/user/service\n", {"user/service/cpu.max": "max 100000", "user/cpu.max": "300000 100000"}, 3.0),
+        ("0::/docker/ab\n", {"cpu.max": "250000 100000"}, 2.5),  # a container that sees its own group as the root
+        ("4:memory:/\n1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 0.5),
+        (
+            "3:cpuset:/\n2:cpu,cpuacct:/docker/ab\n0::/\n",
+            {"cpu,cpuacct/cpu.cfs_quota_us": "200000", "cpu,cpuacct/cpu.cfs_period_us": "100000"},
+            2.0,
+        ),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8.0),
+    ],
 )
-def test_a_containers_quota_limits_the_cores(cpu_max: str, cores: float):
-    assert usable_cores(8, cpu_max) == cores
+def test_a_containers_quota_limits_the_cores(mine: str, files: dict[str, str], expected: float, tmp_path: Path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert usable_cores(8, mine, tmp_path) == expected
+
+
+def test_torch_starts_no_more_threads_than_a_container_may_use(monkeypatch: pytest.MonkeyPatch):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(6)
+        monkeypatch.setattr(cores, "cores_here", lambda: 2.5)
+        use_cores_here()
+        assert torch.get_num_threads() == 3
+        monkeypatch.setattr(cores, "cores_here", lambda: 8.0)
+        use_cores_here()
+        assert torch.get_num_threads() == 3, "who set fewer, as by OMP_NUM_THREADS, keeps them"
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_instruction_sets_that_matter_are_picked_out():

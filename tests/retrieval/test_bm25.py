@@ -211,7 +211,7 @@ def test_many_queries_shared_between_threads_are_ranked_as_one_by_one(tmp_path, 
     ranker, queries = ranker_of(random_texts(300), tmp_path), [*random_texts(70, seed=5, longest=4), "", "unknownword"]
     alone = [ranker.rank([query], 5)[0] for query in queries]
     monkeypatch.setattr(bm25, "_PASSAGES_TO_SHARE", 0)
-    monkeypatch.setattr(bm25.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(bm25, "cores_here", lambda: 3.0)
     shared = ranker.rank(queries, 5)
     assert len(shared) == len(queries)
     for one, other in zip(alone, shared, strict=True):

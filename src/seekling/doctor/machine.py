@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from seekling.cores import cores_here
+from seekling.cores import cores_here, use_cores_here
 from seekling.errors import MissingExtraError
 
 _WANTED_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "bf16", "asimd")
@@ -129,6 +129,7 @@ def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, s
         import torch
     except ImportError:
         raise MissingExtraError("measuring speed needs torch: pip install 'seekling[train]'") from None
+    use_cores_here()
 
     def product_flops(dtype: torch.dtype) -> float:
         left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(columns, inner, dtype=dtype)

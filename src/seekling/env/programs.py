@@ -29,7 +29,7 @@ _ENDINGS = {
 }
 _PARSER_LOCK = threading.Lock()
 PROGRAMS_AT_ONCE = max(1, int(cores_here() / 2))
-"""More would take processors from each other and from decoding, and their time limits are by the clock."""
+"""More would take processors from each other and from decoding."""
 _RUNNING = threading.Semaphore(PROGRAMS_AT_ONCE)
 
 _ERROR_LINE = re.compile(r"\w*(Error|Exception)\b")
@@ -101,7 +101,7 @@ class ProgramRunner:
             refusal = self._allow(tool.name, typing.cast("Mapping[str, Json]", arguments))
             if refusal:
                 raise ToolError(refusal)
-            _RUNNING.release()  # a program that waits for a tool takes no processor, and its clock stands still
+            _RUNNING.release()  # a program that waits for a tool takes no processor, and its clocks stand still
             try:
                 outcome = run_tool(tool, arguments)
             except InfrastructureError as error:

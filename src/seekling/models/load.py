@@ -9,6 +9,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from seekling.cores import use_cores_here
 from seekling.errors import ConfigError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def load_policy(
     except ImportError as error:
         raise MissingExtraError(f"running a model needs {error.name}: pip install 'seekling[train]'") from None
     transformers.utils.logging.disable_progress_bar()
+    use_cores_here()
     place = pick_device(device)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)

@@ -14,6 +14,7 @@ import torch
 
 from seekling import __version__
 from seekling.config import Recipe
+from seekling.cores import cores_here
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.serve.agent import Agent
@@ -81,7 +82,7 @@ def describe_machine() -> dict[str, Json]:
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
-        "num_cores": os.cpu_count() or 0,
+        "num_cores": cores_here(),
         "memory_bytes": pages * size,
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
     }

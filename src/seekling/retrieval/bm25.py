@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from typing import BinaryIO
 import bm25s  # type: ignore[import-untyped]
 import numpy as np
 
+from seekling.cores import cores_here
 from seekling.errors import DataError, IndexMismatchError
 from seekling.retrieval.interface import EMPTY_RANKING, Ranking
 from seekling.retrieval.postings import KEPT_ROOMS, Postings
@@ -55,7 +55,7 @@ class Bm25Ranker:
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
         wanted = [self._query_terms.numbers(query) for query in queries]
-        num_threads = min(KEPT_ROOMS, os.cpu_count() or 1, len(wanted) // _QUERIES_PER_THREAD)
+        num_threads = min(KEPT_ROOMS, int(cores_here()), len(wanted) // _QUERIES_PER_THREAD)
         if num_threads < 2 or self._postings.num_passages < _PASSAGES_TO_SHARE:
             return self._postings.best(wanted, top_k)
         rankings = [EMPTY_RANKING] * len(wanted)

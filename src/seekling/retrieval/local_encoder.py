@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from seekling.cores import use_cores_here
 from seekling.errors import MissingExtraError, ModelError
 from seekling.retrieval.record import EncoderRecord
 
@@ -142,7 +143,7 @@ def load_checked(path: Path, load: Callable[[], tuple[PreTrainedModel, dict[str,
 
 
 def resolve_with_torch(spec: str) -> Path:
-    """The directory of a model that torch is to run.
+    """The directory of a model that torch is to run, with no more threads than there are processors for it.
 
     Raises:
         MissingExtraError: torch or transformers is not installed.
@@ -156,6 +157,7 @@ def resolve_with_torch(spec: str) -> Path:
     from seekling.models import resolve_model
 
     transformers.utils.logging.disable_progress_bar()
+    use_cores_here()
     return resolve_model(spec)
 
 

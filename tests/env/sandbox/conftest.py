@@ -14,7 +14,6 @@ LIMITS = SandboxConfig(
     memory_bytes=200 * 1024 * 1024,
     output_chars=2_000,
     max_host_calls=20,
-    max_host_s=0.5,
 )
 
 

@@ -19,8 +19,8 @@ _REPEAT_WALL_S = 2.0
 _GRACE_S = 5.0
 """By the wall's clock, for a program that was told to stop."""
 _WHY = "the program did not stop at its time limit."
-_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""How many seconds a process can compute in one. A container's quota does not count: it may be used up in bursts."""
+_CORES = os.cpu_count() or 1
+"""How many seconds a process can compute in one, at most. A quota does not count: it may be used up in bursts."""
 
 
 class TimeIsUp(Exception):
