@@ -5,7 +5,6 @@ torch and transformers are imported inside the functions, so naming this module 
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -106,19 +105,19 @@ def pick_dtype(dtype: Dtype, device: Device = "cpu") -> Literal["float32", "bflo
 
 
 def cpu_has_bfloat16() -> bool:
-    """Tell whether the processor has bfloat16 dot products (AVX512-BF16, AMX, or ARM's BF16 extension).
+    """Tell whether torch uses bfloat16 dot products of the processor (AVX512-BF16, AMX, or ARM's BF16 extension).
 
-    torch must use them too: `ATEN_CPU_CAPABILITY=avx2` caps it.
+    oneDNN multiplies matrices for torch, and may have been told to leave them out (ONEDNN_MAX_CPU_ISA).
     """
     import torch
 
-    if platform.machine() == "x86_64" and torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return False
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
     except OSError:
         return False  # macOS: bfloat16 matrix products are not faster there in torch's CPU kernels
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
+    if {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags) or not torch.backends.mkldnn.is_available():
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _ensure_padding(tokenizer: PreTrainedTokenizerBase, path: Path | str) -> None:
