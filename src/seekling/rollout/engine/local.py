@@ -75,6 +75,13 @@ class LocalSampler:
         self._model, self._tokenizer = model, tokenizer
         config, self._device = model.config, model.device
         self._dtype: torch.dtype = model.dtype
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._expected = ExpectedWeights.of(model)
+        self._packed: list[PackedLinear] = []
+        if can_pack(model):
+            self._packed = [*sparing(fuse_layers(model, names)), *sparing(pack_linear_layers(model, names))]
+            release_free_memory()  # of the plain weights
+        self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
         num_heads = config.num_attention_heads
         num_kv_heads = config.num_key_value_heads or num_heads
         head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
@@ -92,13 +99,6 @@ class LocalSampler:
                 f"rollout.cache_bytes = {cache_bytes} holds no episode of {episode_tokens} tokens, which takes "
                 f"{slot_bytes} bytes; raise rollout.cache_bytes or lower rollout.episode_tokens"
             )
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._expected = ExpectedWeights.of(model)
-        self._packed: list[PackedLinear] = []
-        if can_pack(model):
-            self._packed = [*sparing(fuse_layers(model, names)), *sparing(pack_linear_layers(model, names))]
-            release_free_memory()  # of the plain weights
-        self._decoder, self._head = model.get_decoder(), model.get_output_embeddings()
         self._cache = SlotCache(
             num_layers=config.num_hidden_layers,
             num_kv_heads=num_kv_heads,
