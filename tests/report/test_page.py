@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seekling.errors import DataError
+from seekling.evaluate import read_records, summarize
+from seekling.pipeline.table import result_table
 from seekling.report import write_report
 from seekling.report.encode import encode
 from seekling.report.episodes import CHUNK, Packer
@@ -70,6 +72,22 @@ def test_the_page_holds_the_run(page):
 
 def chunk_rows(scripts):
     return [json.loads(text)["episodes"] for name, text in scripts.items() if name.startswith("episodes-0-")]
+
+
+def test_what_a_stage_made_worse_is_on_the_first_screen_and_in_the_terminal(tmp_path, capsys):
+    run = write_run(tmp_path / "worse", questions=20, steps=2)
+    endless = Turn("<search>the mill" + " mill" * 90, "invalid", num_action_tokens=128)
+    sft = [record for record in read_run(run).episodes if record.stage == "eval-sft"]
+    cut = {"turns": (endless,), "answer": None, "stop_reason": StopReason.MAX_TOKENS}
+    rl = [dataclasses.replace(r, stage="eval-rl", episode=dataclasses.replace(r.episode, **cut)) for r in sft]
+    write_records(run, "eval-rl", rl)
+    write_report([run], run.parent / "worse.html")
+    overview = json.loads(Blocks((run.parent / "worse.html").read_text(encoding="utf-8")).scripts["overview"])
+    (sentence,) = overview["runs"][0]["warnings"]
+    assert sentence.startswith("RL made it worse than SFT: ")
+    assert "repeat a word or phrase until the turn is full, 0 before" in sentence
+    result_table([summarize(list(read_records(run / "episodes" / f"eval-{n}.jsonl"))) for n in ("sft", "rl")], run)
+    assert f"warning: {sentence}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_page_names_no_address_outside_itself(page):

@@ -228,10 +228,9 @@ def test_a_model_with_a_shorter_window_than_an_episode_is_refused(tokenizer):
         vocab_size=64, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=2, head_dim=64,
         sliding_window=100,
     )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config)
     with pytest.raises(ConfigError, match=r"last 100 tokens only.*lower rollout.episode_tokens = 101"):
-        LocalSampler(model, tokenizer, in_flight=1, episode_tokens=101)
-    LocalSampler(model, tokenizer, in_flight=1, episode_tokens=100)
+        LocalSampler(AutoModelForCausalLM.from_config(config), tokenizer, in_flight=1, episode_tokens=101)
+    LocalSampler(AutoModelForCausalLM.from_config(config), tokenizer, in_flight=1, episode_tokens=100)
 
 
 @needs_tiles

@@ -34,6 +34,7 @@ def home(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_a_trained_agent_answers_and_names_the_page_that_says_so(home: Path):
     with load_agent(home / "runs" / "demo") as agent:
         answer = agent.ask("When was Alder Mill built?")
+        assert agent.sampler.num_slots == 1  # one question at a time: no memory is kept for others
     assert answer.text == "1612"
     assert answer.stop_reason is StopReason.ANSWERED
     assert [(source.document_id, source.title, source.states_answer) for source in answer.sources] == [

@@ -19,10 +19,12 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Ask a trained agent a question and see its answer, its searches and its sources."""
-    gc.disable()  # the process is short, and a fifth of the time that torch and transformers take to import
+    gc.disable()  # a fifth of the time that torch and transformers take to import, and they leave no garbage
     from seekling.serve import load_agent
 
-    with load_agent(run, policy=policy, in_flight=1, log=lambda line: typer.echo(line, err=True)) as agent:
+    gc.freeze()
+    gc.enable()
+    with load_agent(run, policy=policy, log=lambda line: typer.echo(line, err=True)) as agent:
         answer = agent.ask(question)
     if as_json:
         sources = [asdict(source) for source in answer.sources]

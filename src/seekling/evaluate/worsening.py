@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from seekling.evaluate.behaviours import detect_behaviours
 from seekling.reward.match import exact_match
@@ -74,8 +75,8 @@ def find_worsening(before: Iterable[EpisodeRecord], after: Iterable[EpisodeRecor
         num_better = sum(first != is_good and second == is_good for first, second in results)
         p = min(1.0, len(_CHECKS) * _sign_test(num_worse, num_better))
         if p <= ALPHA:
-            counts = (sum(column) for column in zip(*results, strict=True))
-            found.append(Worsening(text, *counts, num_questions=len(asked), p=p))
+            num_before, num_after = (sum(column) for column in zip(*results, strict=True))
+            found.append(Worsening(text, num_before, num_after, len(asked), p))
     return found
 
 
@@ -105,7 +106,7 @@ def _scored(records: Iterable[EpisodeRecord]) -> dict[tuple[str, str], EpisodeRe
 def _sign_test(num_worse: int, num_better: int) -> float:
     """Chance of so many worse ones or more, if either is as likely: the exact one-sided test."""
     num = num_worse + num_better
-    return sum(math.comb(num, count) for count in range(num_better + 1)) / 2**num
+    return float(Fraction(sum(math.comb(num, count) for count in range(num_better + 1)), 1 << num))
 
 
 def _is_right(record: EpisodeRecord) -> bool:

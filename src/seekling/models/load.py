@@ -5,7 +5,6 @@ torch and transformers are imported inside the functions, so naming this module 
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 

@@ -162,15 +162,12 @@ def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTo
 
 
 @contextlib.contextmanager
-def load_agent(
-    run: Path | str, *, policy: str = "", in_flight: int = 0, log: Callable[[str], None] = lambda line: None
-) -> Iterator[Agent]:
+def load_agent(run: Path | str, *, policy: str = "", log: Callable[[str], None] = lambda line: None) -> Iterator[Agent]:
     """Open the agent that a run trained: its best policy, its protocol, its index.
 
     Args:
         run: a run folder, such as `runs/demo`.
         policy: another than the best; see `trained_policy`.
-        in_flight: questions that are to be answered at once, each with a cache of its own; 0 takes the recipe's.
         log: told which policy it is.
 
     Raises:
@@ -182,9 +179,9 @@ def load_agent(
         recipe = build_recipe(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")), origin=str(folder))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{folder} is not a run folder ({error}); train one with: seekling train RECIPE") from None
-    # Single questions need no vLLM, and the machine that asks may have none.
-    settings = {"sampler": "engine", "in_flight": in_flight or recipe.rollout.in_flight}
-    recipe = recipe.model_copy(update={"rollout": recipe.rollout.model_copy(update=settings)})
+    # Questions come one by one: that needs one cache, and no vLLM, which the machine that asks may not have.
+    rollout = recipe.rollout.model_copy(update={"sampler": "engine", "in_flight": 1})
+    recipe = recipe.model_copy(update={"rollout": rollout})
     model_dir, words = trained_policy(folder, policy)
     log(f"policy: {words}")
     library = open_library(folder / "index", recipe.retrieval)
