@@ -23,8 +23,8 @@ def decode_by_tiles(*arguments):
 
 needs_tiles = pytest.mark.skipif(not can_tile(torch.bfloat16, torch.device("cpu")), reason="this CPU has no tiles")
 by_tiles = pytest.param(decode_by_tiles, torch.bfloat16, marks=needs_tiles)
-SHAPES = [(9, 3, 64), (4, 4, 16), (8, 1, 24), (6, 2, 10)]
-"""Query heads, key/value heads, head dimension."""
+SHAPES = [(9, 3, 64), (4, 4, 16), *(pytest.param(each, marks=pytest.mark.long) for each in ((8, 1, 24), (6, 2, 10)))]
+"""Query heads, key/value heads, head dimension. A loop of its own is compiled for each, which takes 8 s."""
 
 
 def reference(query_PHD, keys_SCLD, values_SCLD, rows, scaling):
