@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numba
+import pytest
 import torch
 
 from seekling.compiled import compile_loop
@@ -111,6 +112,7 @@ print(json.dumps([[sum(each.stats.cache_hits.values()), sum(each.stats.cache_mis
 """
 
 
+@pytest.mark.long  # compiles every loop there is
 def test_a_second_process_finds_every_loop_compiled_serial_ones_apart_from_parallel_ones(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     first, second = (

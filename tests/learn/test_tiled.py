@@ -76,7 +76,7 @@ def play(sampler: LocalSampler) -> list[tuple[list[int], list[bool], list[float]
     return run(together())
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, 192])
+@pytest.mark.parametrize("head_dim", [64, *(pytest.param(each, marks=pytest.mark.long) for each in (128, 192))])
 def test_sampler_and_learner_both_give_the_log_probabilities_of_exact_arithmetic(tiny_model_dir, by_tiles, head_dim):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     sampler = LocalSampler(
