@@ -27,7 +27,7 @@ def asked(number, *pages, kind=""):
         ("Who wrote «Emma»?", "who wrote 'Emma' ?", True),
         ("What is C++?", "What is C?", False),
         ("?", "!", False),
-        ("ｆｕｌｌ width", "full width", True),
+        ("\uff46\uff55\uff4c\uff4c width", "full width", True),
         ("When was it built?", "When was it rebuilt?", False),
     ],
 )

@@ -1,4 +1,4 @@
-"""The best policy by the development questions: found after every look, kept through interruptions, taken by commands."""
+"""The best policy by the development questions: found at every look, kept through interruptions, taken by commands."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ NUM_KILLS = 10
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory, tiny_model_dir):
-    """States are saved often, two are kept and one to roll back to; RL passes over questions, and dev is asked in it."""
+    """States are saved often, two are kept and one to roll back to; RL passes over questions and is asked dev."""
     folder = tmp_path_factory.mktemp("village")
     return village_recipe(
         folder,

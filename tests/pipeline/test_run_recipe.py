@@ -101,7 +101,7 @@ def test_the_table_shows_every_evaluation_with_k_of_n(straight, capsys):
     folder, summaries, _ = straight
     result_table(summaries, folder)
     printed = capsys.readouterr().out
-    for word in ("base", "SFT", "SFT+RL", "4 held-out questions", "0/4", "greedy", "McNemar"):
+    for word in ("base", "SFT", "SFT+RL", "4 held-out questions", "0/4", "greedy", "paired t"):
         assert word in printed
 
 

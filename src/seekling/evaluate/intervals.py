@@ -1,7 +1,7 @@
 """Rates and means with intervals, and the test of paired results.
 
-Everything is worked out from counts, so the same records always print the same figures. The coverage of the intervals is
-checked by simulation in the tests.
+Everything is worked out from counts, so the same records always print the same figures. The tests check the coverage of
+the intervals by simulation.
 """
 
 from __future__ import annotations
