@@ -187,3 +187,16 @@ def test_a_damaged_line_of_metrics_is_passed_over_and_counted(recipe, finished, 
     reporter = QuietReporter()
     run_recipe(recipe, tmp_path / "run", reporter)
     assert f"warning: {folder.problems[0]}" in reporter.lines
+
+
+def test_a_finished_run_of_an_older_version_keeps_its_policies(recipe, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "best")
+    progress = json.loads((tmp_path / "run" / "progress.json").read_text(encoding="utf-8"))
+    old = {name: value for name, value in progress.items() if name not in ("policies", "chosen")}
+    old["done"] = [stage for stage in old["done"] if not stage.startswith("dev-")]
+    (tmp_path / "run" / "progress.json").write_text(json.dumps(old), encoding="utf-8")
+    run_recipe(recipe, tmp_path / "run", QuietReporter())
+    for name in ("sft", "rl"):
+        assert weights(tmp_path / "run" / "checkpoints" / name) == weights(finished[0] / "checkpoints" / name)
+    assert trained_policy(tmp_path / "run")[1] == "rl"
