@@ -116,7 +116,9 @@ def what_must_repeat(run: Path) -> dict[str, object]:
     for path in sorted(run.glob("eval/*.json")):
         found[path.name] = _timeless(json.loads(path.read_text(encoding="utf-8")), DRAFTS)
     for path in sorted(run.glob("episodes/*.jsonl")):
-        found[path.name] = [_timeless(row, DRAFTS if path.stem.startswith("eval-") else ()) for row in rows(path)]
+        found[path.name] = [
+            _timeless(row, DRAFTS if path.stem.startswith(("eval-", "dev-")) else ()) for row in rows(path)
+        ]
     found["metrics"] = [_timeless(row) for row in rows(run / "metrics.jsonl")]
     for path in sorted(run.glob("checkpoints/*/model.safetensors")):
         found[f"{path.parent.name} weights"] = path.read_bytes()

@@ -247,7 +247,12 @@ def test_a_local_model_is_priced_by_the_hour_and_takes_every_mode(recipe, tmp_pa
 
 def test_questions_of_a_benchmark_stand_beside_published_figures(recipe, tmp_path):
     rows = [
-        {"id": f"{source}-{mill}", "question": f"In which year was {mill} Mill built?", "answers": [year], "source": source}
+        {
+            "id": f"{source}-{mill}",
+            "question": f"In which year was {mill} Mill built?",
+            "answers": [year],
+            "source": source,
+        }
         for source in ("nq", "popqa")
         for mill, year in MILLS.items()
     ]
