@@ -81,8 +81,8 @@ def test_ids_kinds_and_sources_are_filled_in(tmp_path):
         tmp_path / "a.jsonl", {"question": "Q?", "answer": "a", "type": "single"}, {"question": "R?", "answer": 1969}
     )
     assert read_questions(path, source="mine") == [
-        Question("row-1", "Q?", ("a",), kind="single", source="mine"),
-        Question("row-2", "R?", ("1969",), source="mine"),
+        Question("row-1-c1ce7ac6", "Q?", ("a",), kind="single", source="mine"),
+        Question("row-2-acd5f508", "R?", ("1969",), source="mine"),
     ]
 
 
@@ -93,7 +93,7 @@ def test_wiki_trivia_names_the_page_by_its_file(tmp_path):
     for path in (_write(tmp_path / "t.jsonl", *rows), _parquet(tmp_path / "t.parquet", rows)):
         questions = read_questions(path, source="trivia")
         assert [question.supporting_ids for question in questions] == expected
-        assert questions[3] == Question("row-4", "Q?", ("a",), ("a.b",), source="trivia")
+        assert questions[3] == Question("row-4-c1ce7ac6", "Q?", ("a",), ("a.b",), source="trivia")
 
 
 SEARCH_R1 = {

@@ -80,6 +80,26 @@ def test_reading_streams(tmp_path):
     assert [next(documents), next(documents)] == PAGES
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "problem"),
+    [
+        ("rows.jsonl", '{"id": "a", "title": ', "not JSON"),
+        ("rows.jsonl", '{"id": "a", "title": "", "content": "x"}', "'title' is empty"),
+        ("rows.jsonl", '["a"]', None),
+        ("rows.jsonl", '{"question": "a"}', None),
+        ("settings.json", '{\n "a": 1\n}', None),
+    ],
+)
+def test_a_data_file_of_a_folder_whose_first_row_is_bad_is_an_error_as_it_is_alone(tmp_path, name, first, problem):
+    _write(tmp_path / "page.md", "x")
+    _write(tmp_path / name, first + '\n{"id": "b", "title": "B", "content": "y"}\n')
+    if problem is None:
+        assert [document.id for document in read_documents(tmp_path)] == ["page"]
+        return
+    with pytest.raises(DataError, match=f"{name}:1: {problem}"):
+        list(read_documents(tmp_path))
+
+
 def test_a_folder_of_pages_is_read_in_order_with_ids_from_paths(tmp_path, caplog):
     _write(tmp_path / "b.md", "text\n```\n# code\n```\n## First *heading*\n")
     _write(tmp_path / "guide" / "v1.2.html", "<title>Site - Install</title><h1>Install</h1><p>Do it.")

@@ -243,7 +243,7 @@ def test_compare_takes_many_runs_and_corrects_for_it(tmp_path):
         ("a eval-rl", "c eval-rl"),
         ("b eval-rl", "c eval-rl"),
     ]
-    assert found[1]["mcnemar_p_holm"] == pytest.approx(3 * 2 / 64)
+    assert found[1]["p_value_holm"] == pytest.approx(3 * found[1]["em_difference"]["p_value"])
     assert seekling("compare", *runs).stdout.count("with Holm's correction") == 3
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from seekling.errors import DataError
 from seekling.evaluate.compare import PairedComparison, compare, compare_all, holm
+from seekling.evaluate.intervals import difference_of
 from tests.evaluate.episodes import evaluation, question, record
 
 
@@ -19,9 +20,8 @@ def test_the_comparison_of_twelve_questions_is_that_worked_by_hand():
     assert (result.em_first.k, result.em_first.n, result.em_second.k) == (3, 10, 6)
     assert (result.num_both, result.num_wins, result.num_losses, result.num_neither) == (2, 4, 1, 3)
     assert result.em_difference.value == pytest.approx(0.3)
-    # Ten draws of +1 (4 of 10), -1 (1 of 10), 0: sd of the mean is 0.2025, so about 0.3 +- 0.4 on a grid of 0.1.
-    assert (result.em_difference.low, result.em_difference.high) == pytest.approx((-0.1, 0.7))
-    assert result.mcnemar_p == pytest.approx(2 * (1 + 5) / 32)
+    # Ten differences of +1 (4), -1 (1), 0, as in test_intervals.
+    assert result.em_difference == difference_of([1.0] * 4 + [-1.0] + [0.0] * 5)
     assert result.f1_difference == result.em_difference
 
 
@@ -37,20 +37,15 @@ def test_swapping_the_two_turns_the_sign():
     first, second = evaluation("rrwwwwrw", stage="eval-sft"), evaluation("rwrrrwrw", stage="eval-rl")
     there, back = compare(first, second), compare(second, first)
     assert there.em_difference.value == -back.em_difference.value
-    assert there.mcnemar_p == back.mcnemar_p
+    assert there.em_difference.p_value == back.em_difference.p_value
     assert (there.num_wins, there.num_losses) == (back.num_losses, back.num_wins)
-
-
-def test_the_same_seed_gives_the_same_interval():
-    first, second = evaluation("rwrwrwrwrw", stage="a"), evaluation("rrrwwrrwrr", stage="b")
-    assert compare(first, second, seed=5) == compare(first, second, seed=5)
 
 
 def test_an_evaluation_equals_itself_but_not_with_certainty():
     records = evaluation("rwrw", stage="eval-rl")
     result = compare(records, records, names=("today", "yesterday"))
     assert (result.first, result.second) == ("today", "yesterday")
-    assert (result.em_difference.value, result.mcnemar_p) == (0.0, 1.0)
+    assert (result.em_difference.value, result.em_difference.p_value) == (0.0, 1.0)
     assert result.em_difference.low < 0 < result.em_difference.high
 
 
@@ -87,7 +82,7 @@ def test_when_all_pairs_failed_nothing_is_claimed():
 def test_a_comparison_survives_a_json_file():
     result = compare(evaluation("rwrw", stage="a"), evaluation("rrrw", stage="b"))
     assert PairedComparison.from_json(json.loads(json.dumps(result.to_json()))) == result
-    assert dataclasses.replace(result, seed=1) != result
+    assert dataclasses.replace(result, confidence=0.9) != result
 
 
 def test_an_intersection_is_asked_for_and_says_what_it_left_out():
@@ -115,13 +110,14 @@ def test_three_evaluations_are_compared_pair_by_pair_with_holms_correction():
     sets = [("a", "w" * 8), ("b", "r" * 6 + "ww"), ("c", "r" * 8)]
     found = compare_all([(name, evaluation(outcomes, stage="x")) for name, outcomes in sets])
     assert [(each.first, each.second) for each in found] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert [each.mcnemar_p for each in found] == pytest.approx([2 / 64, 2 / 256, 2 / 4])
-    assert [each.mcnemar_p_holm for each in found] == pytest.approx([2 * 2 / 64, 3 * 2 / 256, 2 / 4])
+    plain = [each.em_difference.p_value for each in found]
+    assert plain[1] < plain[0] < 0.05 < plain[2]
+    assert [each.p_value_holm for each in found] == pytest.approx([2 * plain[0], 3 * plain[1], plain[2]])
 
 
 def test_a_single_comparison_is_not_corrected():
     (found,) = compare_all([("a", evaluation("ww", stage="x")), ("b", evaluation("rr", stage="x"))])
-    assert found.mcnemar_p_holm is None
+    assert found.p_value_holm is None
 
 
 def test_all_pairs_of_an_intersection_are_over_the_same_questions():

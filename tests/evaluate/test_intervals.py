@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seekling.evaluate.intervals import (
+    difference_of,
+    format_difference,
     format_mean,
     format_rate,
-    mcnemar_p,
     mean_of,
-    paired_bootstrap,
     rate_of,
+    student_t_limit,
+    student_t_p,
     wilson_interval,
 )
 
@@ -92,37 +94,63 @@ def test_the_mean_of_zeros_and_ones_has_the_interval_of_the_rate():
 
 def test_a_hundred_zeros_are_not_certainty():
     assert mean_of([0.0] * 100).high == pytest.approx(0.0369935, abs=1e-6)
-    assert paired_bootstrap([0.0] * 100) == pytest.approx((-0.0369935, 0.0369935), abs=1e-6)
-    assert paired_bootstrap([1.0] * 100) == pytest.approx((1 - 0.0369935, 1.0), abs=1e-6)
-
-
-def test_the_paired_bootstrap_is_seeded_and_agrees_with_resampling_one_by_one():
-    differences = [1.0] * 30 + [-1.0] * 10 + [0.0] * 60
-    assert paired_bootstrap(differences, seed=3) == paired_bootstrap(differences, seed=3)
-    rng = np.random.default_rng(1)
-    naive = [rng.choice(differences, size=100).mean() for _ in range(4000)]
-    expected = np.percentile(naive, [2.5, 97.5])
-    assert paired_bootstrap(differences, seed=3) == pytest.approx(expected, abs=0.011)
-
-
-def test_the_paired_bootstrap_covers_the_truth():
-    rng = np.random.default_rng(2)
-    draws = rng.choice([1.0, -1.0, 0.0], p=[0.3, 0.1, 0.6], size=(600, 100))
-    intervals = [paired_bootstrap(row.tolist(), seed=i, resamples=1000) for i, row in enumerate(draws)]
-    assert 0.92 <= np.mean([low <= 0.2 <= high for low, high in intervals]) <= 0.98
+    same = difference_of([0.0] * 100)
+    # One won and one lost half of a question in 102: sqrt(1 / 102 / 101) times t with 99 degrees of freedom.
+    assert (same.low, same.high) == pytest.approx((-0.0195490, 0.0195490), abs=1e-6)
+    assert (same.value, same.p_value) == (0.0, 1.0)
+    all_won = difference_of([1.0] * 100)
+    assert (all_won.value, all_won.high) == (1.0, 1.0)
+    assert 0.94 < all_won.low < 0.96
 
 
 @pytest.mark.parametrize(
-    ("wins", "losses", "p"),
-    [(0, 0, 1.0), (1, 0, 1.0), (5, 0, 2 / 32), (8, 2, 2 * 56 / 1024), (2, 8, 2 * 56 / 1024), (3, 3, 1.0)],
+    ("freedom", "limit"),
+    # Tables of Student's t, two-sided 5 %.
+    [(1, 12.7062), (2, 4.3027), (5, 2.5706), (10, 2.2281), (30, 2.0423), (99, 1.9842), (100_000, 1.95998)],
 )
-def test_mcnemar_is_the_exact_binomial_test(wins, losses, p):
-    assert mcnemar_p(wins, losses) == pytest.approx(p, abs=1e-15)
+def test_students_t_has_its_published_limits(freedom, limit):
+    assert student_t_limit(0.95, freedom) == pytest.approx(limit, abs=5.1e-5)
+    assert student_t_p(limit, freedom) == pytest.approx(0.05, abs=5e-6)
 
 
-def test_mcnemar_does_not_overflow_with_thousands_of_questions():
-    assert mcnemar_p(5000, 5000) == 1.0
-    assert 0 < mcnemar_p(3000, 2500) < 1e-10
+def test_students_t_has_closed_forms_for_one_and_two_degrees_of_freedom():
+    for t in (0.0, 0.3, 1.0, 7.0, 1e4):
+        assert student_t_p(t, 1) == pytest.approx(1 - 2 * math.atan(t) / math.pi, abs=1e-12)
+        assert student_t_p(-t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
+
+
+def test_a_difference_worked_by_hand():
+    gap = difference_of([1.0] * 4 + [-1.0] + [0.0] * 5)
+    # With the halves: sum 3 and squares 6 of 12, mean 0.25, variance 0.4375 of 12, error sqrt(0.4375 / 11).
+    error = math.sqrt(0.4375 / 11)
+    assert gap.value == 0.3
+    assert (gap.low, gap.high) == pytest.approx((0.25 - 2.262157 * error, 0.25 + 2.262157 * error), abs=1e-6)
+    assert gap.p_value == pytest.approx(student_t_p(0.25 / error, 9), rel=1e-12)
+
+
+@given(st.lists(st.sampled_from([-1.0, -2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3, 1.0]), max_size=80))
+def test_the_interval_leaves_zero_out_exactly_when_p_is_below_five_percent(differences):
+    gap = difference_of(differences)
+    assert (gap.low > 0 or gap.high < 0) == (gap.p_value < 0.05)
+    assert gap.low <= gap.value <= gap.high
+    mirrored = difference_of([-each for each in differences])
+    assert (mirrored.low, mirrored.p_value) == pytest.approx((-gap.high, gap.p_value))
+
+
+@pytest.mark.parametrize("wins", [0.3, 0.04])
+def test_the_interval_of_a_difference_covers_the_truth_over_seeds_that_are_alike(wins):
+    """Three seeds answer most questions alike: 300 episodes a side are no 300 trials, 100 questions are."""
+    rng = np.random.default_rng(2)
+    clustered, naive = 0, 0
+    for _ in range(400):
+        of_question = rng.choice([1.0, -1.0, 0.0], p=[wins, 0.02, 0.98 - wins], size=100)
+        again = rng.choice([1.0, -1.0, 0.0], p=[wins, 0.02, 0.98 - wins], size=(3, 100))
+        seeds = np.where(rng.random((3, 100)) < 0.8, of_question, again)
+        gap, alone = difference_of(seeds.mean(0).tolist()), difference_of(seeds.ravel().tolist())
+        clustered += gap.low <= wins - 0.02 <= gap.high
+        naive += alone.low <= wins - 0.02 <= alone.high
+    assert 0.925 <= clustered / 400 <= 0.98
+    assert naive / 400 < 0.85
 
 
 @given(st.integers(1, 500), st.data())
@@ -138,3 +166,4 @@ def test_figures_are_printed_with_their_counts_and_interval():
     assert format_rate(rate_of(0, 0)) == "0/0"
     assert format_mean(mean_of([1.0, 0.0])) == "50.0 % [9.5, 90.5]"
     assert format_mean(mean_of([])) == "-"
+    assert format_difference(difference_of([1.0, 0.0] * 50)) == "+50.0 points [+39.0, +59.1], p < 0.001"

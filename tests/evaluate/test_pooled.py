@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from seekling.evaluate.pooled import read_pooled
+from seekling.evaluate.intervals import difference_of
+from seekling.evaluate.pooled import pooled_gains, read_pooled
 from seekling.evaluate.samples import summarize_samples
 from tests.evaluate.episodes import evaluation
 
@@ -68,3 +69,22 @@ def test_a_run_whose_seed_is_unknown_is_nobodys_seed(tmp_path, recipe):
     runs = [write_run(tmp_path / "a", 0, rl="r"), write_run(tmp_path / "b", 1, rl="r")]
     (runs[1] / "recipe.toml").write_text(recipe, encoding="utf-8")
     assert read_pooled(runs) == ([], [])
+
+
+def test_gains_over_seeds_have_one_difference_for_each_question(tmp_path):
+    runs = [
+        write_run(tmp_path / "a", 0, sft="rwww", rl="rrwf"),
+        write_run(tmp_path / "b", 1, sft="wwww", rl="rrww"),
+        write_run(tmp_path / "c", 2, sft="rwww", rl="rwww"),
+    ]
+    (gain,), problems = pooled_gains(runs)
+    assert (problems, gain.runs, gain.kind) == ([], (0, 1, 2), "")
+    # The failed episode and its partner are left out of both sides.
+    assert [(rate.k, rate.n, rate.mean.n) for rate in (gain.first, gain.second)] == [(2, 11, 4), (5, 11, 4)]
+    assert gain.second.mean.value == pytest.approx((1 + 2 / 3) / 4)
+    assert gain.difference == difference_of([1 / 3, 2 / 3, 0.0, 0.0])
+
+
+def test_a_run_without_one_of_the_stages_is_named(tmp_path):
+    assert pooled_gains([write_run(tmp_path / "a", 0, rl="rw")])[0] == []
+    assert "eval-sft.jsonl" in pooled_gains([tmp_path / "a"])[1][0]

@@ -25,8 +25,12 @@ BIRCH = replace(
 DRAFTS = ("draft_acceptance", "drafted_per_token", "drafted_tokens", "accepted_tokens")
 """Of evaluations: what was sampled before an interruption is no longer there to guess from."""
 STAGES = ("expert", "sft", "rl", "eval-base", "eval-sft", "eval-rl")
-OTHER_WORDS = {"held-out": "In which year was {} built?", "another": "Tell me when {} was built.", "dev": "{}: since when?"}
-"""Questions about the same pages that are not the training questions."""
+OTHER_WORDS = {
+    "held-out": "When was it, {} built?",
+    "another": "When was one {} built?",
+    "dev": "When was an {} built?",
+}
+"""Questions about the same pages, in words that the tiny model takes for those that it was trained on."""
 
 
 def village_recipe(folder: Path, model_dir: Path, **changes: dict[str, object]) -> Recipe:
@@ -37,7 +41,9 @@ def village_recipe(folder: Path, model_dir: Path, **changes: dict[str, object]) 
     corpus = write_village(folder)
     train = [SINGLE, BIRCH]
     others = {
-        name: [replace(each, id=f"{name} {each.id}", question=text.format(each.hops[0].query_subject)) for each in train]
+        name: [
+            replace(each, id=f"{name} {each.id}", question=text.format(each.hops[0].query_subject)) for each in train
+        ]
         for name, text in OTHER_WORDS.items()
     }
     tests = others["held-out"] + others["another"]
@@ -110,7 +116,9 @@ def what_must_repeat(run: Path) -> dict[str, object]:
     for path in sorted(run.glob("eval/*.json")):
         found[path.name] = _timeless(json.loads(path.read_text(encoding="utf-8")), DRAFTS)
     for path in sorted(run.glob("episodes/*.jsonl")):
-        found[path.name] = [_timeless(row, DRAFTS if path.stem.startswith("eval-") else ()) for row in rows(path)]
+        found[path.name] = [
+            _timeless(row, DRAFTS if path.stem.startswith(("eval-", "dev-")) else ()) for row in rows(path)
+        ]
     found["metrics"] = [_timeless(row) for row in rows(run / "metrics.jsonl")]
     for path in sorted(run.glob("checkpoints/*/model.safetensors")):
         found[f"{path.parent.name} weights"] = path.read_bytes()

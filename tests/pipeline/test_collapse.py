@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from seekling.errors import ConfigError
@@ -49,8 +51,14 @@ def test_a_collapse_is_noticed_and_rolled_back(guarded):
     assert [line for line in reporter.lines if line.startswith("warning: step") and "limit" in line]
 
 
-def test_the_best_policy_is_kept_beside_the_last(guarded):
+def test_the_state_to_roll_back_to_is_gone_at_the_end_and_the_last_policy_is_the_best_without_dev_questions(guarded):
     _, run, _ = guarded
+    assert json.loads((run / "record.json").read_text(encoding="utf-8"))["best"] == {
+        "stage": "rl",
+        "step": 8,
+        "k": 0,
+        "n": 0,
+    }
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"sft", "rl", "best"}
 
 

@@ -43,7 +43,7 @@ def timeless(summary):
 
 def asked_of(body):
     """The mill that the conversation is about."""
-    return next(mill for mill in MILLS if f"When was {mill} Mill built?" in body["messages"][0]["content"])
+    return next(mill for mill in MILLS if f"{mill} Mill built?" in body["messages"][0]["content"])
 
 
 def searcher(body):
@@ -172,7 +172,7 @@ def test_a_judge_reads_the_answers_and_its_verdicts_stay_in_the_folder(recipe, t
     assert (first["judge"]["k"], first["judge"]["n"], first["em"]["n"]) == (2, 2, 4)
     assert first["judge_details"]["errors"] == {"unreadable_verdict": 2}
     assert second["judge"] == first["judge"]
-    # Two questions share text, golds and answer: the second of them was known already, or asked at the same moment.
+    # Verdicts are kept, what was unreadable is asked again.
     assert second["judge_details"]["num_cached"] == 2
     records = list(read_records(tmp_path / "run" / "episodes" / "eval-gpt.jsonl"))
     assert [record.scores.get("judge") for record in records] == [1.0, None, 1.0, None]
@@ -248,7 +248,12 @@ def test_a_local_model_is_priced_by_the_hour_and_takes_every_mode(recipe, tmp_pa
 
 def test_questions_of_a_benchmark_stand_beside_published_figures(recipe, tmp_path):
     rows = [
-        {"id": f"{source}-{mill}", "question": f"When was {mill} Mill built?", "answers": [year], "source": source}
+        {
+            "id": f"{source}-{mill}",
+            "question": f"In which year was {mill} Mill built?",
+            "answers": [year],
+            "source": source,
+        }
         for source in ("nq", "popqa")
         for mill, year in MILLS.items()
     ]
@@ -268,7 +273,7 @@ def test_questions_of_a_benchmark_stand_beside_published_figures(recipe, tmp_pat
 
 def test_several_data_sets_are_shown_apart_and_add_up(recipe, tmp_path):
     rows = [
-        {"id": mill, "question": f"When was {mill} Mill built?", "answers": [year], "source": source}
+        {"id": mill, "question": f"In which year was {mill} Mill built?", "answers": [year], "source": source}
         for source, years in (("mine", ("1612", "1655")), ("yours", ("1612", "1900")))
         for mill, year in zip(MILLS, years, strict=True)
     ]

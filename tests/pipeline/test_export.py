@@ -69,7 +69,8 @@ def test_merged_weights_and_adapter_on_its_base_say_the_same_and_not_what_the_ba
 
 
 def test_an_adapter_has_the_files_that_loaders_ask_for(run, tmp_path, tiny_model_dir):
-    assert export_run(run, tmp_path / "out", is_adapter=True) == "rl"
+    best = "best: RL step 1 (the last; no dev questions were asked)"
+    assert export_run(run, tmp_path / "out", is_adapter=True) == best
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
@@ -100,7 +101,7 @@ def test_the_command_writes_and_says_what_it_wrote(run, tmp_path, capsys):
 
 def test_what_cannot_be_exported_is_refused_and_nothing_is_written(run, tmp_path, tiny_model_dir):
     with pytest.raises(ConfigError, match=r"it has .*sft"):
-        export_run(run, tmp_path / "out", policy="best")
+        export_run(run, tmp_path / "out", policy="later")
     with pytest.raises(ConfigError, match="not a run folder"):
         export_run(tmp_path, tmp_path / "out")
     with pytest.raises(ConfigError, match="exists already"):

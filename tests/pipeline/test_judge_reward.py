@@ -141,7 +141,7 @@ def test_a_run_learns_from_a_judge_and_says_how_often_it_was_asked(tmp_path, tin
 def test_a_run_that_asks_its_judge_in_evaluations_has_a_figure_beside_the_expected_one(tmp_path, tiny_model_dir):
     def key_holder(body):
         case = json.loads(body["messages"][1]["content"])
-        if "steps" in case or case["question"].startswith("When was Birch"):
+        if "steps" in case or "Birch Mill built" in case["question"]:
             return 200, completion("I would rather not say.")
         is_right = case["answer"] in case["right_answers"]
         return 200, completion(f"VERDICT: {'CORRECT' if is_right else 'INCORRECT'}")

@@ -18,10 +18,13 @@ NUM_KILLS = 10
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory, tiny_model_dir):
-    """States are saved often, two are kept and a best one; RL passes over questions."""
+    """States are saved often, two are kept and one to roll back to; RL passes over questions and is asked dev."""
+    folder = tmp_path_factory.mktemp("village")
     return village_recipe(
-        tmp_path_factory.mktemp("village"),
+        folder,
         tiny_model_dir,
+        data={"dev": str(folder / "dev.jsonl")},
+        eval={"every_steps": 2},
         sft={"epochs": 40},
         rl={"steps": 6},
         checkpoint={"every_steps": 5, "keep_last": 2, "best_every": 2},

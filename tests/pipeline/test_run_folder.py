@@ -107,7 +107,7 @@ def test_as_many_of_the_newest_states_as_asked_for_stay(folder):
     for step in range(1, 6):
         folder.save_state("rl", step, write_state, keep_last=2)
     assert states_of(folder) == ["state-rl-4", "state-rl-5"]
-    assert folder.best is None
+    assert folder.rollback_state is None
 
 
 def test_a_state_is_best_once_the_steps_after_it_have_shown_it(folder):
@@ -116,7 +116,7 @@ def test_a_state_is_best_once_the_steps_after_it_have_shown_it(folder):
         folder.save_state("rl", step, write_state, mark=mark)
         again = RunFolder(folder.path, RECIPE)
         assert again.saved.step == step
-        kept.append((again.best.step, states_of(folder)))
+        kept.append((again.rollback_state.step, states_of(folder)))
     assert kept == [
         (0, ["state-rl-0"]),
         (0, ["state-rl-0", "state-rl-2"]),
@@ -126,13 +126,13 @@ def test_a_state_is_best_once_the_steps_after_it_have_shown_it(folder):
         (2, ["state-rl-2", "state-rl-8"]),
     ]
     folder.drop_states()
-    assert folder.best is None
+    assert folder.rollback_state is None
 
 
 def test_a_state_that_was_just_saved_can_still_become_a_candidate(folder):
     folder.save_state("rl", 1, write_state)
     folder.save_state("rl", 1, write_state, mark="candidate")
-    assert folder.best == folder.saved
+    assert folder.rollback_state == folder.saved
 
 
 def test_a_state_that_could_not_be_written_leaves_the_pointer_at_the_one_before(folder):

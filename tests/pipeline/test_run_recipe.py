@@ -69,7 +69,9 @@ def test_a_run_goes_through_all_stages_and_leaves_what_the_folder_promises(strai
     assert record["seed"] == recipe.seed == 5
     assert set(record["seconds"]) == {"setup", "dev-sft", "dev-rl-3", *STAGES}
     assert set(record["hashes"]) == {"corpus", "train_questions", "dev_questions", "test_questions"}
-    assert record["notes"] == ["4 of 4 test questions are about a page that training or development questions are about too"]
+    assert record["notes"] == [
+        "4 of 4 test questions are about a page that training or development questions are about too"
+    ]
     assert f"warning: {record['notes'][0]}" in reporter.lines
 
 
@@ -99,7 +101,7 @@ def test_the_table_shows_every_evaluation_with_k_of_n(straight, capsys):
     folder, summaries, _ = straight
     result_table(summaries, folder)
     printed = capsys.readouterr().out
-    for word in ("base", "SFT", "SFT+RL", "4 held-out questions", "0/4", "greedy", "McNemar"):
+    for word in ("base", "SFT", "SFT+RL", "4 held-out questions", "0/4", "greedy", "paired t"):
         assert word in printed
 
 

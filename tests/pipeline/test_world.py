@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from seekling.config import build_recipe
@@ -20,7 +22,9 @@ def test_kinds_to_learn_from_leave_the_held_out_questions_as_they_are(tmp_path):
     assert {question.kind for question in some.train} == {"single", "comparison"}
     assert some.train == [question for question in plain.train if question.kind in ("single", "comparison")]
     assert some.test == plain.test
+    assert some.dev == plain.dev
     assert {"bridge", "unanswerable"} <= {question.kind for question in some.test}
+    assert "unanswerable" in {question.kind for question in some.dev}
     assert some.hashes["train_questions"] != plain.hashes["train_questions"]
     assert some.hashes["test_questions"] == plain.hashes["test_questions"]
 
@@ -36,7 +40,67 @@ def test_questions_of_ones_own_have_no_kind_and_are_all_learned_from(tmp_path):
     rows = [f'{{"id": "q{n}", "question": "When {n}?", "answers": ["1655"]}}\n' for n in range(10)]
     questions.write_text("".join(rows), encoding="utf-8")
     world = world_of(tmp_path / "run", corpus=str(pages), train=str(questions), train_kinds=["single"])
-    assert (len(world.train), len(world.test)) == (8, 2)
+    assert (len(world.train), len(world.dev), len(world.test)) == (7, 1, 2)
+
+
+def files_of(folder, **questions):
+    """Question files by name: (text, page) of each row, without ids."""
+    folder.mkdir()
+    (folder / "pages.jsonl").write_text('{"id": "a", "title": "Mill", "content": "Built in 1655."}\n', encoding="utf-8")
+    for name, rows in questions.items():
+        lines = [json.dumps({"question": text, "answers": ["1655"], "supporting_ids": [page]}) for text, page in rows]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return {"corpus": str(folder / "pages.jsonl")} | {name: str(folder / f"{name}.jsonl") for name in questions}
+
+
+def test_rows_without_ids_of_two_files_are_different_questions(tmp_path):
+    data = files_of(tmp_path / "in", train=[("When?", "a"), ("Why?", "b")], test=[("Where?", "c")])
+    world = world_of(tmp_path / "run", **data, dev_fraction=0)
+    assert (len(world.train), len(world.dev), len(world.test)) == (2, 0, 1)
+    assert not {each.key for each in world.train} & {each.key for each in world.test}
+    assert world.notes == ()
+
+
+def test_the_same_question_in_other_words_of_punctuation_and_case_is_refused_or_dropped(tmp_path):
+    rows = {"train": [("When was it?", "a"), ("Why?", "b")], "dev": [("Who?", "d")], "test": [("WHEN  was it", "c")]}
+    data = files_of(tmp_path / "in", **rows)
+    with pytest.raises(DataError, match=r"1 questions are in both the training and the test set, such as 'When was it"):
+        world_of(tmp_path / "run", **data)
+    world = world_of(tmp_path / "run", **data, overlap="drop")
+    assert [each.question for each in world.train] == ["Why?"]
+    assert [each.question for each in world.dev] == ["Who?"]
+
+
+def test_a_page_in_two_sets_is_a_warning_and_on_record(tmp_path):
+    data = files_of(tmp_path / "in", train=[("When?", "a"), ("Why?", "b")], test=[("Where?", "a"), ("Who?", "c")])
+    reporter = QuietReporter()
+    world = open_world(build_recipe({"data": data}), tmp_path / "run", reporter)
+    assert world.notes == (
+        "1 of 2 test questions are about a page that training or development questions are about too",
+    )
+    assert f"warning: {world.notes[0]}" in reporter.lines
+
+
+def test_one_file_is_divided_by_page_or_by_order(tmp_path):
+    rows = [(f"When {number}?", f"p{number // 2}") for number in range(20)]
+    data = files_of(tmp_path / "in", train=rows)
+    world = world_of(tmp_path / "run", **data)
+    pages = [{page for each in some for page in each.supporting_ids} for some in (world.train, world.dev, world.test)]
+    assert sum(map(len, pages)) == len(set().union(*pages)) == 10
+    assert [len(some) for some in (world.train, world.dev, world.test)] == [14, 2, 4]
+    by_order = world_of(tmp_path / "other", **data, split="order", dev_fraction=0)
+    assert [each.question for each in by_order.test] == ["When 16?", "When 17?", "When 18?", "When 19?"]
+
+
+def test_only_so_many_development_questions_are_asked(tmp_path):
+    whole, some = (
+        open_world(
+            build_recipe({"data": {"almanac_pages": 100}, "eval": {"dev_questions": n}}), tmp_path, QuietReporter()
+        )
+        for n in (100, 7)
+    )
+    assert some.dev == whole.dev[:7]
+    assert some.train == whole.train
 
 
 def test_a_remote_index_stays_where_it_is(tmp_path):

@@ -59,7 +59,8 @@ def trivia(tmp_path):
     corpus, path = write_village(tmp_path / "village"), tmp_path / "trivia.jsonl"
     years = {"Alder": "1612", "Birch": "1655"}
     asked = [(f"When was {mill} Mill built?", year, f"{mill.lower()}_mill.md") for mill, year in years.items()]
-    lines = [json.dumps({"question": q, "answer": a, "filename": page}) for q, a, page in asked * 5]
+    rows_of = [(f"{q[:-1]}, said {n}?" if n else q, a, page) for n in range(5) for q, a, page in asked]
+    lines = [json.dumps({"question": q, "answer": a, "filename": page}) for q, a, page in rows_of]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     world = [f"data.corpus={corpus}", f"data.train={path}", "retrieval.kind=bm25", "experts.file=", "sft.epochs=1"]
     return [*world, "experts.num_questions=2", "rollout.episode_tokens=1200", "rollout.cache_bytes=1000000000"]

@@ -183,7 +183,8 @@ def test_expected_figures_need_a_value_each_and_a_source():
 
 def write_parquet(path, split, sources):
     """Questions about the village in the columns of Search-R1's files."""
-    asked = [("When was Alder Mill built?", "1612"), ("When was Birch Mill built?", "1655")]
+    words = {"train": "When was {} built?", "test": "When was one {} built?"}[split]
+    asked = [(words.format("Alder Mill"), "1612"), (words.format("Birch Mill"), "1655")]
     made = [
         {
             "id": f"{split}_{index}",

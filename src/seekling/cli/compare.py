@@ -28,12 +28,11 @@ def command(
     pool: Annotated[
         bool, typer.Option("--pool", help="Take the runs for seeds of one system: mean, pass@k, majority vote.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compare two evaluations question by question.
 
-    Differences are second minus first, with a paired bootstrap interval and McNemar's exact p; of more than two, every
+    Differences are second minus first, with the interval and the p-value of one paired t test; of more than two, every
     pair is compared, with Holm's correction. Evaluations of different questions are refused, unless --intersect.
     `seekling compare RUN --stage eval-sft --stage eval-rl` compares stages of one run.
     """
@@ -50,7 +49,7 @@ def command(
 
             Console(highlight=False).print(samples_table(samples))
         return
-    results = compare_all(evaluations, seed=seed, intersect=intersect)
+    results = compare_all(evaluations, intersect=intersect)
     if as_json:
         rows: list[Json] = [result.to_json() for result in results]
         print(json.dumps(rows[0] if len(rows) == 1 else {"comparisons": rows}, ensure_ascii=False, indent=2))
@@ -78,18 +77,18 @@ def _episodes(run: Path, stage: str) -> Path:
 
 
 def _print(result: PairedComparison) -> None:
-    from seekling.evaluate import format_rate
+    from seekling.evaluate import format_difference, format_rate
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f"first   {result.first}: EM {format_rate(result.em_first)}")
     console.print(f"second  {result.second}: EM {format_rate(result.em_second)}")
     for name, gap in (("EM", result.em_difference), ("F1", result.f1_difference)):
-        low, high = 100 * gap.low, 100 * gap.high
-        console.print(f"{name} second - first: {100 * gap.value:+.1f} points, 95 % [{low:+.1f}, {high:+.1f}]")
-    corrected = "" if result.mcnemar_p_holm is None else f" ({result.mcnemar_p_holm:.3g} with Holm's correction)"
+        is_corrected = name == "EM" and result.p_value_holm is not None
+        holm = f" ({result.p_value_holm:.2g} with Holm's correction)" if is_corrected else ""
+        console.print(f"{name} second - first: {format_difference(gap)}{holm}")
     console.print(
         f"right in both {result.num_both}, only second {result.num_wins}, only first {result.num_losses}, "
-        f"neither {result.num_neither}; McNemar exact p = {result.mcnemar_p:.3g}{corrected}"
+        f"neither {result.num_neither}"
     )
     console.print(
         f"{result.num_questions} questions, {result.num_excluded} excluded for infrastructure failures, "

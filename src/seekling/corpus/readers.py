@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ _READERS_VERSION = 2
 """Goes up when the same bytes become another document: what was read before is then read again."""
 _PACKAGES = ("trafilatura", "pypdf", "mwparserfromhell")
 _COLUMNS = frozenset({"id", "title", "content", "contents"})
+_DATA_NAME = re.compile(r"\.(jsonl|ndjson|parquet)(\.gz|\.bz2)?$", re.IGNORECASE)
 _MAX_METADATA_CHARS = 1000
 _RECENT_IDS = 65_536
 _ACCEPTED = (
@@ -183,13 +185,20 @@ def _text_of_name(name: Path) -> str:
 
 
 def _has_documents(path: Path) -> bool:
-    """Whether a data file among pages is meant as pages: its first row decides, of CSV the names of its columns."""
+    """Whether a data file among pages is meant as pages: its columns decide, or the fields of its first row.
+
+    Where the name says what the file is, one that cannot be read is meant, and is an error when it is read.
+    """
     try:
-        if rows.sniff(path) == "csv":
+        kind = rows.sniff(path)
+        if kind == "csv":
             return _are_of_documents(rows.csv_columns(path))
-        return next(_read_data_file(path, {}), None) is not None
+        if kind == "parquet":
+            return _are_of_documents(rows.parquet_columns(path))
+        first = next(rows.read_jsonl(path), None) if kind == "jsonl" else None
     except DataError:
-        return False
+        return _DATA_NAME.search(path.name) is not None
+    return kind == "mediawiki" or (first is not None and _are_of_documents(list(first.fields)))
 
 
 def _walk(folder: Path) -> Iterator[Path]:

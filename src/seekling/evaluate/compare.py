@@ -14,20 +14,11 @@ import pydantic
 
 from seekling.corpus.questions import question_set_hash
 from seekling.errors import DataError
-from seekling.evaluate.intervals import Rate, mcnemar_p, paired_bootstrap, rate_of
+from seekling.evaluate.intervals import Difference, Rate, difference_of, rate_of
 from seekling.reward.functions import score_episode
 from seekling.types import EpisodeRecord, Json, Question, StopReason
 
 _Key = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Second minus first, with a paired bootstrap interval; in [-1, 1]."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +43,15 @@ class PairedComparison:
     num_losses: int
     """Only by the first."""
     num_neither: int
-    mcnemar_p: float
-    """Exact and two-sided."""
     question_set_hash: str
     confidence: float
-    seed: int
-    resamples: int
     is_intersection: bool = False
     """Asked for: the two asked different questions, and only those that both asked are compared."""
     num_only_first: int = 0
     """Questions that the first asked and the comparison leaves out, a question whose text or golds differ included."""
     num_only_second: int = 0
-    mcnemar_p_holm: float | None = None
-    """Corrected for the number of comparisons made at once; None for a single one."""
+    p_value_holm: float | None = None
+    """Of the difference in EM, corrected for the number of comparisons made at once; None for a single one."""
     notes: tuple[str, ...] = ()
     """What else than the policies differs: decoding, or the protocol. The questions are the same, the game is not."""
 
@@ -87,8 +74,6 @@ def compare(
     second: Iterable[EpisodeRecord],
     *,
     names: tuple[str, str] | None = None,
-    seed: int = 0,
-    resamples: int = 10_000,
     confidence: float = 0.95,
     intersect: bool = False,
 ) -> PairedComparison:
@@ -98,9 +83,7 @@ def compare(
         first: one record per question.
         second: one record per question, the same questions in any order.
         names: what to call the two; None takes the stages of the records.
-        seed: of the bootstrap.
-        resamples: of the bootstrap.
-        confidence: of both intervals.
+        confidence: of all intervals.
         intersect: compare on the questions that both asked in the same words with the same golds, and count the rest,
             instead of refusing different question sets.
 
@@ -119,7 +102,7 @@ def compare(
         firsts, seconds = common_questions([firsts, seconds])
     else:
         refuse_different_questions(firsts, seconds)
-    compared = _compare(firsts, seconds, names, seed, resamples, confidence)
+    compared = _compare(firsts, seconds, names, confidence)
     lost_first, lost_second = sizes[0] - len(firsts), sizes[1] - len(seconds)
     return replace(
         compared,
@@ -132,8 +115,6 @@ def compare(
 def compare_all(
     evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]],
     *,
-    seed: int = 0,
-    resamples: int = 10_000,
     confidence: float = 0.95,
     intersect: bool = False,
 ) -> list[PairedComparison]:
@@ -141,8 +122,6 @@ def compare_all(
 
     Args:
         evaluations: name and records of each.
-        seed: of the bootstrap.
-        resamples: of the bootstrap.
         confidence: of all intervals; they are not widened for the number of pairs.
         intersect: compare on the questions that all asked.
 
@@ -164,13 +143,13 @@ def compare_all(
     for a, b in itertools.combinations(range(len(sets)), 2):
         pair = (evaluations[a][0], evaluations[b][0])
         lost = sizes[a] - len(sets[a]), sizes[b] - len(sets[b])
-        compared = _compare(sets[a], sets[b], pair, seed, resamples, confidence)
+        compared = _compare(sets[a], sets[b], pair, confidence)
         is_intersection = any(size != len(each) for size, each in zip(sizes, sets, strict=True))
         found.append(
             replace(compared, is_intersection=is_intersection, num_only_first=lost[0], num_only_second=lost[1])
         )
-    corrected = holm([each.mcnemar_p for each in found]) if len(found) > 1 else [None] * len(found)
-    return [replace(each, mcnemar_p_holm=p) for each, p in zip(found, corrected, strict=True)]
+    corrected = holm([each.em_difference.p_value for each in found]) if len(found) > 1 else [None] * len(found)
+    return [replace(each, p_value_holm=p) for each, p in zip(found, corrected, strict=True)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -190,8 +169,6 @@ def _compare(
     firsts: Mapping[_Key, EpisodeRecord],
     seconds: Mapping[_Key, EpisodeRecord],
     names: tuple[str, str],
-    seed: int,
-    resamples: int,
     confidence: float,
 ) -> PairedComparison:
     pairs = [(record, seconds[key]) for key, record in sorted(firsts.items()) if _both_scored(record, seconds[key])]
@@ -199,12 +176,6 @@ def _compare(
     f1 = [(_value(a, "f1"), _value(b, "f1")) for a, b in pairs]
     wins, losses = sum(a < b for a, b in em), sum(a > b for a, b in em)
     both = sum(a == b == 1 for a, b in em)
-
-    def difference(values: Sequence[tuple[float, float]]) -> Difference:
-        gaps = [b - a for a, b in values]
-        low, high = paired_bootstrap(gaps, seed=seed, resamples=resamples, confidence=confidence)
-        return Difference(value=sum(gaps) / len(gaps) if gaps else 0.0, low=low, high=high)
-
     return PairedComparison(
         first=names[0],
         second=names[1],
@@ -212,17 +183,14 @@ def _compare(
         num_excluded=len(firsts) - len(pairs),
         em_first=rate_of(both + losses, len(pairs), confidence),
         em_second=rate_of(both + wins, len(pairs), confidence),
-        em_difference=difference(em),
-        f1_difference=difference(f1),
+        em_difference=difference_of([b - a for a, b in em], confidence),
+        f1_difference=difference_of([b - a for a, b in f1], confidence),
         num_both=both,
         num_wins=wins,
         num_losses=losses,
         num_neither=len(pairs) - both - wins - losses,
-        mcnemar_p=mcnemar_p(wins, losses),
         question_set_hash=question_set_hash([record.question for record in firsts.values()]),
         confidence=confidence,
-        seed=seed,
-        resamples=resamples,
         notes=_other_differences(firsts.values(), seconds.values()),
     )
 

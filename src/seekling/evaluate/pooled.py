@@ -7,16 +7,20 @@ several run folders             whose recipes differ in nothing but name and see
 from __future__ import annotations
 
 import json
+import statistics
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from seekling.config import build_recipe
 from seekling.errors import ConfigError, DataError
+from seekling.evaluate.compare import records_by_question, refuse_different_questions
 from seekling.evaluate.files import read_records
+from seekling.evaluate.intervals import Difference, Mean, difference_of, mean_of
 from seekling.evaluate.samples import SampleSummary, summarize_samples
-from seekling.types import Json
+from seekling.reward.functions import score_episode
+from seekling.types import EpisodeRecord, Json, StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,97 @@ def read_pooled(runs: Sequence[Path]) -> tuple[list[Pooled], list[str]]:
     return found, problems
 
 
-def _systems(runs: Sequence[Path]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Numbers and seeds of the runs of each recipe that stands there with several seeds."""
+@dataclass(frozen=True, slots=True)
+class PooledGain:
+    """What a stage changed, over the seeds of one system, for one kind of question."""
+
+    runs: tuple[int, ...]
+    """Which of the runs that were given."""
+    kind: str
+    """Empty for all kinds together."""
+    first: PooledRate
+    second: PooledRate
+    difference: Difference
+    """Of each question's means over the seeds, so seeds that answer alike do not make the interval narrow."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledRate:
+    """Right episodes of several seeds; the interval is over questions."""
+
+    k: int
+    n: int
+    mean: Mean
+
+
+def pooled_gains(runs: Sequence[Path], first: str = "sft", second: str = "rl") -> tuple[list[PooledGain], list[str]]:
+    """Compare two stages over the seeds of every system: pairs by question and seed, clusters by question.
+
+    Args:
+        runs: run folders; those whose recipes differ in name and seed alone are seeds of one system.
+        first: name of an evaluation.
+        second: of another, on the same questions.
+
+    Returns:
+        For every system all kinds together, then each kind; and a sentence for what could not be compared.
+    """
+    found: list[PooledGain] = []
+    problems: list[str] = []
+    for members, _ in _systems(runs, fewest=1):
+        files = [[runs[m] / "episodes" / f"eval-{name}.jsonl" for m in members] for name in (first, second)]
+        names = [[f"{runs[m].name} eval-{name}" for m in members] for name in (first, second)]
+        try:
+            firsts, seconds = (
+                [records_by_question(read_records(file), name) for file, name in zip(some, named, strict=True)]
+                for some, named in zip(files, names, strict=True)
+            )
+            for other in (*firsts[1:], *seconds):
+                refuse_different_questions(firsts[0], other)
+        except DataError as error:
+            problems.append(f"{first} and {second} of {', '.join(runs[m].name for m in members)}: {error}.")
+            continue
+        kinds = sorted({record.question.kind for record in firsts[0].values()})
+        for kind in ["", *(kinds if len(kinds) > 1 else [])]:
+            keys = [key for key, record in sorted(firsts[0].items()) if not kind or record.question.kind == kind]
+            pairs = [_scores(key, firsts, seconds) for key in keys]
+            found.append(_gain(members, kind, [some for some in pairs if some]))
+    return found, problems
+
+
+_Records = Mapping[tuple[str, str], EpisodeRecord]
+
+
+def _scores(key: tuple[str, str], firsts: Sequence[_Records], seconds: Sequence[_Records]) -> list[tuple[float, float]]:
+    """Exact match of a question's two episodes, of every seed in which neither failed."""
+    both = [(first[key], second[key]) for first, second in zip(firsts, seconds, strict=True)]
+    return [
+        (_em_of(first), _em_of(second))
+        for first, second in both
+        if StopReason.INFRA_FAILURE not in (first.episode.stop_reason, second.episode.stop_reason)
+    ]
+
+
+def _em_of(record: EpisodeRecord) -> float:
+    """Exact match of an episode's answer."""
+    return score_episode(record.episode, record.question)["em"]
+
+
+def _gain(members: tuple[int, ...], kind: str, questions: Sequence[Sequence[tuple[float, float]]]) -> PooledGain:
+    sides = [[[pair[side] for pair in pairs] for pairs in questions] for side in (0, 1)]
+    rates = [
+        PooledRate(
+            k=round(sum(map(sum, side))),
+            n=sum(map(len, side)),
+            mean=mean_of([statistics.fmean(scores) for scores in side]),
+        )
+        for side in sides
+    ]
+    gaps = [statistics.fmean(second - first for first, second in pairs) for pairs in questions]
+    return PooledGain(members, kind, rates[0], rates[1], difference_of(gaps))
+
+
+def _systems(runs: Sequence[Path], fewest: int = 2) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Numbers and seeds of the runs of each recipe that stands there with at least so many seeds."""
     groups: dict[str, dict[int, int]] = {}
     for number, run in enumerate(runs):
         try:
@@ -82,7 +175,7 @@ def _systems(runs: Sequence[Path]) -> list[tuple[tuple[int, ...], tuple[int, ...
         recipe.pop("name")
         seed = recipe.pop("seed")
         groups.setdefault(json.dumps(recipe, sort_keys=True), {}).setdefault(seed, number)
-    return [(tuple(by_seed.values()), tuple(by_seed)) for by_seed in groups.values() if len(by_seed) > 1]
+    return [(tuple(by_seed.values()), tuple(by_seed)) for by_seed in groups.values() if len(by_seed) >= fewest]
 
 
 def _shared_evaluations(runs: Sequence[Path]) -> list[str]:

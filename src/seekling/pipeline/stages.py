@@ -298,7 +298,10 @@ class _Run:
 
         What failed for reasons of infrastructure is asked again at once: later there is another policy.
         """
-        folder, learner, candidate = self.folder, self._learner or self.learner(stage), Candidate(stage, step, 0, 0)
+        folder, candidate = self.folder, Candidate(stage, step, 0, 0)
+        if self._learner is None and (folder.saved is None or folder.saved.stage != stage):
+            return  # an older version finished this stage: its policy is exported, and its state is gone
+        learner = self._learner or self.learner(stage)
         if self.world.dev:
             self._checked(learner.logprobs).load_weights(learner.export_weights(), version=learner.num_steps)
             name = "dev-sft" if stage == "sft" else f"dev-rl-{step}"

@@ -12,7 +12,7 @@ from rich.table import Table
 from seekling.errors import DataError
 from seekling.evaluate.compare import compare
 from seekling.evaluate.files import read_records
-from seekling.evaluate.intervals import format_mean, format_rate
+from seekling.evaluate.intervals import format_difference, format_mean, format_rate
 from seekling.evaluate.samples import SampleSummary
 from seekling.evaluate.summary import EvalSummary
 from seekling.evaluate.worsening import describe_worsening
@@ -172,12 +172,8 @@ def _gain(folder: Path, first: str, second: str) -> str:
         result = compare(list(read_records(paths[0])), list(read_records(paths[1])))
     except DataError as error:
         return f"{NAMES[first]} and {NAMES[second]} cannot be compared: {escape(str(error))}"
-    em = result.em_difference
-    interval = escape(f"[{100 * em.low:+.1f}, {100 * em.high:+.1f}]")
-    return (
-        f"{NAMES[second]} over {NAMES[first]}: EM {100 * em.value:+.1f} points, 95 % interval {interval}, "
-        f"exact McNemar p = {result.mcnemar_p:.2g} (n = {result.num_questions})"
-    )
+    gap = escape(format_difference(result.em_difference))
+    return f"{NAMES[second]} over {NAMES[first]}: EM {gap} (n = {result.num_questions}, paired t)"
 
 
 def _worsening(folder: Path, names: Iterable[str]) -> list[str]:

@@ -18,8 +18,8 @@ from seekling.errors import DataError
 from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.files import read_records, read_summary
-from seekling.evaluate.intervals import format_mean, format_rate
-from seekling.evaluate.pooled import Pooled, read_pooled
+from seekling.evaluate.intervals import format_difference, format_mean, format_rate
+from seekling.evaluate.pooled import Pooled, PooledRate, pooled_gains, read_pooled
 from seekling.evaluate.summary import EvalSummary
 from seekling.report.read import EVALUATIONS
 
@@ -182,6 +182,40 @@ def _samples_row(each: Pooled, names: Sequence[str], ks: Sequence[int]) -> tuple
     )
 
 
+def gains_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+    """What RL changed over SFT, with the seeds of a system put together, for each kind of question.
+
+    Raises:
+        DataError: no run has both evaluations; says what could not be compared.
+    """
+    folders = {each.folder: each.run for each in policies}
+    found, problems = pooled_gains(list(folders))
+    if not found:
+        raise DataError(" ".join(problems) or "these runs hold no evaluations of SFT and of SFT+RL to compare")
+    names = list(folders.values())
+    rows = tuple(
+        (
+            ", ".join(names[number] for number in each.runs),
+            each.kind or "all",
+            _pooled_rate(each.first),
+            _pooled_rate(each.second),
+            format_difference(each.difference),
+        )
+        for each in found
+    )
+    header = ("runs", "kind", _POLICIES["sft"], _POLICIES["rl"], "difference")
+    notes = (
+        "k/n over all seeds; 95 % intervals over questions, which are the clusters: of rates Wilson's, of differences "
+        "those of the paired t test that gives p.",
+        *problems,
+    )
+    return TextTable("SFT+RL against SFT", header, rows, notes, "gains")
+
+
+def _pooled_rate(rate: PooledRate) -> str:
+    return f"{rate.k}/{rate.n} = {format_mean(rate.mean)}"
+
+
 def behaviour_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
     """How often each behaviour was seen; one row per behaviour, one column per policy."""
     seen = [name for name in BEHAVIOURS if any(name in each.summary.behaviours for each in policies)]
@@ -296,6 +330,7 @@ TABLES: Mapping[str, Callable[[Sequence[EvaluatedPolicy]], TextTable]] = {
     "published": published_table,
     "costs": cost_table,
     "samples": samples_table,
+    "gains": gains_table,
 }
 
 

@@ -1,6 +1,7 @@
 // The first view: what was run and how far it is, the tables, the learning curves.
 
 const CURVES = [
+  { stage: "dev", title: "Development questions", yLabel: "exact match", xLabel: "RL optimizer step (0: after SFT)", zero: true, top: 1, lines: [["em", "EM", "rl"], ["answered_rate", "answered", "base"]] },
   { stage: "sft", title: "SFT loss", yLabel: "nats per action token", zero: true, lines: [["loss", "loss", "sft"]] },
   { stage: "rl", title: "Reward", yLabel: "mean", zero: true, top: 1, lines: [["reward_mean", "reward", "train"], ["em_mean", "EM", "rl"], ["f1_mean", "F1", "sft"]] },
   { stage: "rl", title: "Searches", yLabel: "per episode", zero: true, lines: [["searches_mean", "searches", "rl"]] },
@@ -22,7 +23,7 @@ const TIME_CURVES = [
   { stage: "rl", title: "Throughput", yLabel: "tokens per second", zero: true, lines: [["tokens_per_s", "tokens per second", "rl"]] },
 ];
 /** In the order of a run. */
-const COURSE = ["expert", "eval-base", "sft", "eval-sft", "rl", "eval-rl"];
+const COURSE = ["expert", "sft", "rl", "eval-base", "eval-sft", "eval-rl"];
 const NOT_CURVES = new Set(["step", "time_s", "rolled_back_to"]);
 
 function overviewView(run) {
@@ -57,6 +58,7 @@ function title(run, data) {
   const facts = [
     ["model", typeof model === "string" ? model : hasRecipe && setting(data, "model", "spec")],
     ["protocol", hasRecipe && setting(data, "env", "protocol")],
+    ["best policy", best(data)],
     ["seed", data.record.seed ?? data.recipe.seed],
     ["machine", machine(data.record.machine)],
     ["versions", versions(data.record.versions)],
@@ -70,6 +72,14 @@ function title(run, data) {
     h("h1", null, data.recipe.name || data.name),
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
   );
+}
+
+/** Which policy was chosen, by which figure; it is no test figure. */
+function best(data) {
+  const chosen = data.progress.chosen;
+  if (!isObject(chosen)) return null;
+  const name = chosen.stage === "rl" ? `RL step ${plain(chosen.step)}` : "SFT";
+  return chosen.n > 0 ? `${name} (${chosen.k}/${chosen.n} on dev)` : `${name}, the last`;
 }
 
 function machine(value) {
@@ -179,7 +189,7 @@ function knownCurve(data, spec, cursors) {
     if (twin) twin.name += ` = ${one.name}`;
     else distinct.push(one);
   }
-  return series.length ? lineChart({ ...spec, xLabel: `${spec.stage.toUpperCase()} optimizer step`, series: distinct }, cursors[spec.stage]) : null;
+  return series.length ? lineChart({ xLabel: `${spec.stage.toUpperCase()} optimizer step`, ...spec, series: distinct }, cursors[spec.stage]) : null;
 }
 
 function otherCurves(columns, stage, cursors) {

@@ -209,7 +209,7 @@ function gains(data, run) {
     { class: "panel" },
     h("h2", null, "What each stage changed"),
     h("div", { class: "gains" }, known.map((one) => gain(one, Math.min(1, reach * 1.05), run))),
-    h("p", { class: "note" }, "Exact match, second minus first, question by question: paired bootstrap over the questions that both scored; p is McNemar's, exact and two-sided."),
+    h("p", { class: "note" }, "Exact match, second minus first, question by question: a paired t test over the questions that both scored; interval and p are of the same test."),
   );
 }
 
@@ -226,7 +226,7 @@ function gain(one, reach, run) {
     h(
       "p",
       { class: "gain-detail" },
-      [flips(one, "won", one.num_wins, run), flips(one, "lost", one.num_losses, run), `${one.num_both} both right`, `${one.num_neither} neither`, `n = ${one.num_questions}`, `p ${pValue(one.mcnemar_p)}`].map((text) => [h("span", null, text), " "]),
+      [flips(one, "won", one.num_wins, run), flips(one, "lost", one.num_losses, run), `${one.num_both} both right`, `${one.num_neither} neither`, `n = ${one.num_questions}`, `p ${pValue(one.em_difference.p_value)}`].map((text) => [h("span", null, text), " "]),
     ),
   );
 }
