@@ -128,8 +128,8 @@ class EnvConfig(Section):
     system_prompt: str = ""
     """Replaces the protocol's own instructions; `{tools}` stands for the tool descriptions."""
     tools: tuple[str, ...] = ()
-    """The user's own tools, each `module:function` or `path.py:function`; called from several threads at once. One whose
-    function has an attribute `is_retrieval = True` counts as a search."""
+    """The user's own tools, each `module:function` or `path.py:function`; called from several threads at once. One
+    whose function has an attribute `is_retrieval = True` counts as a search."""
     failing_share: Fraction = 0.0
     """Share of training questions whose first search is made to miss the pages they need, so that there is something to
     recover from; which questions is drawn by their ids. Needs questions that name their pages."""
