@@ -133,7 +133,7 @@ ActionKind = Literal["search", "code", "call", "answer", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One executed call of a tool, with what came back or how it failed."""
+    """One call of a tool, with what came back or how it failed; arguments that do not fit are a failure too."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = _NO_UNKNOWN_FIELDS
 
@@ -144,6 +144,13 @@ class ToolCall:
     """Text of the error the tool raised; it reaches the model as an observation."""
     document_ids: tuple[str, ...] = ()
     """Documents whose text or title the call returned, best first."""
+    is_retrieval: bool | None = None
+    """The tool searches, and was really asked. None in records that do not say; there the tool's name does."""
+
+    @property
+    def is_search(self) -> bool:
+        """Whether this counts as a search."""
+        return self.name.startswith("search") if self.is_retrieval is None else self.is_retrieval
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +208,7 @@ class Episode:
     @property
     def num_searches(self) -> int:
         """Number of retrieval calls that were executed."""
-        return sum(1 for turn in self.turns for call in turn.calls if call.name.startswith("search"))
+        return sum(call.is_search for turn in self.turns for call in turn.calls)
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object; `from_json` is its inverse."""

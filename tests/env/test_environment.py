@@ -51,7 +51,8 @@ def test_a_users_tool_is_offered_and_its_error_reaches_the_model(protocol, actio
     result = session.step(action, finish="stop")
     assert not result.is_over
     assert "KeyError: 'Tweed'" in result.turn.observation
-    assert result.turn.calls == (ToolCall("river_length", {"river": "Tweed"}, error="KeyError: 'Tweed'"),)
+    failed = ToolCall("river_length", {"river": "Tweed"}, error="KeyError: 'Tweed'", is_retrieval=False)
+    assert result.turn.calls == (failed,)
     result = session.step(action.replace("Tweed", "Aln"), finish="stop")
     assert "40" in result.turn.observation
     assert result.turn.calls[0].result == "40"

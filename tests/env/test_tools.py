@@ -198,7 +198,10 @@ def test_the_librarys_tools_record_the_documents_they_showed():
     failed = run_tool(tools["read_section"], {"section_id": "atlantis:full"}).records()
     assert failed == (
         ToolCall(
-            "read_section", {"section_id": "atlantis:full"}, error="ToolError: there is no section 'atlantis:full'"
+            "read_section",
+            {"section_id": "atlantis:full"},
+            error="ToolError: there is no section 'atlantis:full'",
+            is_retrieval=False,
         ),
     )
 

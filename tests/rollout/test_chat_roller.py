@@ -72,6 +72,22 @@ def test_an_episode_is_recorded_as_a_local_policys_would_be():
     assert episode.prompt[0].content.endswith("Question: When was Birch Mill built?\n")
 
 
+@pytest.mark.parametrize("opening", ["<think>", ""])
+def test_a_served_models_thought_may_quote_a_search(opening):
+    thought = f"{opening}I may write <search> and </search>.</think>"
+
+    def respond(body):
+        status, reply = searcher(body)
+        message = reply["choices"][0]["message"]
+        message["content"] = message["content"].replace("<think>look</think>", thought)
+        return status, reply
+
+    (group,), _ = roll(respond)
+    first, second = group.episodes[0].turns
+    assert (first.action, first.payload) == (f"{thought}<search> Birch Mill </search>", "Birch Mill")
+    assert (second.kind, group.episodes[0].num_searches) == ("answer", 1)
+
+
 def test_what_the_model_invents_after_its_action_is_never_sent_back():
     _, server = roll(searcher)
     first, second = server.requests

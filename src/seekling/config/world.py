@@ -141,7 +141,7 @@ class EnvConfig(Section):
     max_turns: Positive = 3
     """Generations per episode, the forced answer not counted. Search-R1 calls its 4 searches + 1 answer "4"."""
     max_searches: Annotated[int, Field(ge=0)] = 0
-    """Retrieval calls per episode; 0: as many as the turns allow."""
+    """Searches per episode that are really made, malformed calls not counted; 0: as many as the turns allow."""
     forced_answer: bool = False
     """Give one more generation, in which only an answer counts, after max_turns (Search-R1: yes; slime, verl: no)."""
     observation_tokens: Positive = 360
@@ -153,7 +153,8 @@ class EnvConfig(Section):
     system_prompt: str = ""
     """Replaces the protocol's own instructions; `{tools}` stands for the tool descriptions."""
     tools: tuple[str, ...] = ()
-    """The user's own tools, each `module:function` or `path.py:function`; called from several threads at once."""
+    """The user's own tools, each `module:function` or `path.py:function`; called from several threads at once. One
+    whose function has an attribute `is_retrieval = True` counts as a search."""
     failing_share: Fraction = 0.0
     """Share of training questions whose first search is made to miss the pages they need, so that there is something to
     recover from; which questions is drawn by their ids. Needs questions that name their pages."""

@@ -182,9 +182,8 @@ class Session:
         else:
             outcomes, recorded = [], list[ToolCall]()
             for name, arguments in action.calls:
-                outcome, is_executed = self._call(name, arguments)
-                outcomes.append(outcome)
-                recorded += outcome.records() if is_executed else ()
+                outcomes.append(self._call(name, arguments))
+                recorded += outcomes[-1].records()
             calls = tuple(recorded)
             if action.error:
                 outcomes.append(Outcome("", {}, error=action.error))
@@ -192,20 +191,17 @@ class Session:
         is_truncated = observation.is_truncated or any(each.is_truncated for each in outcomes)
         return Observation(observation.text, is_truncated), calls
 
-    def _call(self, name: str, arguments: Mapping[str, Json]) -> tuple[Outcome, bool]:
-        """The outcome of a call, and whether a tool was really called."""
+    def _call(self, name: str, arguments: Mapping[str, Json]) -> Outcome:
         if name not in self._tools:
             known = list(self._tools)
             near = difflib.get_close_matches(name, known, n=1) or known
-            return Outcome(name, arguments, error=f"there is no tool {name!r}; try {', '.join(near)}"), False
-        refusal = self._refusal(name, arguments)
-        if refusal:
-            return Outcome(name, arguments, error=refusal), False
-        return run_tool(self._tools[name], arguments), True
+            error = f"there is no tool {name!r}; try {', '.join(near)}"
+            return Outcome(name, arguments, error=error, is_refused=True)
+        return run_tool(self._tools[name], arguments, self._refusal)
 
-    def _refusal(self, name: str, arguments: Mapping[str, Json]) -> str:
-        """Why a retrieval call may not be made, or empty; a call that may be made is counted."""
-        if not name.startswith("search"):
+    def _refusal(self, tool: Tool, arguments: Mapping[str, Json]) -> str:
+        """Why a call that fits its tool may not be made, or empty; a search that may be made is counted."""
+        if not tool.is_retrieval:
             return ""
         queries = arguments.get("query_list")
         count = len(queries) if isinstance(queries, list) else 1

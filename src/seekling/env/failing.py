@@ -47,7 +47,7 @@ def failing_tools(tools: Mapping[str, Tool], hidden: frozenset[str], is_failing:
         return function
 
     return {
-        name: replace(tool, function=filtered(tool.function)) if name.startswith("search") else tool
+        name: replace(tool, function=filtered(tool.function)) if tool.is_retrieval else tool
         for name, tool in tools.items()
     }
 

@@ -9,8 +9,9 @@ is one useful search, since the second generation must answer. Ours counts gener
 | slime's search example | tags | 2 | no | retry | first | (no limit there) |
 | tinker-cookbook's search tool | tools | 5 | no | stop | first | (no limit there) |
 
-What these settings do not copy: Search-R1 looks into thoughts, cuts observations from the right and lets a score find
-answers in the prompt; tinker gives an unreadable episode a reward of -0.1 and ours is a matter of the reward function.
+What these settings do not copy: Search-R1 looks into thoughts (so it also acts in one that is never closed), cuts
+observations from the right and lets a score find answers in the prompt; tinker gives an unreadable episode a reward of
+-0.1 and ours is a matter of the reward function.
 
 Source: Search-R1 (arXiv:2503.09516) and the two projects' public code.
 """

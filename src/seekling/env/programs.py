@@ -9,7 +9,6 @@ import ast
 import json
 import re
 import threading
-import typing
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -17,7 +16,7 @@ from seekling.cores import cores_here
 from seekling.env.sandbox.interface import HostFunction, Result, Sandbox, SandboxSession
 from seekling.env.schema import bind_arguments
 from seekling.env.tools import Outcome, Tool, run_tool
-from seekling.errors import InfrastructureError, ToolError
+from seekling.errors import InfrastructureError
 from seekling.types import Json, ToolCall
 
 _ENDINGS = {
@@ -41,18 +40,18 @@ class ProgramRunner:
     """The programs of one episode."""
 
     def __init__(
-        self, sandbox: Sandbox, tools: Mapping[str, Tool], allow: Callable[[str, Mapping[str, Json]], str]
+        self, sandbox: Sandbox, tools: Mapping[str, Tool], refusal_of: Callable[[Tool, Mapping[str, Json]], str]
     ) -> None:
         """Prepare; the interpreter is opened at the first program, since many episodes write none.
 
         Args:
             sandbox: runs the programs.
             tools: provided to them as functions.
-            allow: asked before each call; returns why it is refused, or an empty text.
+            refusal_of: asked before each call that fits its tool; why it is refused, or an empty text.
         """
         self._sandbox = sandbox
         self._tools = tools
-        self._allow = allow
+        self._refusal_of = refusal_of
         self._session: SandboxSession | None = None
         self._calls: list[ToolCall] = []
         self._failure: InfrastructureError | None = None
@@ -98,12 +97,9 @@ class ProgramRunner:
     def _host_function(self, tool: Tool) -> HostFunction:
         def call(*positional: object, **named: object) -> object:
             arguments = bind_arguments(tool.name, tool.parameters, positional, named)
-            refusal = self._allow(tool.name, typing.cast("Mapping[str, Json]", arguments))
-            if refusal:
-                raise ToolError(refusal)
             _RUNNING.release()  # a program that waits for a tool takes no processor, and its clocks stand still
             try:
-                outcome = run_tool(tool, arguments)
+                outcome = run_tool(tool, arguments, self._refusal_of)
             except InfrastructureError as error:
                 self._failure = error
                 raise

@@ -74,6 +74,10 @@ class Tool:
     """Given arguments and return value, the ids of the documents whose text or title came back, best first."""
     may_wait: bool = True
     """A call may wait for something outside of this process. Then it runs in a thread, several at a time."""
+    is_retrieval: bool = False
+    """It searches: its calls are counted, limited by `max_searches`, and made to fail by `failing_share`."""
+    check: Callable[[Mapping[str, Json]], None] | None = None
+    """Raises a ToolError for arguments that fit `parameters` and yet ask for nothing."""
 
     def to_json(self) -> dict[str, Json]:
         """The tool as chat templates expect it."""
@@ -102,23 +106,36 @@ class Outcome:
     """Sentences of ours about it."""
     is_truncated: bool = False
     """The text was cut before it came here."""
+    is_retrieval: bool = False
+    """A tool that searches was really asked."""
+    is_refused: bool = False
+    """The rules of the episode did not allow the call."""
 
     def records(self) -> tuple[ToolCall, ...]:
-        """The call as episodes keep it: one entry per query, so that searches count the same in every protocol."""
+        """The call as episodes keep it: one entry per query, so that searches count the same in every protocol.
+
+        What was refused was never called.
+        """
+        if self.is_refused:
+            return ()
         if not self.searches:
-            return (ToolCall(self.name, self.arguments, self.text, self.error, self.document_ids),)
+            call = ToolCall(self.name, self.arguments, self.text, self.error, self.document_ids, self.is_retrieval)
+            return (call,)
         return tuple(
             ToolCall(
                 self.name,
                 {"query": search.query},
                 result="\n".join(f"{hit.passage.title}: {hit.passage.text}" for hit in search.hits),
                 document_ids=_distinct([hit.passage.document_id for hit in search.hits]),
+                is_retrieval=self.is_retrieval,
             )
             for search in self.searches
         )
 
 
-def run_tool(tool: Tool, arguments: object) -> Outcome:
+def run_tool(
+    tool: Tool, arguments: object, refusal_of: Callable[[Tool, Mapping[str, Json]], str] = lambda tool, arguments: ""
+) -> Outcome:
     """Check the arguments, call the tool, and turn whatever it raises into text for the model.
 
     This is the environment's one boundary to code that it does not know, so it catches `Exception`: any bug of a tool
@@ -127,13 +144,21 @@ def run_tool(tool: Tool, arguments: object) -> Outcome:
     Args:
         tool: what to call.
         arguments: named arguments as the model wrote them.
+        refusal_of: asked about a call whose arguments fit, just before it is made; why it may not be, or empty.
 
     Raises:
         InfrastructureError: what the tool relies on is broken; not the model's doing, so it is not told.
     """
     written = {str(key): value for key, value in arguments.items()} if isinstance(arguments, dict) else {}
+    is_asked = False
     try:
         checked = check_arguments(tool.name, tool.parameters, arguments)
+        if tool.check is not None:
+            tool.check(checked)
+        refusal = refusal_of(tool, checked)
+        if refusal:
+            return Outcome(tool.name, checked, error=refusal, exception=ToolError(refusal), is_refused=True)
+        is_asked = tool.is_retrieval
         value = tool.function(**checked)
         documents = tool.documents_of(checked, value) if tool.documents_of is not None else ()
         searches = _searches_of(value)
@@ -141,8 +166,11 @@ def run_tool(tool: Tool, arguments: object) -> Outcome:
     except InfrastructureError:
         raise
     except Exception as error:
-        return Outcome(tool.name, written, error=f"{type(error).__name__}: {_message_of(error)}", exception=error)
-    return Outcome(tool.name, checked, text, value=value, searches=searches, document_ids=documents)
+        message = f"{type(error).__name__}: {_message_of(error)}"
+        return Outcome(tool.name, written, error=message, exception=error, is_retrieval=is_asked)
+    return Outcome(
+        tool.name, checked, text, value=value, searches=searches, document_ids=documents, is_retrieval=is_asked
+    )
 
 
 def result_text(value: object) -> str:
@@ -162,7 +190,7 @@ def tool_from_function(function: Callable[..., object]) -> Tool:
     """Make a tool of a typed, documented function, which must be safe to call from several threads at once.
 
     The first line of the docstring tells the model what the tool does; an `Args:` section (Google's form) tells what
-    each parameter means.
+    each parameter means. A function that searches says so by an attribute: `function.is_retrieval = True`.
 
     Args:
         function: parameters are str, int, float, bool, Literal[...], list[...] of these, or one of them | None.
@@ -187,7 +215,9 @@ def tool_from_function(function: Callable[..., object]) -> Tool:
         raise ConfigError(f"a tool needs a function with a name of its own, got {name!r}; write it as a def")
     if not docstring or not docstring.strip():
         raise ConfigError(f"tool {name!r} has no docstring; its first line is what tells the model what the tool does")
-    return Tool(name, docstring.strip().splitlines()[0], schema_of_function(function, _read_args(docstring)), function)
+    schema = schema_of_function(function, _read_args(docstring))
+    is_retrieval = inspect.isfunction(function) and vars(function).get("is_retrieval") is True
+    return Tool(name, docstring.strip().splitlines()[0], schema, function, is_retrieval=is_retrieval)
 
 
 def load_tool(spec: str) -> Tool:
@@ -243,8 +273,6 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
 
     def search(query_list: list[str]) -> list[SearchResult]:
         """Find passages for each query."""
-        if not query_list:
-            raise ToolError("query_list is empty; give at least one query")
         return [SearchResult(query, tuple(library.search(query, top_k))) for query in query_list]
 
     def search_pages(query: str) -> list[dict[str, str]]:
@@ -262,6 +290,9 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
     def made(function: Callable[..., object]) -> Tool:
         return replace(tool_from_function(function), may_wait=library.may_wait)
 
+    def searching(function: Callable[..., object]) -> Tool:
+        return replace(made(function), is_retrieval=True, check=_check_queries)
+
     def pages_listed(arguments: Mapping[str, Json], value: object) -> tuple[str, ...]:
         return tuple(page["page_id"] for page in value) if isinstance(value, list) else ()
 
@@ -269,11 +300,21 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
         return (_page_of(library, str(arguments["section_id"])),)
 
     return {
-        "search": made(search),
-        "search_pages": replace(made(search_pages), documents_of=pages_listed),
+        "search": searching(search),
+        "search_pages": replace(searching(search_pages), documents_of=pages_listed),
         "view_sections": replace(made(view_sections), documents_of=lambda a, _: (str(a["page_id"]),)),
         "read_section": replace(made(read_section), documents_of=page_read),
     }
+
+
+def _check_queries(arguments: Mapping[str, Json]) -> None:
+    """Of the library's two searches: whether there is something to look for."""
+    queries = arguments.get("query_list", [arguments.get("query")])
+    assert isinstance(queries, list), "checked against the tool's parameters"
+    if not queries:
+        raise ToolError("query_list is empty; give at least one query")
+    if not all(isinstance(query, str) and query.strip() for query in queries):
+        raise ToolError("the query is empty; say in a few words what to look for")
 
 
 def _page_of(library: SearchableLibrary, section_id: str) -> str:

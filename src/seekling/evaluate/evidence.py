@@ -168,7 +168,7 @@ def executed_queries(episode: Episode, *, with_failed: bool = True) -> list[tupl
         (number, query)
         for number, turn in enumerate(episode.turns)
         for call in turn.calls
-        if call.name.startswith("search") and (with_failed or not call.error)
+        if call.is_search and (with_failed or not call.error)
         for query in _queries_of(call)
     ]
 

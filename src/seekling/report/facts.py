@@ -43,7 +43,7 @@ def facts_of(record: EpisodeRecord) -> Facts:
         call
         for turn in episode.turns
         for call in turn.calls
-        if call.name.startswith("search") or call.document_ids  # reading a page retrieves too
+        if call.is_search or call.document_ids  # reading a page retrieves too
     ]
     found_at, rank = _first_found([call.document_ids for call in searches], set(question.supporting_ids))
     returned = {document for call in searches for document in call.document_ids}
@@ -52,7 +52,7 @@ def facts_of(record: EpisodeRecord) -> Facts:
         behaviours=detect_behaviours(question, episode),
         cause=error_cause(question, episode, em or 0.0) if is_judged else "",
         num_searches=episode.num_searches,
-        num_empty=sum(1 for call in searches if call.name.startswith("search") and not call.document_ids),
+        num_empty=sum(1 for call in searches if call.is_search and not call.document_ids),
         found_at=found_at,
         rank=rank,
         is_complete=bool(question.supporting_ids) and set(question.supporting_ids) <= returned,

@@ -233,8 +233,10 @@ class VllmSampler:
         self._abort([number for number, row in self._rows.items() if row.future.cancelled()])
         for output in self._llm.llm_engine.step():
             row = self._rows.get(output.request_id)
-            finish = _extend(row, output.outputs[0]) if row is not None else None
-            if row is None or finish is None:
+            if row is None:
+                continue
+            finish = _extend(row, output.outputs[0]) or ("length" if output.finished else None)
+            if finish is None:
                 continue
             if output.finished:
                 del self._rows[output.request_id]
