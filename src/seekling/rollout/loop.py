@@ -194,9 +194,7 @@ class Roller:
         episode = run.episode(self._env.protocol.name, oldest, time.perf_counter() - started)
         if run.stop_reason is StopReason.INFRA_FAILURE or run.recorder is None:
             return episode, None
-        return episode, run.recorder.finish(
-            temperature=run.temperature, top_p=decoding.top_p, min_p=decoding.min_p
-        )
+        return episode, run.recorder.finish(temperature=run.temperature, top_p=decoding.top_p, min_p=decoding.min_p)
 
     async def _in_env(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **named: _Arguments.kwargs
