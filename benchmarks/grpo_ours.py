@@ -20,7 +20,8 @@ from seekling.env.protocol.base import Action
 from seekling.env.protocol.stopping import StopRule
 from seekling.env.protocol.tools import ToolsProtocol
 from seekling.env.tools import Tool
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import clipped_policy_loss
 from seekling.learn.rl import RlRun, train
 from seekling.models import load_policy

@@ -39,7 +39,8 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from seekling.doctor.machine import measure_speed
 from seekling.learn.attention import STRAND_ATTENTION, strand_attention
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
 from seekling.models import load_policy, resolve_model
 from seekling.rollout.engine import fused, packed, sampling

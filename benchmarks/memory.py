@@ -78,7 +78,7 @@ def measure(
 
     from seekling.config import build_recipe
     from seekling.doctor import MemoryPlan, opened_memory, read_model_shape
-    from seekling.learn.learner import Batch
+    from seekling.learn.batch import Batch
     from seekling.learn.loss import cross_entropy
     from seekling.models import load_policy, resolve_model
     from seekling.pipeline.export import new_learner

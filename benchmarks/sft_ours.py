@@ -11,7 +11,8 @@ import torch
 from grpo_workload import Stopwatch
 from sft_step import SftWork, write_result
 
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
 from seekling.models import load_policy
 from seekling.types import Trajectory

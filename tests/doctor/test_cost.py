@@ -69,11 +69,11 @@ def test_an_untrained_policy_fills_its_turns_and_retrieves_nothing():
 
 
 def test_the_stages_are_those_that_the_recipe_runs_in_order():
-    assert list(by_name(Recipe())) == ["eval-base", "expert", "sft", "eval-sft", "rl", "eval-rl"]
-    assert list(by_name(recipe_with(experts={"num_questions": 0}))) == ["eval-base", "rl", "eval-rl"]
+    assert list(by_name(Recipe())) == ["expert", "sft", "rl", "eval-base", "eval-sft", "eval-rl"]
+    assert list(by_name(recipe_with(experts={"num_questions": 0}))) == ["rl", "eval-base", "eval-rl"]
     assert list(by_name(recipe_with(rl={"steps": 0}, eval={"stages": ["sft"]}))) == ["expert", "sft", "eval-sft"]
     file = recipe_with(experts={"file": "e.jsonl", "num_questions": 0}, rl={"steps": 0})
-    assert list(by_name(file)) == ["eval-base", "expert", "sft", "eval-sft"]
+    assert list(by_name(file)) == ["expert", "sft", "eval-base", "eval-sft"]
 
 
 def test_a_file_of_expert_episodes_says_how_many_there_are():

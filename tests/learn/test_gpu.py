@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import clipped_policy_loss
 from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler

@@ -15,7 +15,8 @@ import torch
 import seekling.learn.learner as learner_module
 from seekling.config import RlConfig
 from seekling.errors import DataError, NothingToLearnError
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.lora import add_lora, merged_weights
 from seekling.learn.loss import clipped_policy_loss, cross_entropy, make_policy_loss
 from seekling.learn.vocabulary import VOCABULARY_CHUNK

@@ -11,7 +11,8 @@ import numpy as np
 
 from seekling.config import RlConfig, SftConfig
 from seekling.learn.advantage import group_advantages
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import make_policy_loss
 from seekling.learn.sft import train_sft
 from tests.learn.models import group, small_model

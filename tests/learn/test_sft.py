@@ -8,7 +8,8 @@ import torch
 
 from seekling.config import SftConfig
 from seekling.errors import NothingToLearnError
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import clipped_policy_loss
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy

@@ -6,6 +6,7 @@ They run with tiles where the CPU has them, and without everywhere.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from seekling.learn import attention
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
 from seekling.models.tiles import can_tile
 from seekling.rollout.engine import cache, causal
@@ -48,6 +50,11 @@ def by_tiles(request, monkeypatch):
     return request.param
 
 
+def temperature_of(number: int) -> float:
+    """A cold policy repeats itself, which drafts foresee; of a warm one they are rejected."""
+    return 0.2 if number < 4 else 1.0
+
+
 def play(sampler: LocalSampler) -> list[tuple[list[int], list[bool], list[float]]]:
     """Episodes in two groups, more than there are slots: drafts, common prompts, observations of odd lengths."""
     random = np.random.default_rng(0)
@@ -58,10 +65,8 @@ def play(sampler: LocalSampler) -> list[tuple[list[int], list[bool], list[float]
         token_ids, logprobs = list(prompts[number % 2]), [0.0] * len(prompts[number % 2])
         is_sampled = [False] * len(token_ids)
         for turn in range(NUM_TURNS):
-            # A cold policy repeats itself, which drafts foresee; of a warm one they are rejected.
-            warmth = 0.2 if number < 4 else 1.0
             drawn = await sampler.sample(
-                SampleRequest(number, tuple(token_ids), 21, temperature=warmth, seed=97 * number + turn)
+                SampleRequest(number, tuple(token_ids), 21, temperature=temperature_of(number), seed=97 * number + turn)
             )
             seen = observations[turn, : 17 + 13 * (number % 3)].tolist()
             token_ids += [*drawn.token_ids, *seen]
@@ -86,16 +91,18 @@ def test_sampler_and_learner_both_give_the_log_probabilities_of_exact_arithmetic
     episodes, exact = play(sampler), wide_model(torch.float32, head_dim)
     assert 0 < sampler.stats.accepted_tokens < sampler.stats.drafted_tokens
     trajectories, expected = [], []
-    for token_ids, is_sampled, logprobs in episodes:
-        mask_T = np.asarray(is_sampled)
-        expected_T = plain_logprobs(exact, token_ids)[:-1].gather(1, torch.tensor(token_ids)[1:, None])[:, 0].numpy()
+    for number, (token_ids, is_sampled, logprobs) in enumerate(episodes):
+        mask_T, temperature = np.asarray(is_sampled), temperature_of(number)
+        tempered_TV = (plain_logprobs(exact, token_ids)[:-1] / temperature).log_softmax(-1)
+        expected_T = tempered_TV.gather(1, torch.tensor(token_ids)[1:, None])[:, 0].numpy()
         expected.append(expected_T[mask_T[1:]])
-        np.testing.assert_allclose(np.asarray(logprobs)[mask_T], expected[-1], atol=BOUND)
-        trajectories.append(Trajectory(np.asarray(token_ids), mask_T, np.asarray(logprobs, np.float32)))
+        np.testing.assert_allclose(np.asarray(logprobs)[mask_T], expected[-1], atol=BOUND / temperature)
+        logprobs_T = np.asarray(logprobs, np.float32)
+        trajectories.append(Trajectory(np.asarray(token_ids), mask_T, logprobs_T, temperature=temperature))
     learners = [Learner(wide_model(dtype, head_dim), row_tokens=1024) for dtype in (torch.bfloat16, torch.float32)]
     for each, found_T, expected_A in zip(trajectories, learners[0].logprobs(trajectories), expected, strict=True):
-        np.testing.assert_allclose(found_T[each.train_mask_T], expected_A, atol=BOUND)
-    batch = Batch(trajectories, np.linspace(-1, 1, NUM_EPISODES))
+        np.testing.assert_allclose(found_T[each.train_mask_T], expected_A, atol=BOUND / each.temperature)
+    batch = Batch([replace(each, temperature=1.0) for each in trajectories], np.linspace(-1, 1, NUM_EPISODES))
     for learner in learners:
         learner.forward_backward(batch, cross_entropy)
     gradients = [torch.cat([each.grad.float().flatten() for each in learner._masters.values()]) for learner in learners]

@@ -24,7 +24,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from seekling.config import RlConfig
 from seekling.learn.advantage import generalized_advantages, group_advantages, leave_one_out_advantages, whiten
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import KL_ESTIMATORS, TokenData, denominator, make_policy_loss, token_weights, value_loss
 from seekling.types import Trajectory
 

@@ -13,8 +13,9 @@ import torch
 from seekling.config import CriticConfig, RlConfig
 from seekling.errors import DataError, InfrastructureError
 from seekling.learn.advantage import generalized_advantages
+from seekling.learn.batch import Batch
 from seekling.learn.critic import Critic
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.learner import Learner
 from seekling.learn.loss import value_loss
 from seekling.learn.rl import score_groups
 from seekling.learn.update import Updater

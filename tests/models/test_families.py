@@ -17,7 +17,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from seekling.errors import ConfigError, ModelError
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import clipped_policy_loss, cross_entropy
 from seekling.models.families import FAMILIES, longest_exact
 from seekling.rollout.engine.local import LocalSampler
@@ -115,11 +116,10 @@ def play(sampler):
             for n, (recorder, temperature) in enumerate(zip(recorders, TEMPERATURES, strict=True))
         ]
         for recorder, sample in zip(recorders, sample_all(sampler, requests), strict=True):
-            recorder.append_action(sample.token_ids, sample.logprobs)
+            recorder.append_action(sample.token_ids, sample.logprobs, policy_version=sample.policy_version)
             recorder.append_observation([11, 12, 13] * 4)
     return [
-        recorder.finish(0, temperature=temperature)
-        for recorder, temperature in zip(recorders, TEMPERATURES, strict=True)
+        recorder.finish(temperature=temperature) for recorder, temperature in zip(recorders, TEMPERATURES, strict=True)
     ]
 
 

@@ -45,7 +45,7 @@ ENTRIES = (
     Entry("collect", "Let a served model answer the training questions, and keep its good episodes to train on."),
     Entry("stepwise", "Write tag episodes as step-wise records for fine-tuning, in LLaMA-Factory's alpaca format."),
     Entry("judge-audit", "Compare a judge with exact match and with labelled answers."),
-    Entry("serve", "Serve a model, or a run's newest policy, behind an OpenAI-compatible address."),
+    Entry("serve", "Serve a model, or a run's best policy, behind an OpenAI-compatible address."),
     Entry("ask", "Ask a trained agent a question and see its answer, its searches and its sources."),
     Entry("report", "Write run folders as one self-contained HTML page."),
     Entry("watch", "Serve a run's report to your browser while it trains, keeping it up to date."),

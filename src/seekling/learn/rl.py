@@ -17,8 +17,9 @@ from seekling.learn.advantage import (
     most_varied,
     num_represented,
 )
+from seekling.learn.batch import Batch
 from seekling.learn.curriculum import Curriculum
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.learner import Learner
 from seekling.learn.schedule import scheduled_rate
 from seekling.learn.sft import Metrics
 from seekling.learn.update import Updater

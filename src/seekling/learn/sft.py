@@ -10,7 +10,8 @@ import numpy as np
 
 from seekling.config import SftConfig
 from seekling.errors import NothingToLearnError
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
 from seekling.learn.schedule import scheduled_rate
 from seekling.types import Trajectory

@@ -16,7 +16,8 @@ import torch
 from seekling.config import CriticConfig, RlConfig
 from seekling.errors import InfrastructureError, NothingToLearnError
 from seekling.learn.advantage import generalized_advantages, whiten
-from seekling.learn.learner import MAXIMA, MEANS, Batch, Learner, LearnStats
+from seekling.learn.batch import MAXIMA, MEANS, Batch, LearnStats
+from seekling.learn.learner import Learner
 from seekling.learn.loss import (
     KL_ESTIMATORS,
     TokenField,

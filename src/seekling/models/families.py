@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from seekling.errors import ModelError
 
@@ -118,7 +118,7 @@ def _problem(config: Any) -> str:
     return ""
 
 
-def longest_exact(config: Any) -> tuple[int, str] | None:
+def longest_exact(config: PreTrainedConfig) -> tuple[int, str] | None:
     """How long a sequence may be whose tokens all see each other as transformers has it; None: any length.
 
     Returns:

@@ -34,7 +34,8 @@ from seekling.doctor import (
     longest_row_tokens,
     read_model_shape,
 )
-from seekling.learn.learner import Batch, Learner
+from seekling.learn.batch import Batch
+from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
 from seekling.learn.pack import pack_rows
 from seekling.models import load_policy, resolve_model
