@@ -87,6 +87,13 @@ def test_whitening_equal_values_leaves_zeros():
     assert whiten([np.array([0.7])])[0].tolist() == [0.0]
 
 
+@pytest.mark.parametrize("values", [[0.3, 0.1 + 0.2], [1.0, 1 - 2**-24, 1.0], [-2e-7, 3e-7]])
+def test_whitening_makes_no_advantage_of_1_of_rounding(values):
+    """Returns of 1 and a critic in float32 that has learned them leave such differences."""
+    assert len(set(values)) > 1
+    assert not whiten([np.asarray(values)])[0].any()
+
+
 @pytest.mark.parametrize("rewards", [[0.3, 0.1 + 0.2, 0.3], [1e4, 1e4 + 1e-3], [0.0, 1e-7]])
 def test_rewards_that_differ_by_rounding_are_equal(rewards):
     assert len(set(rewards)) > 1

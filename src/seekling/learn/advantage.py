@@ -119,14 +119,14 @@ def generalized_advantages(
 
 
 def whiten(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Shift and scale arrays together to mean 0 and population deviation 1; equal values become 0.
+    """Shift and scale arrays together to mean 0 and population deviation 1; values equal up to rounding become 0.
 
     Args:
         values: arrays (A,) of several episodes, action tokens only.
     """
     joined = np.concatenate(values)
     # As in `group_advantages`: rounding must not turn equal values into a deviation.
-    deviation = joined.std() if np.ptp(joined) > 0 else np.inf
+    deviation = np.inf if are_equal(joined) else joined.std()
     return [(each - joined.mean()) / deviation for each in values]
 
 
