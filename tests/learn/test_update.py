@@ -199,6 +199,17 @@ def test_the_oldest_version_of_an_episode_counts():
     updater.add(batch_of(0), version=6)  # nobody sampled these: there is nothing to be late
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_part_of_a_streamed_step_in_which_no_token_is_trained_changes_nothing(place, monkeypatch):
+    """Episodes whose prompt leaves no room for an action; a whole step takes them too."""
+    config = RlConfig(questions_per_step=3, stream_minibatches=3, aggregation="sequence_mean", constant_groups="keep")
+    parts = [batch_of(0, advantages=[1.0, -1.0, 0.5, -0.5]), batch_of(1)]
+    expected = sgd_gradient(config, parts, monkeypatch)
+    parts.insert(place, Batch([UNTRAINED, UNTRAINED], np.zeros(2)))
+    found = sgd_gradient(config, parts, monkeypatch)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+
+
 def test_nothing_added_is_no_step():
     learner, metrics = steps_of(RlConfig(), [Batch([], np.zeros(0))])
     assert metrics == {}

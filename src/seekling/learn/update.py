@@ -59,6 +59,8 @@ class Updater:
         if not batch.trajectories:
             return
         self._refuse_stale(batch.trajectories, version)
+        if self._config.stream_minibatches and not batch.num_trained_B.any():
+            return  # of a whole step such trajectories are left out too
         self._batches.append(batch)
         if self._config.stream_minibatches:
             part = self._with_logprobs(batch)
