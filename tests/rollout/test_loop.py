@@ -357,20 +357,22 @@ def native_env(renderer):
 
 
 @pytest.mark.parametrize("protocol", ["tags", "code", "tools", "native tools"])
-def test_an_experts_trajectory_is_what_a_rollout_of_the_same_tokens_records(tokenizer, renderer, protocol):
+@pytest.mark.parametrize("is_quoted", [False, True])
+def test_an_experts_trajectory_is_what_a_rollout_of_the_same_tokens_records(tokenizer, renderer, protocol, is_quoted):
     if protocol == "native tools":
         env = native_env(renderer)
     else:
         env = make_env(protocol=protocol, top_k=1, count_tokens=renderer.count_tokens)
     grammar = env.protocol
+    invalid = f"<think> I could write {grammar.act(grammar.search_action('x'))}" if is_quoted else "I cannot find it."
     actions = [
         grammar.act(grammar.search_action("Fowey"), think="I need the builder."),
-        "I cannot find it.",  # invalid, and not ended by a stop string
+        invalid,  # and not ended by a stop string
         grammar.act(grammar.answer_action("Alnwick"), think="I found it."),
     ]
     turns = []
     for action in actions:
-        is_stopped = action.endswith(grammar.stops.strings)
+        is_stopped = grammar.stops.read(action).end is not None
         ids = encode(tokenizer, action) + (() if is_stopped else (tokenizer.eos_token_id,))
         turns.append((ids, "stop" if is_stopped else "eos"))
     episode, sampled, _ = one_episode(env, renderer, turns)

@@ -6,6 +6,7 @@ Used for experts only: what a policy sampled already has its ids, and they are n
 from __future__ import annotations
 
 from seekling.env.protocol.base import Protocol
+from seekling.env.protocol.stopping import cut_after_stop
 from seekling.rollout.loop import Recorder
 from seekling.rollout.render import Renderer
 from seekling.types import Episode, Trajectory
@@ -14,8 +15,8 @@ from seekling.types import Episode, Trajectory
 def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) -> Trajectory:
     """Tokenise an expert's episode turn by turn; its action tokens are the trained ones.
 
-    A turn that ends in a stop string ends there, as in a rollout; any other ends with the end-of-turn token, which is
-    trained too, since the policy has to learn to stop.
+    A turn that ends in a stop string outside of thoughts ends there, as in a rollout; any other ends with the
+    end-of-turn token, which is trained too, since the policy has to learn to stop.
 
     Args:
         episode: of this protocol; each turn but the last has an observation.
@@ -27,7 +28,7 @@ def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) 
     """
     recorder = Recorder.start(renderer.prompt(episode.prompt))
     for turn in episode.turns:
-        ended = not turn.action.endswith(protocol.stops.strings)
+        ended = cut_after_stop(turn.action, protocol.stops) != (turn.action, True)
         action = renderer.encode_action(turn.action) + (renderer.end_turn() if ended else ())
         recorder.append_action(action, [0.0] * len(action))
         if turn.observation and protocol.continues_turn:
