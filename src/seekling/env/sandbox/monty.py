@@ -189,8 +189,12 @@ class MontySandbox:
         try:
             worker = cast(_Worker, self._pool.checkout(limits=limits, os_policy=policy))  # type: ignore[arg-type,unused-ignore]
             worker.__enter__()
-            pid = worker.worker_pid if _COUNTS_CPU else None
-            return worker, Process(os.pidfd_open(pid)) if pid is not None else None
+            try:
+                pid = worker.worker_pid if _COUNTS_CPU else None
+                return worker, Process(os.pidfd_open(pid)) if pid is not None else None
+            except OSError:  # out of descriptors, or it has ended
+                worker.__exit__(None, None, None)
+                raise
         except (self._module.MontyError, TimeoutError, OSError, RuntimeError) as error:
             raise InfrastructureError(f"the sandbox cannot open another session: {error}") from None
 
@@ -223,6 +227,8 @@ class MontySession:
             result: Result | None = None
             try:
                 result = self._feed(self._worker, turn, code)
+                if turn.is_time_up and not result.state_lost:  # it ended as the worker was killed
+                    result = self._result(turn, "timeout", self._time_limit_text(turn), state_lost=True)
             finally:
                 if result is None or result.state_lost or turn.failure is not None:
                     self._give_back()
