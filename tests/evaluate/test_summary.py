@@ -211,6 +211,12 @@ def test_a_limit_on_searches_limits_the_useful_ones():
     assert "4 generations of which 1 can search" in settings.describe()
 
 
+def test_a_cap_of_thoughts_is_among_the_settings_of_those_who_are_held_to_it():
+    recipe = build_recipe({"rollout": {"thought_tokens": 32}})
+    assert EvalSettings.from_recipe(recipe).thought_tokens == 32
+    assert EvalSettings.from_recipe(recipe, model="big", endpoint="http://localhost/v1").thought_tokens == 0
+
+
 def test_closed_book_has_one_generation_and_no_search_in_its_settings():
     settings = EvalSettings.from_recipe(Recipe(), mode="closed-book", model="gpt")
     assert (settings.protocol, settings.max_generations, settings.max_searching_turns) == ("closed-book", 1, 0)

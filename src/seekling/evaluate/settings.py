@@ -83,7 +83,7 @@ class EvalSettings:
             num_passages=num_passages,
             failing_share=recipe.eval.failing_share if mode == "search" else 0.0,
             min_p=recipe.eval.min_p,
-            thought_tokens=recipe.rollout.thought_tokens,
+            thought_tokens=0 if endpoint else recipe.rollout.thought_tokens,  # of a served model no tokens are seen
         )
 
     def describe(self) -> str:
