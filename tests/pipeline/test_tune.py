@@ -226,6 +226,11 @@ def test_slots_that_sampling_left_partly_empty_are_counted_whole(tiny_model_dir)
     untouched = 2048 - -(-made_up.total_tokens // 64) * 64
     expected = 5 * untouched * 2 * 2 * 2 * 16 * 4
     assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", made_up) == expected > 0
+    # Slots are made for the longest episodes, which may be those of evaluation.
+    longer = build_recipe({"eval": {"episode_tokens": 4096}}).eval
+    recipe = recipe.model_copy(update={"eval": longer})
+    expected += 5 * 2048 * 2 * 2 * 2 * 16 * 4
+    assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", made_up) == expected
 
 
 def test_a_trial_of_learning_says_whether_its_row_was_the_whole_step(tiny_model_dir):
