@@ -190,6 +190,14 @@ def test_a_skipped_update_is_counted_and_leaves_the_rest_of_the_step(minibatches
     assert all(math.isfinite(value) for value in metrics.values())
 
 
+@pytest.mark.parametrize(("minibatches", "taken"), [(1, 1), (2, 1 + 4)])
+def test_one_bad_batch_ends_no_run_however_often_it_would_be_gone_over(minibatches, taken):
+    config = RlConfig(minibatches=minibatches, rollout_epochs=4)
+    learner, metrics = steps_of(config, [batch_of(0, 1, advantages=[math.nan, 1, 1, 1, 1, -1, 1, -1])])
+    assert (metrics["num_skipped_steps"], learner.num_steps) == (1, taken)
+    assert ("grad_norm" in metrics) is (minibatches == 2)
+
+
 def test_the_oldest_version_of_an_episode_counts():
     updater = Updater(Learner(small_model()), RlConfig(max_staleness=2), CriticConfig())
     mixed = [replace(each, policy_versions=(5, 3, 5)) for each in group(0)]

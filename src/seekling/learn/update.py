@@ -135,9 +135,10 @@ class Updater:
         num_parts = min(config.minibatches, len(batch.trajectories))
         bounds = np.linspace(0, len(batch.trajectories), num_parts + 1).astype(int).tolist()
         stats, norms, value_losses, num_skipped = [], [], [], 0
+        spoilt: set[int] = set()  # once is enough: three skipped steps in a row would end the run
         for start, stop in zip(bounds[:-1] * config.rollout_epochs, bounds[1:] * config.rollout_epochs, strict=True):
             part = batch.part(start, stop)
-            if not part.num_trained_B.any():
+            if start in spoilt or not part.num_trained_B.any():
                 continue
             if critic is not None:
                 error = critic.forward_backward(part, self._value_loss).loss
@@ -145,6 +146,7 @@ class Updater:
                     value_losses.append(error)
                 else:
                     num_skipped += 1
+                    spoilt.add(start)
             found = learner.forward_backward(
                 part,
                 self._loss,
@@ -158,6 +160,7 @@ class Updater:
                 norms.append(norm)
             else:
                 num_skipped += 1
+                spoilt.add(start)
         more["num_skipped_steps"] = num_skipped
         if value_losses:
             more["value_loss"] = float(np.mean(value_losses))
