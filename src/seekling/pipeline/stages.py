@@ -309,12 +309,15 @@ class _Run:
                 summary = evaluate_policy(self.recipe, folder, self.agent, self.world.dev, name, self.reporter)
                 if not summary.exclusions:
                     break
+            for cause, count in summary.exclusions.items():
+                self.reporter.line(f"warning: {name}: {count} x {cause}, left out of what the best policy is chosen by")
             self.agent.sampler.release_caches()
             candidate = Candidate(stage, step, summary.em.k, summary.em.n)
-            metrics = {"em": summary.em.value or 0.0, "answered_rate": summary.answered.value or 0.0}
             folder.rewind("dev", step - 1)
-            folder.log_metrics("dev", step, metrics)
-            self.trackers.log("dev", step, metrics)
+            if summary.em.value is not None:
+                metrics = {"em": summary.em.value, "answered_rate": summary.answered.value or 0.0}
+                folder.log_metrics("dev", step, metrics)
+                self.trackers.log("dev", step, metrics)
         mine = [each for each in folder.policies if each.stage == stage and each.step != step]
         if best_of([*mine, candidate]) == candidate:
             self._export(stage, learner)
