@@ -257,7 +257,10 @@ class _Run:
         has_critic = stage == "rl" and recipe.rl.baseline == "gae"
         if is_new and saved is not None and (base == self.model_dir or saved.stage == stage):
             if has_critic and saved.stage == "rl":
-                self._learner.critic = new_critic(recipe, self._learner)  # the state has its weights
+                # The state has what it trains; adapters are trained on what SFT made, all weights on anything.
+                sft = self.folder.path / "checkpoints" / "sft"
+                is_on_sft = recipe.model.rank_in("rl") > 0 and sft.is_dir()
+                self._learner.critic = new_critic(recipe, self._learner, sft if is_on_sft else None)
             self._learner.load(saved.path / WEIGHTS)
         if has_critic and self._learner.critic is None:
             self._learner.critic = new_critic(recipe, self._learner)
