@@ -195,3 +195,22 @@ def test_rows_are_as_long_as_a_typical_step_makes_them_and_the_bound_stands_besi
 def test_rows_that_every_step_fills_take_what_they_can_take():
     costs = by_name(recipe_with(rl={"row_tokens": 1024}, sft={"row_tokens": 1024}))
     assert all(cost.most_bytes == cost.peak_bytes for cost in costs.values())
+
+
+@pytest.mark.parametrize(
+    ("sections", "num_times"),
+    [
+        ({}, 2),
+        ({"rl": {"steps": 10}, "eval": {"every_steps": 4}}, 4),
+        ({"experts": {"num_questions": 0}}, 1),
+        ({"rl": {"steps": 0}}, 1),
+    ],
+)
+def test_development_questions_are_asked_while_the_learner_is_there(sections, num_times):
+    recipe = recipe_with(**sections)
+    found = by_name(recipe, num_dev_questions=40)
+    stage = "rl" if recipe.rl.steps else "sft"
+    assert list(found)[list(found).index(stage) + 1] == "dev"
+    assert found["dev"].reason == f"40 questions, {num_times} times"
+    assert found["dev"].memory == MemoryPlan(recipe, SHAPE, dtype="float32").dev(stage)
+    assert "dev" not in by_name(recipe)

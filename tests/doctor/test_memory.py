@@ -89,7 +89,7 @@ def test_a_stage_that_trains_all_weights_beside_one_with_adapters_takes_what_it_
         for model in ({"lora_rank": 8, "lora_stages": ["sft"]}, {}, {"lora_rank": 8})
     )
     assert (mixed.sft(), mixed.rl()) == (adapted.sft(), full.rl())
-    assert (mixed.evaluation("sft"), mixed.evaluation("rl")) == (adapted.evaluation("sft"), full.evaluation("rl"))
+    assert (mixed.dev("sft"), mixed.dev("rl")) == (adapted.dev("sft"), full.dev("rl"))
 
 
 def test_caches_are_made_for_the_longest_episodes_of_training_or_evaluation():
@@ -148,13 +148,13 @@ def test_rl_takes_what_sampling_takes_where_that_is_more():
 def test_caches_stay_within_the_memory_they_are_given():
     rollout = {"in_flight": 64, "episode_tokens": 1000, "cache_bytes": 20_000_000}
     # A slot is 1024 tokens, whole blocks, of 2000 float32 numbers, 8.192 MB: two fit.
-    assert plan(rollout=rollout).evaluation("rl").caches_bytes == 2 * 8_192_000
+    assert plan(rollout=rollout).evaluation().caches_bytes == 2 * 8_192_000
 
 
-def test_what_was_trained_is_still_there_when_questions_are_answered():
-    found = [plan(rl=PPO).evaluation(name) for name in ("base", "sft", "rl")]
-    assert [each.weights_bytes for each in found] == [2 * 4 * MODEL, 2 * 4 * MODEL, 4 * 4 * MODEL]
-    assert [each.optimizer_bytes for each in found] == [0, 8 * MODEL, 2 * 8 * MODEL]
+def test_what_trains_is_there_when_dev_is_asked_and_gone_when_the_test_is():
+    found = [plan(rl=PPO).dev("sft"), plan(rl=PPO).dev("rl"), plan(rl=PPO).evaluation()]
+    assert [each.weights_bytes for each in found] == [2 * 4 * MODEL, 4 * 4 * MODEL, 2 * 4 * MODEL]
+    assert [each.optimizer_bytes for each in found] == [8 * MODEL, 2 * 8 * MODEL, 0]
 
 
 def test_layers_are_computed_twice_only_where_their_row_would_not_fit():

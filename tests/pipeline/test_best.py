@@ -89,6 +89,10 @@ def test_dev_is_asked_while_training_and_the_test_once_when_it_is_over(finished)
         ([("sft", 0, 4, 10), ("rl", 8, 3, 10)], ("sft", 0)),
         ([("sft", 0, 4, 10), ("rl", 4, 4, 9), ("rl", 8, 4, 10)], ("rl", 4)),
         ([("sft", 0, 0, 0), ("rl", 8, 0, 0)], ("rl", 8)),
+        # All questions of a look failed for reasons of infrastructure.
+        ([("sft", 0, 4, 10), ("rl", 8, 0, 0)], ("sft", 0)),
+        ([("rl", 4, 4, 10), ("rl", 8, 0, 0), ("rl", 12, 1, 10)], ("rl", 4)),
+        ([("sft", 0, 0, 0), ("rl", 8, 0, 10)], ("rl", 8)),
     ],
 )
 def test_the_highest_share_is_best_and_of_equals_the_latest(scores, best):
@@ -144,6 +148,16 @@ def test_eval_asks_dev_when_told_to_and_of_a_run_its_best_policy(recipe, finishe
         run_evaluation(none, tmp_path / "none", EvalRequest("dev-mine", is_dev=True), QuietReporter())
 
 
+def test_answers_of_a_policy_that_was_exported_anew_are_not_taken_for_the_new_ones(recipe, finished, tmp_path):
+    policy = shutil.copytree(finished[0] / "checkpoints" / "rl", tmp_path / "rl")
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"spec": str(policy)})})
+    for _ in range(2):  # the second time nothing is left to ask
+        run_evaluation(recipe, tmp_path / "eval", EvalRequest("mine"), QuietReporter())
+    shutil.copy(finished[0] / "checkpoints" / "sft" / "model.safetensors", policy / "model.safetensors")
+    with pytest.raises(ConfigError, match="an evaluation named 'mine' that differs in weights; use another --name"):
+        run_evaluation(recipe, tmp_path / "eval", EvalRequest("mine"), QuietReporter())
+
+
 def test_questions_that_failed_are_asked_again_by_the_same_command(recipe, tmp_path, monkeypatch):
     """The search of one question fails until it is repaired: the evaluation is not over before."""
     recipe = recipe.model_copy(update={"rl": recipe.rl.model_copy(update={"steps": 0})})
@@ -172,6 +186,35 @@ def test_questions_that_failed_are_asked_again_by_the_same_command(recipe, tmp_p
     assert [(summary.em.n, dict(summary.exclusions)) for summary in second] == [(4, {}), (4, {})]
     run_recipe(recipe, tmp_path / "run", again := QuietReporter())
     assert again.tracked == []
+
+
+@pytest.mark.long
+def test_a_look_whose_questions_all_failed_is_no_score_of_0(recipe, tmp_path, monkeypatch):
+    """The search fails while the policy after SFT is asked, twice, and works again when that of RL is."""
+    settings = {"rl": {"steps": 2}, "eval": {"stages": (), "every_steps": 0}}
+    changed = {name: getattr(recipe, name).model_copy(update=values) for name, values in settings.items()}
+    whole, asked = Roller.rollout, []
+
+    def rollout(self, questions, decoding, *, on_group=lambda group: None, **options):
+        is_dev = any(question.id.startswith("dev") for question in questions)
+        asked.append(is_dev)
+
+        def fail(group):
+            if is_dev and sum(asked) <= 2:
+                lost = [replace(each, stop_reason=StopReason.INFRA_FAILURE, answer=None) for each in group.episodes]
+                group = replace(group, episodes=(), failed=tuple(lost))
+            on_group(group)
+
+        return whole(self, questions, decoding, on_group=fail, **options)
+
+    monkeypatch.setattr(Roller, "rollout", rollout)
+    reporter = QuietReporter()
+    run_recipe(recipe.model_copy(update=changed), tmp_path / "run", reporter)
+    record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
+    assert [(each["stage"], each["n"]) for each in record["policies"]] == [("sft", 0), ("rl", 2)]
+    assert record["best"]["stage"] == "rl"
+    assert [row["step"] for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "dev"] == [2]
+    assert any(line.startswith("warning: dev-sft: 2 x infra_failure") for line in reporter.lines)
 
 
 def test_a_damaged_line_of_metrics_is_passed_over_and_counted(recipe, finished, tmp_path):

@@ -114,3 +114,16 @@ def test_a_skipped_update_is_told_in_the_terminal_and_logged(tiny_model_dir, tmp
         after_step(2, {"num_skipped_steps": 1}, "", "")
     assert reporter.lines == ["warning: sft step 2: a gradient was not finite; update skipped"]
     assert [row["num_skipped_steps"] for row in folder.read_metrics("sft")] == [0, 1]
+
+
+def test_a_damaged_row_of_metrics_moves_no_other_step(tmp_path):
+    """Step 4 closes the second stretch of two, also where the row of step 2 cannot be read."""
+    recipe = build_recipe({"checkpoint": {"best_every": 2}})
+    folder = RunFolder(tmp_path / "run", recipe)
+    for step, reward in enumerate((0.1, 0.1, 0.5), start=1):
+        folder.log_metrics("rl", step, {"reward_mean": reward, "num_groups": 4})
+    lines = (folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    (folder.path / "metrics.jsonl").write_text("\n".join([lines[0], lines[1][:20], lines[2], ""]), encoding="utf-8")
+    guard = HealthGuard(recipe, folder, None, RlRun(QUESTIONS, RlConfig(steps=8), seed=0), QuietReporter())
+    guard.look({"reward_mean": 0.5}, [])
+    assert guard.mark in ("candidate", "better")

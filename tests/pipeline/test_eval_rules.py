@@ -7,7 +7,7 @@ import pytest
 from seekling.config import build_recipe, load_recipe, recipe_to_toml
 from seekling.errors import ConfigError
 from seekling.pipeline.eval_request import EvalRequest, run_evaluation
-from seekling.pipeline.plan import describe_plan
+from seekling.pipeline.plan import _stages, describe_plan
 from seekling.pipeline.stages import run_recipe
 from seekling.serve.agent import load_agent
 from tests.pipeline.runs import QuietReporter, rows, village_recipe
@@ -88,6 +88,21 @@ def test_what_is_left_out_is_as_in_training_and_recipes_say_the_same_when_writte
     assert load_recipe(tmp_path / "recipe.toml", ["eval.env.max_turns=7"]).evaluated.env.max_turns == 7
     assert recipe_to_toml(recipe, only_changes=True).count("max_turns") == 2
     assert any("up to 6 generations" in line for line in describe_plan(recipe))
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({}, "asked every 2 RL steps, after SFT and after RL"),
+        ({"experts": {"num_questions": 0}}, "asked every 2 RL steps, after RL"),
+        ({"rl": {"steps": 0}}, "development questions, asked after SFT"),
+        ({"experts": {"num_questions": 0}, "rl": {"steps": 0}}, "best: none; nothing is trained"),
+    ],
+)
+def test_the_plan_says_after_which_stages_the_best_policy_is_looked_for(sections, words):
+    plan = _stages(build_recipe({"rl": {"steps": 4}, "eval": {"every_steps": 2}, **sections}))
+    (line,) = [line for line in plan if line.startswith("best: ")]
+    assert line.endswith(words)
 
 
 def test_a_misspelt_rule_is_named_with_the_nearest_one():

@@ -102,6 +102,17 @@ def test_adapters_of_rl_alone_are_put_on_what_sft_made(tiny_model_dir, tmp_path)
     assert all(torch.equal(resumed[name], value) for name, value in rl.items())
 
 
+@pytest.mark.long
+def test_a_critic_with_adapters_goes_on_upon_what_sft_made(tiny_model_dir, tmp_path):
+    """Its state has the adapters alone: what they are put on is the policy after SFT, also in a later process."""
+    recipe = recipe_of(tmp_path / "village", tiny_model_dir, ["sft", "rl"], **PPO)
+    run_recipe(recipe, tmp_path / "straight", QuietReporter())
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, tmp_path / "run", QuietReporter("rl", 2))
+    run_recipe(recipe, tmp_path / "run", QuietReporter())
+    assert what_must_repeat(tmp_path / "run") == what_must_repeat(tmp_path / "straight")
+
+
 def test_stages_without_a_rank_mean_nothing():
     with pytest.raises(ConfigError, match=r"no effect with model\.lora_rank = 0"):
         build_recipe({"model": {"lora_stages": ["sft"]}})

@@ -79,6 +79,7 @@ def test_wandb_keeps_an_offline_run_in_the_run_folder(tmp_path, monkeypatch):
     raw = written.read_bytes()
     assert b"rl/loss" in raw
     assert b"0.25" in raw
+    assert all(f"{stage}/*".encode() in raw for stage in ("sft", "rl", "dev", "eval"))  # each by its own steps
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,10 +3,12 @@
 import json
 import os
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from seekling.config import build_recipe, recipe_to_toml
 from seekling.errors import DataError
 from seekling.report.read import read_run
 from tests.report.run_folder import write_run
@@ -54,6 +56,18 @@ def test_an_evaluation_that_was_not_planned_is_not_missed(run):
     recipe = run / "recipe.toml"
     recipe.write_text(recipe.read_text().replace('stages = ["base", "sft", "rl"]', 'stages = ["base", "sft"]'))
     (run / "eval" / "rl.json").unlink()
+    assert read_run(run).problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("rl", {"steps": 0}), ("sft", {"num_questions": 0, "file": ""})],
+)
+def test_the_evaluation_of_a_stage_that_the_recipe_does_not_have_is_not_missed(run, name, changes):
+    recipe = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
+    recipe["rl" if name == "rl" else "experts"].update(changes)
+    (run / "recipe.toml").write_text(recipe_to_toml(build_recipe(recipe)), encoding="utf-8")
+    (run / "eval" / f"{name}.json").unlink()
     assert read_run(run).problems == []
 
 

@@ -7,7 +7,6 @@ are left out; they are small beside the model.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -139,9 +138,7 @@ def predict(
         stages.append(costs.rl())
     num_asked = recipe.has_sft + has_rl * math.ceil(recipe.rl.steps / (recipe.eval.every_steps or recipe.rl.steps or 1))
     if num_dev and num_asked:
-        one = costs.evaluation("rl" if has_rl else "sft", num_dev)
-        words = f"{num_dev} questions, {num_asked} times"
-        stages.append(dataclasses.replace(one, name="dev", seconds=num_asked * one.seconds, reason=words))
+        stages.append(costs.dev("rl" if has_rl else "sft", num_dev, num_asked))
     asked = {"base": True, "sft": recipe.has_sft, "rl": has_rl}
     stages += [costs.evaluation(name, num_evaluated) for name in recipe.eval.stages if asked[name]]
     return tuple(stages)
@@ -240,13 +237,20 @@ class _Costs:
             "learning each",
         )
 
+    def dev(self, stage: Literal["sft", "rl"], num_questions: int, num_times: int) -> StageCost:
+        seconds = num_times * self._asking_s(num_questions, is_trained=True)
+        return self._stage("dev", seconds, self._plan.dev(stage), f"{num_questions} questions, {num_times} times")
+
     def evaluation(self, name: Literal["base", "sft", "rl"], num_questions: int) -> StageCost:
-        size = episode_size(self._recipe.evaluated, self._model, is_trained=name != "base")
+        seconds = self._asking_s(num_questions, is_trained=name != "base")
+        return self._stage(f"eval-{name}", seconds, self._plan.evaluation(), f"{num_questions} questions")
+
+    def _asking_s(self, num_questions: int, *, is_trained: bool) -> float:
+        size = episode_size(self._recipe.evaluated, self._model, is_trained=is_trained)
         prefilled = num_questions * (size.prompt_tokens + size.observation_tokens)
         prefilled -= (num_questions - 1) * self._instruction_tokens
         seconds = self._prefill_s(prefilled, size.total_tokens)
-        seconds += self._decode_s(num_questions * size.action_tokens, num_questions)
-        return self._stage(f"eval-{name}", seconds, self._plan.evaluation(name), f"{num_questions} questions")
+        return seconds + self._decode_s(num_questions * size.action_tokens, num_questions)
 
     def _stage(self, name: str, seconds: float, memory: Memory, reason: str) -> StageCost:
         """A stage that learns nothing, so that its memory hangs on no row."""

@@ -142,11 +142,13 @@ class MemoryPlan:
         """In RL, where sampling and learning take turns, whichever takes more; the argument is that of `sft`."""
         return max(self._rl_learning(step_tokens), self._sampling(self._in_rl()), key=lambda memory: memory.total_bytes)
 
-    def evaluation(self, name: Literal["base", "sft", "rl"]) -> Memory:
-        """While held-out questions are answered; what was trained until then is still there."""
-        if name == "base":
-            return self._sampling(Memory(PROCESS_BYTES, 2 * self._model_bytes))
-        return self._sampling(self._in_rl() if name == "rl" else self._beside_sampler("sft"))
+    def dev(self, stage: Stage) -> Memory:
+        """While development questions are answered; what trains in the stage is there too."""
+        return self._sampling(self._in_rl() if stage == "rl" else self._beside_sampler("sft"))
+
+    def evaluation(self) -> Memory:
+        """While test questions are answered; of what trained only the policy's file is left."""
+        return self._sampling(Memory(PROCESS_BYTES, 2 * self._model_bytes))
 
     def slot_bytes(self) -> int:
         """Of the cache of one episode."""

@@ -124,7 +124,7 @@ def pooled_gains(runs: Sequence[Path], first: str = "sft", second: str = "rl") -
             problems.append(f"{first} and {second} of {', '.join(runs[m].name for m in members)}: {error}.")
             continue
         kinds = sorted({record.question.kind for record in firsts[0].values()})
-        for kind in ["", *(kinds if len(kinds) > 1 else [])]:
+        for kind in ["", *(filter(None, kinds) if len(kinds) > 1 else [])]:
             keys = [key for key, record in sorted(firsts[0].items()) if not kind or record.question.kind == kind]
             pairs = [_scores(key, firsts, seconds) for key in keys]
             found.append(_gain(members, kind, [some for some in pairs if some]))

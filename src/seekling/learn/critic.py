@@ -28,6 +28,7 @@ class Critic(Learner):
 
     Args:
         policy: where it begins.
+        begins_at: a model to begin at instead, whose weights it takes over: where the policy has learned since.
         lora_rank: as the policy's; the head is always trained whole.
         lora_alpha: LoRA's alpha.
         row_tokens: tokens of one packed row; bounds activation memory.
@@ -35,9 +36,16 @@ class Critic(Learner):
     """
 
     def __init__(
-        self, policy: Learner, *, lora_rank: int = 0, lora_alpha: int = 32, row_tokens: int, max_grad_norm: float
+        self,
+        policy: Learner,
+        *,
+        begins_at: PreTrainedModel | None = None,
+        lora_rank: int = 0,
+        lora_alpha: int = 32,
+        row_tokens: int,
+        max_grad_norm: float,
     ) -> None:
-        model = policy.copy_policy()
+        model = policy.copy_policy() if begins_at is None else begins_at
         if lora_rank:
             add_lora(model, rank=lora_rank, alpha=lora_alpha)
         # float32 whatever the trunk is: a value in bfloat16 has two digits.

@@ -223,7 +223,16 @@ def _claim(folder: RunFolder, request: EvalRequest, settings: EvalSettings, ques
         "question_set_hash": question_set_hash(questions),
         "is_sampled_repeatedly": request.num_samples > 1,
     }
+    weights = _weights_in(settings.model) if request.endpoint is None else []
+    if weights:
+        now["weights"] = weights
     claim(path, now, what=f"an evaluation named {request.name!r}", instead="use another --name, or another --out")
+
+
+def _weights_in(spec: str) -> list[Json]:
+    """The files of a local model: a run that goes on exports another policy under the same name."""
+    stats = [(path.name, path.stat()) for path in sorted(Path(spec).glob("*.safetensors"))]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
 
 
 @contextlib.contextmanager

@@ -77,15 +77,19 @@ def new_learner(recipe: Recipe, model_dir: Path, stage: Stage = "sft") -> Learne
     )
 
 
-def new_critic(recipe: Recipe, policy: Learner) -> Critic:
+def new_critic(recipe: Recipe, policy: Learner, begins_at: Path | None = None) -> Critic:
     """A critic that begins where a policy stands.
 
     Args:
         recipe: its model, rl and critic sections.
         policy: with the weights.
+        begins_at: a directory that has them instead.
     """
+    config = recipe.model
+    model = None if begins_at is None else load_policy(begins_at, dtype=config.dtype, device=config.device)[0]
     return Critic(
         policy,
+        begins_at=model,
         lora_rank=recipe.model.rank_in("rl"),
         lora_alpha=recipe.model.lora_alpha,
         row_tokens=recipe.rl.row_tokens,

@@ -33,7 +33,9 @@ class HealthGuard:
     def __init__(self, recipe: Recipe, folder: RunFolder, learner: Learner, run: RlRun, reporter: Reporter) -> None:
         self._config, self._best_every = recipe.health, recipe.checkpoint.best_every
         self._folder, self._learner, self._run, self._reporter = folder, learner, run, reporter
-        self._history: list[Mapping[str, float]] = list(folder.read_metrics("rl"))
+        rows = {int(row["step"]): row for row in folder.read_metrics("rl")}
+        # A damaged row is missing from the log; the others keep their places.
+        self._history: list[Mapping[str, float]] = [rows.get(step, {}) for step in range(1, max(rows, default=0) + 1)]
         self.mark: Mark = ""
         """What the state after the newest step is."""
         run.rate_scale = self._config.rate_factor ** num_rollbacks(self._history)

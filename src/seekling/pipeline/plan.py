@@ -80,9 +80,12 @@ def _stages(recipe: Recipe) -> Iterator[str]:
         )
     questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
     decoding = f"temperature {recipe.eval.temperature:g}" if recipe.eval.temperature else "greedy"
-    if recipe.eval.dev_questions and (recipe.data.dev or recipe.data.dev_fraction):
-        often = f"every {recipe.eval.every_steps} RL steps, " if recipe.eval.every_steps else ""
-        yield f"best: by at most {recipe.eval.dev_questions} development questions, asked {often}after SFT and after RL"
+    after = " and ".join(["after SFT"] * recipe.has_sft + ["after RL"] * (rl.steps > 0))
+    if not after:
+        yield "best: none; nothing is trained"
+    elif recipe.eval.dev_questions and (recipe.data.dev or recipe.data.dev_fraction):
+        often = f"every {recipe.eval.every_steps} RL steps, " if recipe.eval.every_steps and rl.steps else ""
+        yield f"best: by at most {recipe.eval.dev_questions} development questions, asked {often}{after}"
     else:
         yield "best: the last policy; no development questions are asked"
     if of_evaluation != limits:

@@ -10,6 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -33,7 +34,7 @@ class Candidate(NamedTuple):
     k: int
     """Development questions that it answered right."""
     n: int
-    """That were asked and did not fail; 0 when there are none."""
+    """That were asked and did not fail; 0 when there are none, or all failed."""
 
     def __str__(self) -> str:
         name = f"RL step {self.step}" if self.stage == "rl" else "SFT"
@@ -41,12 +42,19 @@ class Candidate(NamedTuple):
 
 
 def best_of(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The one with the highest share of right answers; of equals the latest. None without any."""
+    """The one with the highest share of right answers; of equals the latest. None without any.
+
+    One whose questions all failed for reasons of infrastructure is known to be nothing: it stands behind any other.
+    """
     best: Candidate | None = None
     for candidate in candidates:
-        if best is None or candidate.k * best.n >= best.k * candidate.n:
+        if best is None or _share(candidate) >= _share(best):
             best = candidate
     return best
+
+
+def _share(candidate: Candidate) -> Fraction:
+    return Fraction(candidate.k, candidate.n) if candidate.n else Fraction(-1)
 
 
 class TrainingState(NamedTuple):

@@ -257,7 +257,10 @@ class _Run:
         has_critic = stage == "rl" and recipe.rl.baseline == "gae"
         if is_new and saved is not None and (base == self.model_dir or saved.stage == stage):
             if has_critic and saved.stage == "rl":
-                self._learner.critic = new_critic(recipe, self._learner)  # the state has its weights
+                # The state has what it trains; adapters are trained on what SFT made, all weights on anything.
+                sft = self.folder.path / "checkpoints" / "sft"
+                is_on_sft = recipe.model.rank_in("rl") > 0 and sft.is_dir()
+                self._learner.critic = new_critic(recipe, self._learner, sft if is_on_sft else None)
             self._learner.load(saved.path / WEIGHTS)
         if has_critic and self._learner.critic is None:
             self._learner.critic = new_critic(recipe, self._learner)
@@ -309,12 +312,15 @@ class _Run:
                 summary = evaluate_policy(self.recipe, folder, self.agent, self.world.dev, name, self.reporter)
                 if not summary.exclusions:
                     break
+            for cause, count in summary.exclusions.items():
+                self.reporter.line(f"warning: {name}: {count} x {cause}, left out of what the best policy is chosen by")
             self.agent.sampler.release_caches()
             candidate = Candidate(stage, step, summary.em.k, summary.em.n)
-            metrics = {"em": summary.em.value or 0.0, "answered_rate": summary.answered.value or 0.0}
             folder.rewind("dev", step - 1)
-            folder.log_metrics("dev", step, metrics)
-            self.trackers.log("dev", step, metrics)
+            if summary.em.value is not None:
+                metrics = {"em": summary.em.value, "answered_rate": summary.answered.value or 0.0}
+                folder.log_metrics("dev", step, metrics)
+                self.trackers.log("dev", step, metrics)
         mine = [each for each in folder.policies if each.stage == stage and each.step != step]
         if best_of([*mine, candidate]) == candidate:
             self._export(stage, learner)

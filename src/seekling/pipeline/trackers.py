@@ -109,7 +109,7 @@ class _WandB:
             )
         except wandb.errors.Error as error:
             raise _refused("wandb", error, config) from None
-        for stage in ("sft", "rl", "eval"):
+        for stage in ("sft", "rl", "dev", "eval"):
             self._run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:

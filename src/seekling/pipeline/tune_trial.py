@@ -169,7 +169,7 @@ def unfilled_bytes(recipe: Recipe, shape: ModelShape, sampler: LocalSampler, wha
     """
     if sampler.device.type != "cpu":
         return 0
-    tokens = up_to_step(recipe.rollout.episode_tokens)
+    tokens = up_to_step(recipe.cache_tokens)
     if what == "sample":
         tokens = max(0, up_to_step(recipe.cache_tokens) - up_to_step(made_up.total_tokens))
     elif what == "sft" or not recipe.rl.stream_minibatches:

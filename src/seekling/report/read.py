@@ -196,11 +196,16 @@ def _is_evaluation(run: RunFolder) -> bool:
 def _planned_evaluations(run: RunFolder) -> tuple[str, ...]:
     if _is_evaluation(run):
         return tuple(_asked_for(file) for file in sorted((run.path / "requests").glob("*.json")))
-    section = run.recipe.get("eval")
-    stages = section.get("stages") if isinstance(section, dict) else None
-    if not isinstance(stages, list):
-        return EVALUATIONS
-    return tuple(name for name in EVALUATIONS if name in stages)
+    stages = _setting(run, "eval", "stages")
+    has_sft = _setting(run, "experts", "file") != "" or _setting(run, "experts", "num_questions") != 0
+    asked = {"base": True, "sft": has_sft, "rl": _setting(run, "rl", "steps") != 0}
+    return tuple(name for name in EVALUATIONS if asked[name] and (not isinstance(stages, list) or name in stages))
+
+
+def _setting(run: RunFolder, section: str, name: str) -> Json:
+    """A setting of the run's recipe; None where the recipe does not say."""
+    found = run.recipe.get(section)
+    return found.get(name) if isinstance(found, dict) else None
 
 
 def _asked_for(request: Path) -> str:

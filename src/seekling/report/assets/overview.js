@@ -110,8 +110,10 @@ function openStages(data) {
   if (!Array.isArray(data.progress.done)) return [];
   const asked = setting(data, "eval", "stages");
   const isAsked = (stage) => !stage.startsWith("eval-") || !Array.isArray(asked) || asked.includes(stage.slice(5));
-  const hasSteps = (stage) => stage !== "rl" && stage !== "eval-rl" ? true : setting(data, "rl", "steps") !== 0;
-  return COURSE.filter((stage) => isAsked(stage) && hasSteps(stage) && !data.progress.done.includes(stage));
+  const hasSft = setting(data, "experts", "file") !== "" || setting(data, "experts", "num_questions") !== 0;
+  const hasRl = setting(data, "rl", "steps") !== 0;
+  const isPart = (stage) => stage === "eval-base" || (stage.endsWith("rl") ? hasRl : hasSft);
+  return COURSE.filter((stage) => isAsked(stage) && isPart(stage) && !data.progress.done.includes(stage));
 }
 
 function course(data) {
