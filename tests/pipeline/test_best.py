@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from dataclasses import replace
@@ -108,6 +109,9 @@ def test_a_run_interrupted_around_a_look_at_dev_ends_as_the_straight_one(
 ):
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe, tmp_path / "run", QuietReporter(stage, after, by_signal=by_signal))
+    # The given-up rollout is logged when it is collected; inside numpy's reading of a header that trips Python 3.11's
+    # parser (SystemError: AST constructor recursion depth mismatch). A real Ctrl-C ends the process.
+    gc.collect()
     reporter = QuietReporter()
     run_recipe(recipe, tmp_path / "run", reporter)
     assert what_must_repeat(tmp_path / "run") == what_must_repeat(finished[0])
