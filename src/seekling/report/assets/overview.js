@@ -147,7 +147,7 @@ function warnings(data) {
   return h(
     "section",
     { class: "notice", role: "note", "aria-label": "What got worse" },
-    h("p", null, h("b", null, "A stage made something worse."), " The same questions before and after it; no chance at 5 %."),
+    h("p", null, h("b", null, "A stage made something worse."), " The same questions before and after it; unlikely to be chance (5 % level)."),
     h("ul", null, data.warnings.map((sentence) => h("li", null, sentence))),
   );
 }
