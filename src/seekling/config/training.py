@@ -133,6 +133,11 @@ class RlConfig(Section):
     row_tokens: Positive = 2048
     """Tokens of one packed row (the micro-batch): bounds memory, changes no result."""
 
+    @property
+    def learns_from_equal_groups(self) -> bool:
+        """Whether a group of equal rewards enters the batch."""
+        return self.baseline == "gae" or self.constant_groups == "keep"
+
     @pydantic.model_validator(mode="after")
     def _agrees_with_itself(self) -> RlConfig:
         problems = [text for is_wrong, text in self._contradictions() if is_wrong]

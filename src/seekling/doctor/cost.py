@@ -223,7 +223,7 @@ class _Costs:
         learned = episodes_of_group(recipe) / group
         tokens = prompts + (tokens - prompts) * learned
         learn_s = self._learn_s(tokens - shared, round(episodes * size.action_tokens * learned), size.total_tokens)
-        if recipe.rl.baseline != "gae" and recipe.rl.constant_groups == "drop":
+        if not recipe.rl.learns_from_equal_groups:
             learn_s *= self._model.varied_groups
         updates = recipe.rl.minibatches * recipe.rl.rollout_epochs
         learn_s = recipe.rl.rollout_epochs * learn_s + updates * self._optimizer_s("rl")

@@ -209,7 +209,7 @@ def score_groups(
                 EpisodeRecord("rl", group.question, episode, step=step, reward=rewards[index], advantage=advantage)
             )
         records += [EpisodeRecord("rl", group.question, episode, step=step) for episode in group.failed]
-        if config.baseline == "gae" or config.constant_groups == "keep" or (terms and not are_equal(rewards_G)):
+        if config.learns_from_equal_groups or (terms and not are_equal(rewards_G)):
             kept += [(group.trajectories[index], *term) for index, term in terms.items()]
     advantages_B, weights_B = (np.asarray([each[column] for each in kept]) for column in (1, 2))
     return records, Batch([each[0] for each in kept], advantages_B, weights_B=weights_B)
