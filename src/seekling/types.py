@@ -92,11 +92,20 @@ class Question:
     supporting_ids: tuple[str, ...] = ()
     """Ids of the documents that hold the answer, in hop order; empty when unknown or unanswerable."""
     kind: str = ""
-    """For instance single, bridge, comparison, unanswerable; empty when unknown."""
+    """For instance single, bridge, several, unanswerable; empty when unknown."""
     source: str = ""
     """Data set name. (source, id) identifies a question, id alone may restart per data set."""
     hops: tuple[Hop, ...] = ()
     """The facts that lead to the answer, in order; empty when unknown. For experts and analysis, never for a policy."""
+    labels: tuple[str, ...] = ()
+    """Finer groups that figures are given for, such as "false premise" or "new wording"."""
+    withheld: tuple[str, ...] = ()
+    """Texts that are kept from the policy: no passage and no sentence that says one of them is shown."""
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Its facts are looked up independently, and no single one of them is the answer."""
+        return self.kind in ("several", "comparison")
 
     @property
     def key(self) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -15,15 +15,18 @@ import pytest
 from seekling.corpus.almanac import generate
 from seekling.errors import ConfigError, DataError
 
-FILES = ("corpus.jsonl", "train.jsonl", "test.jsonl")
-MIX = {"single": 0.55, "bridge": 0.20, "comparison": 0.10, "unanswerable": 0.15}
+SIDES = ("train", "dev", "test")
+FILES = ("corpus.jsonl", *(f"{side}.jsonl" for side in SIDES))
+MIX = {"single": 0.45, "bridge": 0.20, "chain": 0.05, "several": 0.10, "unanswerable": 0.20}
+NOVELTIES = {"seen in training", "new wording", "new relation"}
 
 # Lock: a seed names a world for everybody. Change these hashes only when the wording or the facts change on purpose,
 # and say so in the change log, because every recorded result on the almanac is then about another world.
 LOCKED = {
-    "corpus.jsonl": "694775409e4e783ed18d9b2c1bbea9da20510e3b2b4af98a4324719e7a46772b",
-    "train.jsonl": "d6755d5ab6fe2d0e545b44c500dcc3f4e01e7a0d2d651e212facdb5c275698f9",
-    "test.jsonl": "3d87871c7e500e5823431a62069551f1914798cbac0708784188e669c1f39924",
+    "corpus.jsonl": "a430e10059cc4525cddc31d800ad621505dba8eda83d4e4d1171f83e9bac2714",
+    "train.jsonl": "4e1f25139a7f64a042c837cf5883c5192b9047eb43714b3209d33b0b52c9d672",
+    "dev.jsonl": "ac253c53ac6b0e3f6c5486de8c5006c997804057f02b0751550c0acdfae5e161",
+    "test.jsonl": "f5aef9603e7e4604161c051278a0b5d6379ef04272c0b57285d49eb7fbd2ed07",
 }
 
 
@@ -45,18 +48,18 @@ def pages(almanac) -> dict[str, dict]:
 
 @pytest.fixture(scope="module")
 def questions(almanac) -> list[dict]:
-    return rows_of(almanac / "train.jsonl") + rows_of(almanac / "test.jsonl")
+    return [row for side in SIDES for row in rows_of(almanac / f"{side}.jsonl")]
 
 
 def test_a_small_almanac_has_the_locked_bytes(tmp_path):
-    generate(100, 0, tmp_path / "a")
+    generate(150, 0, tmp_path / "a")
     assert {name: hashlib.sha256((tmp_path / "a" / name).read_bytes()).hexdigest() for name in FILES} == LOCKED
 
 
 def test_the_bytes_do_not_depend_on_the_hash_seed_of_the_process(tmp_path):
     code = (
         "import sys; from pathlib import Path; from seekling.corpus.almanac import generate; "
-        "generate(130, 3, Path(sys.argv[1]))"
+        "generate(150, 3, Path(sys.argv[1]))"
     )
     for hash_seed in ("1", "2"):
         subprocess.run(
@@ -69,7 +72,7 @@ def test_the_bytes_do_not_depend_on_the_hash_seed_of_the_process(tmp_path):
 
 
 def test_another_seed_gives_another_world(tmp_path, pages):
-    generate(100, 8, tmp_path / "b")
+    generate(150, 8, tmp_path / "b")
     titles = {row["title"] for row in rows_of(tmp_path / "b" / "corpus.jsonl")}
     assert len(titles & {page["title"] for page in pages.values()}) == 0
 
@@ -106,82 +109,148 @@ def test_pages_are_nested_markdown_without_leftovers_of_templates(pages):
 
 def test_every_answer_stands_verbatim_on_the_page_that_supports_it(pages, questions):
     for row in questions:
-        assert list(row) == ["id", "question", "answers", "supporting_ids", "kind", "source", "hops"]
+        assert list(row) == ["id", "question", "answers", "supporting_ids", "source", "kind", "labels", "hops"]
         assert row["source"] == "almanac"
         for hop in row["hops"]:
             if hop["document_id"]:
                 assert pages[hop["document_id"]]["title"] == hop["query_subject"]
                 assert hop["answer"] == "unknown" or hop["answer"] in pages[hop["document_id"]]["content"]
-        if row["kind"] != "unanswerable":
-            assert row["supporting_ids"] == [hop["document_id"] for hop in row["hops"]]
-        if row["kind"] in ("single", "bridge"):
+        if row["kind"] == "unanswerable":
+            continue
+        assert row["supporting_ids"] == list(dict.fromkeys(hop["document_id"] for hop in row["hops"]))
+        if row["kind"] != "several":
             assert row["answers"][0] == row["hops"][-1]["answer"]
             assert len(row["answers"][0].split()) <= 8
 
 
-def test_a_bridge_names_only_its_first_entity_and_passes_through_the_second(pages, questions):
-    bridges = [row for row in questions if row["kind"] == "bridge"]
-    for row in bridges:
-        first, second = row["hops"]
-        assert first["query_subject"] in row["question"]
-        assert pages[second["document_id"]]["title"] == second["query_subject"] == first["answer"]
-        assert f"[{second['query_subject']}]({second['document_id']})" in pages[first["document_id"]]["content"]
-        assert row["answers"][0] != first["query_subject"]
+@pytest.mark.parametrize(("kind", "num_pages"), [("bridge", 2), ("chain", 3)])
+def test_questions_of_several_hops_name_only_the_first_page_and_pass_through_the_others(
+    pages, questions, kind, num_pages
+):
+    for row in (row for row in questions if row["kind"] == kind):
+        hops = row["hops"]
+        assert len(hops) == num_pages
+        assert hops[0]["query_subject"] in row["question"]
+        for one, following in pairwise(hops):
+            assert pages[following["document_id"]]["title"] == following["query_subject"] == one["answer"]
+            assert f"[{one['answer']}]({following['document_id']})" in pages[one["document_id"]]["content"]
+            assert row["answers"][0] != one["query_subject"]
 
 
-def test_a_comparison_is_decided_by_the_stated_values(questions):
-    larger = re.compile(r"later|more|larger|higher|deeper|longer")
-    for row in (row for row in questions if row["kind"] == "comparison"):
-        values = {h["query_subject"]: int(re.sub(r"\D", "", h["answer"].split()[0])) for h in row["hops"]}
-        assert len(set(values.values())) == 2
-        best = max if larger.search(row["question"].split(",")[0].rsplit(" or ", 1)[0]) else min
-        if not larger.search(" ".join(values)):
-            assert row["answers"][0] == best(values, key=values.__getitem__), row["question"]
+def test_questions_over_several_pages_are_decided_by_the_stated_values(questions):
+    sorts = Counter()
+    for row in (row for row in questions if row["kind"] == "several"):
+        (sort,) = row["labels"][:1]
+        sorts[sort] += 1
+        values = {hop["query_subject"]: hop["answer"] for hop in row["hops"]}
+        numbers = {name: int(re.sub(r"\D", "", value.split()[0]) or -1) for name, value in values.items()}
+        answer = row["answers"][0]
+        if sort == "the most":
+            assert answer in (max(numbers, key=numbers.get), min(numbers, key=numbers.get))
+            assert list(numbers.values()).count(numbers[answer]) == 1
+        elif sort == "difference":
+            assert int(answer) == abs(numbers.popitem()[1] - numbers.popitem()[1]) > 0
+        elif sort == "the odd one":
+            assert list(values.values()).count(values[answer]) == 1
+            assert len(set(values.values())) == 2
+        else:
+            edge = re.search(r"\b(\d+)\b", row["question"].partition(":")[0])
+            if edge:
+                assert int(row["answers"][-1]) == sum(number < int(edge[1]) for number in numbers.values())
+            else:
+                assert int(row["answers"][-1]) in Counter(values.values()).values()
+    assert min(sorts[sort] for sort in ("the most", "difference", "how many", "the odd one")) > 10
 
 
-def test_unanswerable_questions_are_about_missing_facts_or_about_entities_that_do_not_exist(pages, questions):
+def test_unanswerable_questions_are_of_four_sorts(pages, questions):
     titles = {page["title"] for page in pages.values()}
     rows = [row for row in questions if row["kind"] == "unanswerable"]
     stated = {(h["document_id"], h["relation"]) for row in questions for h in row["hops"] if h["answer"] != "unknown"}
-    kinds = Counter()
+    sorts = Counter()
     for row in rows:
         (hop,) = row["hops"]
-        assert row["answers"][0] == hop["answer"] == "unknown"
+        sort = row["labels"][0]
+        sorts[sort] += 1
+        assert row["answers"][0] == "unknown"
         assert row["supporting_ids"] == []
         assert hop["query_subject"] in row["question"]
-        assert (hop["query_subject"] in titles) == bool(hop["document_id"])
-        assert (hop["document_id"], hop["relation"]) not in stated
-        kinds[bool(hop["document_id"])] += 1
-    assert min(kinds.values()) > len(rows) // 4
+        assert (hop["query_subject"] in titles) == bool(hop["document_id"]) == (sort in ("not stated", "false premise"))
+        if sort == "false premise":
+            # The page says what the premise is in truth, and the question says something else.
+            assert hop["answer"] in pages[hop["document_id"]]["content"]
+            assert hop["answer"] not in row["question"].replace(hop["query_subject"], "")
+        else:
+            assert hop["answer"] == "unknown"
+            assert (hop["document_id"], hop["relation"]) not in stated
+    assert min(sorts.values()) > len(rows) // 6
+    assert set(sorts) == {"not stated", "look-alike", "no such page", "false premise"}
 
 
-def test_no_entity_of_a_test_question_occurs_in_a_train_question(almanac):
-    train, test = (rows_of(almanac / f"{side}.jsonl") for side in ("train", "test"))
-    subjects = [{hop["query_subject"] for row in rows for hop in row["hops"]} for rows in (train, test)]
-    assert not subjects[0] & subjects[1]
-    assert not {row["question"] for row in train} & {row["question"] for row in test}
+def test_who_has_a_look_alike_page_is_another_than_who_has_none_at_all(pages, questions):
+    roots = {word for page in pages.values() for word in re.findall(r"\w{4,}", page["content"])}
+    rows = [row for row in questions if row["labels"][:1] == ["no such page"]]
+    # A made-up name holds a word that stands on no page; the name of a look-alike need not.
+    assert all(set(re.findall(r"\w{4,}", row["hops"][0]["query_subject"])) - roots for row in rows)
+
+
+def test_no_entity_of_one_side_occurs_in_a_question_of_another(almanac):
+    rows = {side: rows_of(almanac / f"{side}.jsonl") for side in SIDES}
+    subjects = {side: {hop["query_subject"] for row in rows[side] for hop in row["hops"]} for side in SIDES}
+    texts = {side: {row["question"] for row in rows[side]} for side in SIDES}
+    for one, other in combinations(SIDES, 2):
+        assert not subjects[one] & subjects[other]
+        assert not texts[one] & texts[other]
+
+
+def test_dev_and_test_have_wordings_and_relations_of_their_own(almanac):
+    rows = {side: rows_of(almanac / f"{side}.jsonl") for side in SIDES}
+    assert not any(NOVELTIES & set(row["labels"]) for row in rows["train"])
+    asked = {
+        side: {(row["hops"][-1]["relation"]) for row in rows[side] if row["kind"] in ("single", "bridge", "chain")}
+        for side in SIDES
+    }
+    for side in ("dev", "test"):
+        singles = [row for row in rows[side] if row["kind"] == "single"]
+        counts = Counter(row["labels"][-1] for row in singles)
+        assert set(counts) == NOVELTIES
+        assert counts["seen in training"] / len(singles) == pytest.approx(0.5, abs=0.08)
+        new = {row["hops"][-1]["relation"] for row in singles if row["labels"] == ["new relation"]}
+        others = asked["train"] | asked["dev" if side == "test" else "test"]
+        assert not new & others
+    # A new wording, with the names taken out, is that of no other side.
+    shapes = {side: {shape(row) for row in rows[side] if row["kind"] == "single"} for side in SIDES}
+    for side, others in (("dev", ("train", "test")), ("test", ("train", "dev"))):
+        new = {shape(row) for row in rows[side] if row["kind"] == "single" and row["labels"] == ["new wording"]}
+        assert not new & set.union(*(shapes[other] for other in others))
+
+
+def shape(row: dict) -> str:
+    text = row["question"].replace(row["hops"][-1]["query_subject"], "X")
+    return re.sub(r"\b(his|her|its)\b", "its", re.sub(r"\bthe X", "X", text)).lower()
 
 
 def test_question_counts_and_the_mix_hold_from_the_first_rows_on(almanac):
-    train, test = (rows_of(almanac / f"{side}.jsonl") for side in ("train", "test"))
-    assert (len(train), len(test)) == (1290, 200)
-    for rows in (train, test):
-        assert len({row["question"] for row in rows}) == len({row["id"] for row in rows}) == len(rows)
-        for first in (rows[:20], rows[:100], rows):
+    rows = {side: rows_of(almanac / f"{side}.jsonl") for side in SIDES}
+    assert {side: len(each) for side, each in rows.items()} == {"train": 1290, "dev": 200, "test": 400}
+    for each in rows.values():
+        assert len({row["question"] for row in each}) == len({row["id"] for row in each}) == len(each)
+        for first in (each[:20], each[:100], each):
             counts = Counter(row["kind"] for row in first)
             assert {kind: counts[kind] / len(first) for kind in MIX} == pytest.approx(MIX, abs=0.01)
 
 
-@pytest.mark.parametrize(("pages", "seed"), [(101, 0), (149, 5), (1001, 1)])
+@pytest.mark.parametrize(("pages", "seed"), [(151, 0), (199, 5), (1001, 1)])
 def test_a_last_province_of_a_few_pages_is_no_obstacle(tmp_path, pages, seed):
     summary = generate(pages, seed, tmp_path / "x")
     rows = rows_of(tmp_path / "x" / "train.jsonl")
-    assert len(rows) == summary.num_train == 3 * pages
-    assert Counter(row["kind"] for row in rows[:20]) == {"single": 11, "bridge": 4, "comparison": 2, "unanswerable": 3}
+    assert len(rows) == summary.num_questions["train"] == 3 * pages
+    assert Counter(row["kind"] for row in rows[:20]) == {
+        "single": 9, "bridge": 4, "chain": 1, "several": 2, "unanswerable": 4
+    }
 
 
 @pytest.mark.parametrize(
-    ("pages", "seed", "text"), [(99, 0, "100 to 1,000,000"), (1_000_001, 0, "out of names"), (100, -1, "seed is -1")]
+    ("pages", "seed", "text"), [(149, 0, "150 to 1,000,000"), (1_000_001, 0, "out of names"), (150, -1, "seed is -1")]
 )
 def test_sizes_and_seeds_out_of_range_are_refused(tmp_path, pages, seed, text):
     with pytest.raises(ConfigError, match=text):
@@ -192,7 +261,7 @@ def test_sizes_and_seeds_out_of_range_are_refused(tmp_path, pages, seed, text):
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
     with pytest.raises(DataError, match="not an empty folder"):
-        generate(100, 0, tmp_path)
+        generate(150, 0, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -207,6 +276,6 @@ def test_an_interrupted_almanac_leaves_nothing_behind(tmp_path):
 
 def test_an_empty_folder_is_filled(tmp_path):
     (tmp_path / "empty").mkdir()
-    summary = generate(100, 5, tmp_path / "empty")
+    summary = generate(150, 5, tmp_path / "empty")
     assert sorted(path.name for path in (tmp_path / "empty").iterdir()) == sorted(FILES)
-    assert (summary.pages, summary.num_train, summary.num_test) == (100, 300, 200)
+    assert (summary.pages, summary.num_questions) == (150, {"train": 450, "dev": 200, "test": 400})

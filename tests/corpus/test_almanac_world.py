@@ -1,9 +1,12 @@
 """The almanac as a world: names, lives and facts that do not contradict each other, and bounded memory."""
 
 import itertools
+import re
 import tracemalloc
+from collections import Counter
 
 import pytest
+import Stemmer
 import typer
 from typer.testing import CliRunner
 
@@ -15,7 +18,7 @@ from seekling.corpus.almanac.kinds import KINDS
 from seekling.corpus.almanac.model import PRESENT
 from seekling.corpus.almanac.phonology import PHONOLOGIES, ROOTS_PER_PROVINCE
 from seekling.corpus.almanac.province import Province
-from seekling.corpus.almanac.spec import parse_page, parse_relations, parse_wording
+from seekling.corpus.almanac.spec import Wording, parse_page, parse_relations, parse_wording
 from seekling.errors import ConfigError
 
 
@@ -130,13 +133,13 @@ def test_every_kind_has_a_lead_for_a_page_that_states_only_what_is_always_stated
 
 
 def test_test_provinces_are_complete_and_apart_from_train():
-    for pages in (100, 149, 1000, 5010):
+    for pages in (150, 199, 1000, 5010):
         world = make_world(pages, 2)
-        train, test = (set(itertools.chain.from_iterable(side)) for side in split_provinces(world))
-        assert not train & test
-        assert train | test == set(range(world.num_provinces))
-        assert max(test) < pages // PROVINCE_SIZE
-        assert len(test) <= max(1, len(train | test) // 4)
+        sides = {side: set(itertools.chain(*chunks)) for side, chunks in split_provinces(world).items()}
+        assert sum(map(len, sides.values())) == len(set.union(*sides.values())) == world.num_provinces
+        for side in ("dev", "test"):
+            assert max(sides[side]) < pages // PROVINCE_SIZE
+            assert len(sides[side]) <= max(1, world.num_provinces // 4)
 
 
 def test_memory_does_not_grow_with_the_number_of_provinces():
@@ -165,13 +168,86 @@ def test_a_wording_chooses_and_fills():
 
 
 def test_relations_and_pages_are_read_from_their_notation():
-    relations = parse_relations("born | place born | 90\n? Where was $n born?\n> the place\n- first?\n+ last?")
-    assert (relations["born"].label, relations["born"].percent) == ("place born", 90)
+    relations, premise = parse_relations(
+        "premise = born\n\nborn | place born | 90 | dev\n? Where was $n born?\n? [test] Whence is $n?\n> the place\n+ last?"
+    )
+    born = relations["born"]
+    assert (premise, born.label, born.percent, born.split) == ("born", "place born", 90, "dev")
+    assert [len(born.wordings(mark, split)) for mark, split in (("?", ""), ("?", "test"), ("?", "dev"), ("-", ""))] == [
+        1, 1, 0, 0
+    ]
     lead, section = parse_page("$n lives.\n## Life | Days\n$s was \\\n   born.\n~ [a b] Odd.\n< town.x : $x too.")
     assert (lead.level, section.level, section.headings) == (1, 2, ("Life", "Days"))
     assert section.tells[0].write({"s": "She"}, Dice(0)) == "She was born."
     assert section.colours[0][0] == {"a", "b"}
     assert list(section.mentions) == ["town.x"]
+
+
+SMALL_WORDS = set(
+    """a an the of in on at by to for from with and or is are was were be been has have had do does did it its he she his
+    her him this that these those which what who whom whose when where why how many much not no as into than there their
+    they one two all each some over under after before during about between up out so can could would may might must will shall year years town village
+    place person people name names called kind thing things number time first last old new most more own long high
+    far""".split()
+)
+
+
+def content_stems(text: str) -> set[str]:
+    stem = Stemmer.Stemmer("english").stemWord
+    return {stem(word) for word in re.findall(r"[^\W\d_]+", text.lower()) if word not in SMALL_WORDS}
+
+
+def sure_text(wording: Wording) -> str:
+    return " ".join(part for part in wording.parts if isinstance(part, str))
+
+
+def test_questions_do_not_copy_the_words_of_the_page():
+    for kind, spec in KINDS.items():
+        for key, relation in spec.relations.items():
+            tells = [w for section in spec.page for w in section.tells if key in w.sure]
+            page = set().union(*(content_stems(sure_text(w)) for w in tells))
+            for line in (*relation.lines.get("?", ()), *relation.lines.get("!", ())):
+                assert not content_stems(sure_text(line.wording)) & page, f"{kind}.{key}: {sure_text(line.wording)}"
+
+
+def test_every_relation_can_be_asked_for_in_training_and_in_words_kept_for_dev_and_test():
+    held_out = Counter()
+    for kind, spec in KINDS.items():
+        assert spec.premise in spec.relations
+        for key, relation in spec.relations.items():
+            num = {split: len(relation.wordings("?", split)) for split in ("", "dev", "test")}
+            if relation.split:
+                held_out[relation.split] += 1
+                assert num[""] >= 2, f"{kind}.{key}"
+                assert set(relation.lines) == {"?"}, "a relation that training must not see is no step on the way either"
+            elif num[""]:
+                assert num[""] >= 2 <= num[""] and num["dev"] >= 1 <= num["test"], f"{kind}.{key}"
+            needed = {"?": {"n"}, "!": {"n", "x"}, ">": {"n"}, "-": {"list"}, "+": {"list"}}
+            needed |= {"=": {"a", "b"}, "#": {"x", "list"}, "/": {"x", "list"}}
+            for mark, lines in relation.lines.items():
+                assert all(needed[mark] <= line.wording.sure for line in lines), f"{kind}.{key} {mark}"
+    assert held_out["test"] > held_out["dev"] > 5
+
+
+def test_a_town_is_flooded_by_the_river_it_lies_on_and_in_the_year_of_that_flood(provinces):
+    num_floods = 0
+    for province in provinces:
+        own = {entity.index: entity for entity in province.entities}
+        for river in (entity for entity in province.entities if entity.kind == "river"):
+            if "flooded" not in river.facts:
+                continue
+            town = own[river.facts["flooded"].target.index]
+            if "river" in town.facts:
+                assert town.facts["river"].target.index == river.index
+            if "peril" in town.facts:
+                assert town.facts["peril"].answers[0] == "flood"
+            if {"peril_year"} <= town.facts.keys() and "flood_year" in river.facts:
+                assert town.facts["peril_year"].number == river.facts["flood_year"].number
+                num_floods += 1
+        for building in (entity for entity in province.entities if "river" in entity.facts and entity.kind == "building"):
+            assert building.home is not None
+            assert building.facts["river"].target.index == building.home.river.index
+    assert num_floods > 2
 
 
 def run(*arguments: str):
@@ -183,14 +259,15 @@ def run(*arguments: str):
 def test_the_command_writes_an_almanac_and_reports_it_as_json(tmp_path):
     import json
 
-    result = run("--pages", "100", "--seed", "2", "--out", str(tmp_path / "a"), "--json")
+    result = run("--pages", "150", "--seed", "2", "--out", str(tmp_path / "a"), "--json")
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
-    assert {key: summary[key] for key in ("pages", "seed", "train", "test")} == {
-        "pages": 100,
+    assert {key: summary[key] for key in ("pages", "seed", "train", "dev", "test")} == {
+        "pages": 150,
         "seed": 2,
-        "train": 300,
-        "test": 200,
+        "train": 450,
+        "dev": 200,
+        "test": 400,
     }
     assert (tmp_path / "a" / "corpus.jsonl").exists()
 

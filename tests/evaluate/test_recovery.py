@@ -36,6 +36,23 @@ def test_rates_without_episodes_are_none_of_none():
     assert k_of_n(summarize_recovery([failed(SINGLE)])) == [(0, 0), (0, 0), (0, 0)]
 
 
+def test_what_follows_an_observation_is_counted_by_whether_it_sufficed():
+    records = [
+        record(question(10), "Paris", HIT),
+        record(question(11), "Paris", MISS, HIT),
+        record(question(12), "Lyon", MISS),
+        record(question(13), "unknown", MISS),
+        record(question(14), "unknown", HIT),
+        record(question(15), "Paris", HIT, HIT),
+        record(OPEN[0], "unknown", HIT),
+        record(OPEN[1], "Rex", MISS),
+    ]
+    summary = summarize_recovery(records)
+    # Shown: 10, 11, 14, and twice 15. Not shown: 11, 12, 13 and both open ones, of which 12 and the last were answered.
+    assert (summary.stopped_when_shown.k, summary.stopped_when_shown.n) == (3, 5)
+    assert (summary.went_on_when_not.k, summary.went_on_when_not.n) == (3, 5)
+
+
 def test_summaries_carry_the_rates_through_files():
     summary = summarize([record(SINGLE, "Paris", MISS, HIT)])
     assert k_of_n(summary.recovery) == [(1, 1), (0, 0), (0, 1)]

@@ -62,6 +62,8 @@ def test_recovery_has_a_row_for_each_policy(run):
         "recovered from a failed search",
         "invented an answer",
         "unknown though answerable",
+        "stopped when it was shown",
+        "went on when it was not",
     )
     assert [row[0] for row in table.rows] == ["base", "SFT+RL"]
     assert table.rows[1][3].startswith("0/4 = 0.0 %")

@@ -34,11 +34,11 @@ class _Reporter:
 
 def command(
     out: Annotated[Path, typer.Option(help="Folder to make; must not exist yet, or be empty.")],
-    pages: Annotated[int, typer.Option(help="How many pages, 100 to 1,000,000.")] = 1000,
+    pages: Annotated[int, typer.Option(help="How many pages, 150 to 1,000,000.")] = 1000,
     seed: Annotated[int, typer.Option(help="Which world. Same pages and seed, same bytes.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON document.")] = False,
 ) -> None:
-    """Write an almanac of an invented world: corpus.jsonl, train.jsonl and test.jsonl."""
+    """Write an almanac of an invented world: corpus.jsonl, train.jsonl, dev.jsonl and test.jsonl."""
     from seekling.corpus.almanac import generate
 
     console = Console(stderr=True)
@@ -49,19 +49,17 @@ def command(
         "out": str(summary.out),
         "pages": summary.pages,
         "seed": summary.seed,
-        "train": summary.num_train,
-        "test": summary.num_test,
+        **summary.num_questions,
         "provinces": summary.num_provinces,
-        "test_provinces": summary.num_test_provinces,
         "words": summary.num_words,
     }
     if as_json:
         print(json.dumps(fields))
         return
     Console().print(
-        f"{summary.out}: {summary.pages:,} pages ({summary.num_words:,} words), {summary.num_train:,} train and "
-        f"{summary.num_test:,} test questions; {summary.num_test_provinces} of {summary.num_provinces} provinces are "
-        "held out for test.",
+        f"{summary.out}: {summary.pages:,} pages ({summary.num_words:,} words); questions: "
+        + ", ".join(f"{num:,} {side}" for side, num in summary.num_questions.items())
+        + f", about {', '.join(map(str, summary.num_provinces.values()))} provinces.",
         highlight=False,
         soft_wrap=True,
     )

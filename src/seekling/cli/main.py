@@ -55,7 +55,7 @@ ENTRIES = (
     Entry("export", "Write a run's policy as a folder that transformers, PEFT and vLLM load."),
     Entry("compare", "Compare two evaluations question by question."),
     Entry("score", "Score anyone's answers against a question file."),
-    Entry("almanac", "Write an almanac of an invented world: corpus.jsonl, train.jsonl and test.jsonl."),
+    Entry("almanac", "Write an almanac of an invented world: corpus.jsonl, train.jsonl, dev.jsonl and test.jsonl."),
     Entry("index", "Cut a corpus into passages and index them for searching, or inspect an index.", is_group=True),
     Entry("search", "Search an index and print the best passages."),
     Entry("recall", "Score indexes by the pages they find: recall, MRR and nDCG, with intervals."),

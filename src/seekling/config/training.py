@@ -55,6 +55,11 @@ class ExpertConfig(Section):
 
     num_questions: Annotated[int, Field(ge=0)] = 300
     """Training questions given to the scripted expert; 0 skips collection and SFT, unless there is a `file`."""
+    attempts: Positive = 2
+    """Of the scripted expert, for each fact: searches in other words before it takes a fact for not said."""
+    own_words_share: Fraction = 0.33
+    """Of the scripted expert's questions, those whose first search is in the question's own words: it misses what the
+    page says in others, so that there is something to see and to mend."""
     max_episodes: Annotated[int, Field(ge=0)] = 0
     """Keep at most this many after failures and duplicates are dropped; 0 keeps all."""
 

@@ -54,6 +54,9 @@ class DataConfig(Section):
     test_fraction: Fraction = 0.2
     dev_fraction: Fraction = 0.1
     """Of the training questions; 0 keeps none, and then the last policy is the best one."""
+    withheld_share: Fraction = 0.0
+    """Of the training questions that have a twin: the same question, for which nothing that says the answer is shown,
+    so that the right end is to say that it is unknown."""
     almanac_pages: Positive = 600
     almanac_seed: int = 0
     kinds: tuple[str, ...] = ()

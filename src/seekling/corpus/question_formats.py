@@ -78,6 +78,8 @@ def parse_native(row: Row, source: str) -> Question:
         kind=_optional_text(fields, "kind", where) or _optional_text(fields, "type", where),
         source=_optional_text(fields, "source", where) or source,
         hops=_hops(fields.get("hops"), where),
+        labels=_texts(fields.get("labels"), "labels", where),
+        withheld=_texts(fields.get("withheld"), "withheld", where),
     )
 
 
@@ -206,6 +208,11 @@ def _answers(value: Json, name: str, where: str) -> tuple[str, ...]:
 def _ids(value: Json, name: str, where: str) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [] if value is None else [value]
     return tuple(id_of(each, name, where) for each in values)
+
+
+def _texts(value: Json, name: str, where: str) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return tuple(text_of(each, name, where) for each in values)
 
 
 def _fact_titles(value: Json, where: str) -> tuple[str, ...]:

@@ -108,9 +108,14 @@ class Session:
         self._num_searches = 0
         self._is_over = False
         self._tools: Mapping[str, Tool] = env.tools
+        if question.withheld:
+            self._tools = {
+                name: replace(tool, function=tool.withholding(question.withheld)) if tool.withholding else tool
+                for name, tool in env.tools.items()
+            }
         self._is_failing = is_made_to_fail(question, env.config.failing_share)
         if self._is_failing:
-            self._tools = failing_tools(env.tools, needed_pages(question), lambda: self._is_failing)
+            self._tools = failing_tools(self._tools, needed_pages(question), lambda: self._is_failing)
         self._programs: ProgramRunner | None = None
         if env.sandbox is not None and env.protocol.name == "code":
             self._programs = ProgramRunner(env.sandbox, self._tools, self._refusal)

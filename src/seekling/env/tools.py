@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
+from seekling.env import withholding
 from seekling.env.schema import JsonSchema, check_arguments, schema_of_function
 from seekling.errors import ConfigError, InfrastructureError, ToolError
 from seekling.types import Hit, Json, ToolCall
@@ -76,6 +77,8 @@ class Tool:
     """A call may wait for something outside of this process. Then it runs in a thread, several at a time."""
     is_retrieval: bool = False
     """It searches: its calls are counted, limited by `max_searches`, and made to fail by `failing_share`."""
+    withholding: Callable[[tuple[str, ...]], Callable[..., object]] | None = None
+    """Given texts, the same function that shows nothing which says one of them; None: it has nothing to keep back."""
     check: Callable[[Mapping[str, Json]], None] | None = None
     """Raises a ToolError for arguments that fit `parameters` and yet ask for nothing."""
 
@@ -271,9 +274,15 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
         top_k: passages per query of `search`.
     """
 
-    def search(query_list: list[str]) -> list[SearchResult]:
-        """Find passages for each query."""
-        return [SearchResult(query, tuple(library.search(query, top_k))) for query in query_list]
+    def search_without(withheld: tuple[str, ...]) -> Callable[[list[str]], list[SearchResult]]:
+        def search(query_list: list[str]) -> list[SearchResult]:
+            """Find passages for each query."""
+            return [
+                SearchResult(query, tuple(withholding.search(library.search, query, top_k, withheld)))
+                for query in query_list
+            ]
+
+        return search
 
     def search_pages(query: str) -> list[dict[str, str]]:
         """List of {"page_id", "title"}, best first."""
@@ -283,9 +292,12 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
         """List of {"section_id", "section_name"}."""
         return library.view_sections(page_id)
 
-    def read_section(section_id: str) -> str:
-        """Text of the section."""
-        return library.read_section(section_id)
+    def read_without(withheld: tuple[str, ...]) -> Callable[[str], str]:
+        def read_section(section_id: str) -> str:
+            """Text of the section."""
+            return withholding.without(library.read_section(section_id), withheld)
+
+        return read_section
 
     def made(function: Callable[..., object]) -> Tool:
         return replace(tool_from_function(function), may_wait=library.may_wait)
@@ -300,10 +312,10 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
         return (_page_of(library, str(arguments["section_id"])),)
 
     return {
-        "search": searching(search),
+        "search": replace(searching(search_without(())), withholding=search_without),
         "search_pages": replace(searching(search_pages), documents_of=pages_listed),
         "view_sections": replace(made(view_sections), documents_of=lambda a, _: (str(a["page_id"]),)),
-        "read_section": replace(made(read_section), documents_of=page_read),
+        "read_section": replace(made(read_without(())), documents_of=page_read, withholding=read_without),
     }
 
 

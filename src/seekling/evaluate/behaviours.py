@@ -212,7 +212,7 @@ def _is_claim(question: Question, answer: str) -> bool:
         return False
     asked = fold(question.question)
     is_question_again = len(words.split()) > PHRASE_WORDS and set(words.split()) <= set(asked.split())
-    return not is_question_again or question.kind == "comparison"
+    return not is_question_again or question.is_side_by_side
 
 
 def _states_something(turn: Turn, question: Question, episode: Episode) -> bool:

@@ -105,12 +105,12 @@ def needs_of(question: Question) -> tuple[Need, ...]:
     is_unanswerable = _is_unanswerable(question)
     if not question.hops:
         *before, last = question.supporting_ids or ("",)
-        says_last = () if is_unanswerable or (before and _is_comparison(question)) else question.answers
+        says_last = () if is_unanswerable or (before and question.is_side_by_side) else question.answers
         return (*(Need("", (), page) for page in before), Need("", says_last, last))
     needs = []
     for number, hop in enumerate(question.hops):
         is_last = number == len(question.hops) - 1
-        accepted = question.answers if is_last and not _is_comparison(question) else ()
+        accepted = question.answers if is_last and not question.is_side_by_side else ()
         answers = () if is_unanswerable else tuple(dict.fromkeys(text for text in (hop.answer, *accepted) if text))
         needs.append(Need(hop.query_subject, answers, hop.document_id))
     return tuple(needs)
@@ -138,7 +138,7 @@ def listed_in(turn: Turn, need: Need) -> bool:
 def is_fact_shown(question: Question, episode: Episode) -> bool:
     """Whether what answers the question stood in the observations: both facts of a comparison, else the last one."""
     needs = needs_of(question)
-    wanted = needs if _is_comparison(question) else needs[-1:]
+    wanted = needs if question.is_side_by_side else needs[-1:]
     return all(any(shown_in(episode, number, need) for number in range(len(episode.turns))) for need in wanted)
 
 
@@ -199,11 +199,6 @@ def _documents(turns: Sequence[Turn], without: Sequence[str] = ()) -> tuple[str,
     """Ids of the documents that came back, each once; `without` names calls that only list pages."""
     ids = (each for turn in turns for call in turn.calls if call.name not in without for each in call.document_ids)
     return tuple(dict.fromkeys(ids))
-
-
-def _is_comparison(question: Question) -> bool:
-    """The answer of a comparison is one of its subjects, so no single fact of it is the answer."""
-    return question.kind == "comparison"
 
 
 def _is_unanswerable(question: Question) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from seekling.evaluate.behaviours import detect_behaviours
-from seekling.evaluate.evidence import is_abstention
+from seekling.evaluate.evidence import is_abstention, is_fact_shown, needs_of
 from seekling.evaluate.intervals import Rate, rate_of
 from seekling.reward.looking import is_unanswerable
-from seekling.types import EpisodeRecord, StopReason
+from seekling.types import EpisodeRecord, StopReason, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,11 @@ class RecoverySummary:
     """Of unanswerable questions, those that were given an answer other than that it is not known."""
     false_unknowns: Rate
     """Of answerable questions, those whose answer is that it is not known."""
+    stopped_when_shown: Rate | None = None
+    """Of observations after which all that the question needs was shown, those that an answer followed which is not
+    that it is unknown. None in files of older versions."""
+    went_on_when_not: Rate | None = None
+    """Of observations after which something was missing, those that another search followed, or that it is unknown."""
 
 
 def summarize_recovery(records: Iterable[EpisodeRecord]) -> RecoverySummary:
@@ -35,8 +41,28 @@ def summarize_recovery(records: Iterable[EpisodeRecord]) -> RecoverySummary:
     failed = [names for names in shown if "failed_search" in names]
     unanswerable = [record.episode.answer for record in kept if is_unanswerable(record.question)]
     answerable = [record.episode.answer for record in kept if not is_unanswerable(record.question)]
+    sufficient, insufficient = (
+        [turn for record in kept for is_enough, turn in _followed(record) if is_enough is wanted]
+        for wanted in (True, False)
+    )
     return RecoverySummary(
         recovered=rate_of(sum("recovery" in names for names in failed), len(failed)),
         false_answers=rate_of(sum(a is not None and not is_abstention(a) for a in unanswerable), len(unanswerable)),
         false_unknowns=rate_of(sum(is_abstention(answer) for answer in answerable), len(answerable)),
+        stopped_when_shown=rate_of(
+            sum(turn.kind == "answer" and not is_abstention(turn.payload) for turn in sufficient), len(sufficient)
+        ),
+        went_on_when_not=rate_of(
+            sum(turn.kind != "answer" or is_abstention(turn.payload) for turn in insufficient), len(insufficient)
+        ),
     )
+
+
+def _followed(record: EpisodeRecord) -> Iterator[tuple[bool, Turn]]:
+    """Whether what had been observed by then was enough, and the turn that followed, for every observation."""
+    question, episode = record.question, record.episode
+    has_answer = bool(needs_of(question)[-1].answers)
+    for number, (turn, following) in enumerate(pairwise(episode.turns), 1):
+        if turn.calls and following.kind != "invalid":
+            seen = replace(episode, turns=episode.turns[:number])
+            yield has_answer and is_fact_shown(question, seen), following

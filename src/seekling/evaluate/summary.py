@@ -81,6 +81,7 @@ class EvalSummary:
     """Seen in the episodes, ascending; (0,) is greedy."""
     settings: EvalSettings | None = None
     by_kind: Mapping[str, GroupSummary] = field(default_factory=dict)
+    """By kind of question, and by "kind: label" where questions have labels; a question may have several."""
     by_source: Mapping[str, GroupSummary] = field(default_factory=dict)
     rouge_l: Mean | None = None
     """None in files of older versions."""
@@ -206,7 +207,7 @@ def summarize(
         question_set_hash=question_set_hash(questions),
         temperatures=tuple(sorted({record.episode.temperature for record in records})),
         settings=settings,
-        by_kind=_groups(kept, [scored.question.kind for scored in kept]),
+        by_kind=_kinds(kept),
         by_source=by_source,
         rouge_l=mean_of([scored.scores["rouge_l"] for scored in kept]),
         judge=_judge_rate(kept),
@@ -321,6 +322,12 @@ def _groups(kept: Sequence[_Scored], names: Sequence[str]) -> dict[str, GroupSum
     if set(groups) <= {""}:
         return {}
     return {name: _group(groups[name]) for name in sorted(groups)}
+
+
+def _kinds(kept: Sequence[_Scored]) -> dict[str, GroupSummary]:
+    kinds = _groups(kept, [scored.question.kind for scored in kept])
+    finer = [(f"{scored.question.kind}: {label}", scored) for scored in kept for label in scored.question.labels]
+    return dict(sorted((kinds | _groups([scored for _, scored in finer], [name for name, _ in finer])).items()))
 
 
 def _group(members: Sequence[_Scored]) -> GroupSummary:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from seekling.config import ExpertConfig
 from seekling.env.environment import SearchEnv
 from seekling.errors import DataError
 from seekling.experts.scripted import play
@@ -34,7 +35,7 @@ def collect(
     env: SearchEnv,
     questions: Sequence[Question],
     *,
-    max_episodes: int = 0,
+    config: ExpertConfig | None = None,
     on_question: Callable[[], None] = lambda: None,
 ) -> tuple[list[EpisodeRecord], CollectReport]:
     """Let the scripted expert answer questions.
@@ -42,7 +43,7 @@ def collect(
     Args:
         env: the environment in which the policy will be trained.
         questions: in the order in which they are tried.
-        max_episodes: stop after this many kept ones; 0 tries all.
+        config: how the expert goes about it, and how many episodes to keep; the default settings when None.
         on_question: called after each question, for progress.
 
     Returns:
@@ -52,7 +53,7 @@ def collect(
         DataError: not one episode was kept, so there would be nothing to learn from.
     """
     report = CollectReport()
-    records = list(_kept(env, questions, report, max_episodes, on_question))
+    records = list(_kept(env, questions, report, config or ExpertConfig(), on_question))
     if not records:
         raise DataError(
             f"the expert answered none of {report.num_questions} questions: {dict(report.dropped)}; check that they "
@@ -65,15 +66,15 @@ def _kept(
     env: SearchEnv,
     questions: Sequence[Question],
     report: CollectReport,
-    max_episodes: int,
+    config: ExpertConfig,
     on_question: Callable[[], None],
 ) -> Iterator[EpisodeRecord]:
     seen: set[tuple[str, ...]] = set()
     for question in questions:
-        if max_episodes and report.num_kept >= max_episodes:
+        if config.max_episodes and report.num_kept >= config.max_episodes:
             return
         report.num_questions += 1
-        result = play(env, question)
+        result = play(env, question, config)
         on_question()
         if result.episode is None:
             report.dropped[result.reason] += 1

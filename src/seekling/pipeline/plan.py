@@ -167,7 +167,8 @@ def _num_held_out(recipe: Recipe) -> tuple[int, int]:
     """Questions that there are for dev and for the test."""
     data = recipe.data
     if not data.corpus and recipe.retrieval.kind != "remote":
-        # What the almanac writes: 3 training questions a page.
-        return round(3 * data.almanac_pages * data.dev_fraction), min(2000, max(200, data.almanac_pages * 3 // 10))
-    splits = read_splits(recipe, data.train, data.test)
+        from seekling.corpus.almanac import num_questions
+
+        return num_questions(data.almanac_pages, "dev"), num_questions(data.almanac_pages, "test")
+    splits = read_splits(recipe, data.train, data.dev, data.test)
     return len(splits.dev), len(splits.test)

@@ -139,9 +139,7 @@ class _Run:
             return
         questions = self.world.train[: config.num_questions]
         with self.reporter.track("expert episodes", len(questions)) as advance:
-            records, report = collect(
-                self.agent.env, questions, max_episodes=config.max_episodes, on_question=lambda: advance("")
-            )
+            records, report = collect(self.agent.env, questions, config=config, on_question=lambda: advance(""))
         self.folder.replace_records("expert", records)
         self.reporter.line(str(report))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from seekling.config import Recipe
 from seekling.corpus.questions import question_set_hash, read_questions, split_questions
 from seekling.corpus.splits import split_by_page, with_shared_page, with_shared_text
+from seekling.env.withholding import with_twins
 from seekling.errors import DataError
 from seekling.pipeline.progress import Reporter
 from seekling.retrieval.index import build_index
@@ -55,7 +56,8 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     Raises:
         DataError: a file is missing or bad, or no question is left.
     """
-    corpus, train_path, test_path = recipe.data.corpus, recipe.data.train, recipe.data.test
+    data = recipe.data
+    corpus, train_path, dev_path, test_path = data.corpus, data.train, data.dev, data.test
     is_remote = recipe.retrieval.kind == "remote"
     if not corpus and not is_remote:
         almanac = folder / "corpus"
@@ -65,6 +67,7 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
 
             generate(recipe.data.almanac_pages, recipe.data.almanac_seed, almanac)
         corpus = str(almanac / "corpus.jsonl")
+        dev_path = dev_path or ("" if train_path else str(almanac / "dev.jsonl"))
         train_path = train_path or str(almanac / "train.jsonl")
         test_path = test_path or str(almanac / "test.jsonl")
     if not train_path:
@@ -73,7 +76,7 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     library, corpus_hash = (
         _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
     )
-    splits = read_splits(recipe, train_path, test_path)
+    splits = read_splits(recipe, train_path, dev_path, test_path)
     for note in splits.notes:
         reporter.line(f"warning: {note}")
     test, dev = splits.test[: recipe.eval.num_questions or None], splits.dev[: recipe.eval.dev_questions]
@@ -86,12 +89,13 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     return World(library, splits.train, dev, test, hashes, splits.notes)
 
 
-def read_splits(recipe: Recipe, train_path: str, test_path: str) -> Splits:
+def read_splits(recipe: Recipe, train_path: str, dev_path: str, test_path: str) -> Splits:
     """Read the questions of a recipe and divide what comes in one file.
 
     Args:
         recipe: its data section.
         train_path: question file.
+        dev_path: question file; empty: part of the training questions.
         test_path: question file; empty: part of the other.
 
     Raises:
@@ -103,12 +107,13 @@ def read_splits(recipe: Recipe, train_path: str, test_path: str) -> Splits:
         train, test = _divide(recipe, train, data.test_fraction)
     test = _of_sources(test, data.test_sources)
     train = _without_shared(recipe, train, test, "training", "test")
-    if data.dev:
-        dev = _without_shared(recipe, _read(recipe, data.dev), test, "development", "test")
+    if dev_path:
+        dev = _without_shared(recipe, _read(recipe, dev_path), test, "development", "test")
         train = _without_shared(recipe, train, dev, "training", "development")
     else:
         train, dev = _divide(recipe, train, data.dev_fraction)
     train = _of_sources(_of_kinds(train, data.train_kinds), data.train_sources)
+    train = with_twins(train, data.withheld_share)
     if not train or not test:
         raise DataError(
             f"{len(train)} training and {len(test)} test questions are left; both are needed (data.kinds = "

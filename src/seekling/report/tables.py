@@ -18,8 +18,9 @@ from seekling.errors import DataError
 from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.files import read_records, read_summary
-from seekling.evaluate.intervals import format_difference, format_mean, format_rate
+from seekling.evaluate.intervals import Rate, format_difference, format_mean, format_rate
 from seekling.evaluate.pooled import Pooled, PooledRate, pooled_gains, read_pooled
+from seekling.evaluate.recovery import RecoverySummary
 from seekling.evaluate.summary import EvalSummary
 from seekling.report.read import EVALUATIONS
 
@@ -261,13 +262,29 @@ def recovery_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
     """What policies do when a search fails, and when there is nothing to find."""
     _require([each for each in policies if each.summary.recovery is not None], "recovery")
     rows = [
-        (format_rate(found.recovered), format_rate(found.false_answers), format_rate(found.false_unknowns))
-        if (found := each.summary.recovery) is not None
-        else ("-", "-", "-")
+        tuple(format_rate(rate) if rate is not None else "-" for rate in _recovery_rates(each.summary.recovery))
         for each in policies
     ]
-    columns = ("recovered from a failed search", "invented an answer", "unknown though answerable")
+    columns = (
+        "recovered from a failed search",
+        "invented an answer",
+        "unknown though answerable",
+        "stopped when it was shown",
+        "went on when it was not",
+    )
     return _table("Recovery", columns, rows, policies, label="recovery")
+
+
+def _recovery_rates(found: RecoverySummary | None) -> tuple[Rate | None, ...]:
+    if found is None:
+        return (None,) * 5
+    return (
+        found.recovered,
+        found.false_answers,
+        found.false_unknowns,
+        found.stopped_when_shown,
+        found.went_on_when_not,
+    )
 
 
 def expected_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:

@@ -97,6 +97,7 @@ _WRITERS = (0, 0, 1, 1, 11, 11)
 """Person who wrote each work."""
 _FOUNDERS = (8, 13, 6, 4, 10)
 """Person who founded each guild, company or school."""
+_WATERWORKS_TOWN = 6
 _NAMESAKES = (4, 6, 8, 9, 10, 12)
 """Persons a ship may be named after."""
 # Root numbers; multiples of four are short names.
@@ -153,8 +154,8 @@ class Census:
             self.titles |= remembered_census(world, number - 1).titles
         builders = {
             "province": self._province,
-            "town": self._town,
             "river": self._river,
+            "town": self._town,
             "mountain": self._mountain,
             "lake": self._lake,
             "person": self._person,
@@ -230,7 +231,15 @@ class Census:
         else:
             title = self._root(_TOWN_ROOT + nth - 2)
             decoy = f"{self.dice.pick(words.TOWN_PAIRS)} {title}"
-        return Entity(index, "town", sort, title, "", short, decoy, year=self.dice.between(110, 390))
+        town = Entity(index, "town", sort, title, "", short, decoy, year=self.dice.between(110, 390))
+        town.river = self.get("river", self._river_of(nth))
+        return town
+
+    def _river_of(self, nth: int) -> int:
+        """Which river a town lies on: one for the pair, and the first for the town whose waterworks bear its name."""
+        if nth == _WATERWORKS_TOWN:
+            return 0
+        return Dice(self.world.seed, "river", self.number, max(nth, 1)).below(len(SLOTS["river"]))
 
     def _river(self, index: int, nth: int) -> Entity:
         return self._respelled(index, "river", "River %s", _WATER_ROOT + nth, "the river", "the ")
@@ -311,7 +320,7 @@ class Census:
 
     def _building(self, index: int, nth: int) -> Entity:
         builder = self.get("person", 2)
-        town = self.get("town", (0, 2, 6)[nth])
+        town = self.get("town", (0, 2, _WATERWORKS_TOWN)[nth])
         stem, choices = (
             (town.title, words.BUILDINGS),
             (self.get("person", 8).short.split()[-1], words.HOUSES),

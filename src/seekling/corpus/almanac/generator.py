@@ -3,8 +3,9 @@
 Pages come province by province; questions come from a second walk over the provinces. At most forty provinces are
 held at a time, whatever the size of the world.
 
-Rule of the split: a whole province is either train or test, and every entity that a question names or looks up lies
-in one province. So no test question concerns an entity that any train question concerns.
+Rule of the split: a whole province is train, dev or test, and every entity that a question names or looks up lies in one
+province. So no test question concerns an entity that any other question concerns. Dev and test each have wordings and
+relations that no other questions have.
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from seekling.corpus.almanac.census import MAX_PAGES, PROVINCE_SIZE, World, make_world
 from seekling.corpus.almanac.dice import Dice, Scatter
 from seekling.corpus.almanac.pages import write_page
 from seekling.corpus.almanac.province import Province
-from seekling.corpus.almanac.questions import QUESTION_KINDS, Row, ask
+from seekling.corpus.almanac.questions import QUESTION_KINDS, Asker, Row
 from seekling.errors import ConfigError, DataError
 from seekling.types import Document
 
-MIN_PAGES = 100
+MIN_PAGES = 150
 _CHUNK = 20
 """Provinces whose questions are shuffled together; the last chunk has up to twice as many."""
-_CYCLE = ("single",) * 11 + ("bridge",) * 4 + ("comparison",) * 2 + ("unanswerable",) * 3
+_CYCLE = ("single",) * 9 + ("bridge",) * 4 + ("chain",) + ("several",) * 2 + ("unanswerable",) * 4
 """Every twenty questions have this mix, in a new order each time."""
 
+Side = Literal["train", "dev", "test"]
 Progress = Callable[[str, int, int], None]
 """Called with what is being written, how much is done and how much there is."""
 
@@ -42,19 +45,19 @@ class AlmanacSummary:
     out: Path
     pages: int
     seed: int
-    num_train: int
-    num_test: int
-    num_provinces: int
-    num_test_provinces: int
+    num_questions: dict[str, int]
+    """Of train, dev and test."""
+    num_provinces: dict[str, int]
+    """That each of these asks about."""
     num_words: int
     """Words of all pages."""
 
 
 def generate(pages: int, seed: int, out: Path, *, progress: Progress | None = None) -> AlmanacSummary:
-    """Write corpus.jsonl, train.jsonl and test.jsonl of an almanac; same arguments, same bytes.
+    """Write corpus.jsonl, train.jsonl, dev.jsonl and test.jsonl of an almanac; same arguments, same bytes.
 
     Args:
-        pages: how many pages, 100 to 1,000,000.
+        pages: how many pages, 150 to 1,000,000.
         seed: which world; any integer from 0.
         out: folder to make; it must not exist or be empty. It appears only when all files are complete.
         progress: told now and then how far the work is.
@@ -69,7 +72,7 @@ def generate(pages: int, seed: int, out: Path, *, progress: Progress | None = No
     if not MIN_PAGES <= pages <= MAX_PAGES:
         raise ConfigError(
             f"an almanac of {pages} pages cannot be made; expected {MIN_PAGES} to {MAX_PAGES:,}: a smaller world has "
-            "no second province to test on, a larger one runs out of names"
+            "no provinces to keep for dev and test, a larger one runs out of names"
         )
     if seed < 0:
         raise ConfigError(f"seed is {seed}; expected 0 or more")
@@ -100,19 +103,27 @@ def _write_all(world: World, out: Path, folder: Path, tell: Progress) -> Almanac
             num_words += page.content.count(" ")
             if number % 500 == 499:
                 tell("pages", number + 1, world.pages)
-    train, test = split_provinces(world)
-    num_train, num_test = max(200, 3 * world.pages), min(2000, max(200, world.pages * 3 // 10))
-    for side, chunks, total in (("train", train, num_train), ("test", test, num_test)):
+    numbers: dict[str, int] = {}
+    sides = split_provinces(world)
+    for side, chunks in sides.items():
+        numbers[side] = total = num_questions(world.pages, side)
         with (folder / f"{side}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
             for number, row in enumerate(write_questions(world, side, chunks, total)):
                 fields = asdict(row)
-                kind, hops = fields.pop("kind"), fields.pop("hops")
-                file.write(_line({"id": f"{side}-{number}", **fields, "kind": kind, "source": "almanac", "hops": hops}))
+                # In the order in which a reader looks: what is asked and answered, then what it takes.
+                last = {name: fields.pop(name) for name in ("kind", "labels", "hops")}
+                file.write(_line({"id": f"{side}-{number}", **fields, "source": "almanac", **last}))
                 if number % 500 == 499:
                     tell(f"{side} questions", number + 1, total)
-    return AlmanacSummary(
-        out, world.pages, world.seed, num_train, num_test, world.num_provinces, sum(map(len, test)), num_words
-    )
+    num_provinces = {side: sum(map(len, chunks)) for side, chunks in sides.items()}
+    return AlmanacSummary(out, world.pages, world.seed, numbers, num_provinces, num_words)
+
+
+def num_questions(pages: int, side: Side) -> int:
+    """How many questions an almanac of some pages has for train, dev or test."""
+    if side == "train":
+        return max(200, 3 * pages)
+    return min(2000, max(400 if side == "test" else 200, pages * (3 if side == "test" else 2) // 10))
 
 
 def _line(fields: dict[str, object]) -> str:
@@ -127,27 +138,34 @@ def write_corpus(world: World) -> Iterator[Document]:
             yield write_page(entity, world.seed, province.entities[0].link)
 
 
-def split_provinces(world: World) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the provinces of train and of test, in chunks of neighbours whose order is random.
+def split_provinces(world: World) -> dict[Side, list[list[int]]]:
+    """Return the provinces of train, dev and test, in chunks of neighbours whose order is random.
 
-    Test gets about sixty questions from each of its provinces, and at most a quarter of the provinces. A partial
-    last province belongs to train.
+    Dev and test get about a hundred questions from each of their provinces, and at most a quarter of the provinces each.
+    A partial last province belongs to train.
     """
     num_full = world.pages // PROVINCE_SIZE
-    num_test = min(-(-min(2000, max(200, world.pages * 3 // 10)) // 60), max(1, num_full // 4))
-    scatter = Scatter(num_full, world.seed, "test provinces")
-    test = sorted(scatter(i) for i in range(num_test))
-    held_out = set(test)
+    scatter = Scatter(num_full, world.seed, "held-out provinces")
+    held_out: dict[Side, list[int]] = {}
+    start = 0
+    for side in ("dev", "test"):
+        end = start + min(-(-num_questions(world.pages, side) // 100), max(1, num_full // 4))
+        held_out[side] = sorted(scatter(i) for i in range(start, end))
+        start = end
     # The last chunk takes the rest: alone, a single small province could not ask all kinds of questions.
     num_chunks = max(1, world.num_provinces // _CHUNK)
     ends = [*(_CHUNK * i for i in range(1, num_chunks)), world.num_provinces]
     chunks = [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     order = Scatter(len(chunks), world.seed, "chunks")
-    train = [[n for n in chunks[order(i)] if n not in held_out] for i in range(len(chunks))]
-    return [chunk for chunk in train if chunk], [test[i : i + _CHUNK] for i in range(0, len(test), _CHUNK)]
+    taken = {number for numbers in held_out.values() for number in numbers}
+    train = [[n for n in chunks[order(i)] if n not in taken] for i in range(len(chunks))]
+    return {
+        "train": [chunk for chunk in train if chunk],
+        **{side: [each[i : i + _CHUNK] for i in range(0, len(each), _CHUNK)] for side, each in held_out.items()},
+    }
 
 
-def write_questions(world: World, side: str, chunks: list[list[int]], total: int) -> Iterator[Row]:
+def write_questions(world: World, side: Side, chunks: list[list[int]], total: int) -> Iterator[Row]:
     """Yield `total` questions with the default mix in every twenty."""
     sizes = [sum(_num_pages(world, number) for number in chunk) for chunk in chunks]
     done_pages = written = 0
@@ -155,20 +173,20 @@ def write_questions(world: World, side: str, chunks: list[list[int]], total: int
         done_pages += size
         upto = total * done_pages // sum(sizes)
         kinds = [_kind_at(world.seed, side, position) for position in range(written, upto)]
-        rows = _questions_of_chunk(world, chunk, size, kinds)
-        yield from rows
+        yield from _questions_of_chunk(world, side, chunk, size, kinds)
         written = upto
 
 
-def _questions_of_chunk(world: World, chunk: list[int], size: int, kinds: list[str]) -> Iterable[Row]:
+def _questions_of_chunk(world: World, side: Side, chunk: list[int], size: int, kinds: list[str]) -> Iterable[Row]:
     by_kind: dict[str, list[Row]] = {kind: [] for kind in QUESTION_KINDS}
     for number in chunk:
         province = Province(world, number)
+        asker = Asker(province, "" if side == "train" else side, world.seed, world.namer)
         for kind in QUESTION_KINDS:
             # More than its share, because a small province may have too few to compare.
             share = kinds.count(kind) * len(province.entities) * 5 // (size * 4) + 4
-            by_kind[kind] += ask(province, kind, share, world.seed)
-    dice = Dice(world.seed, "shuffle", chunk[0])
+            by_kind[kind] += asker.ask(kind, share)
+    dice = Dice(world.seed, "shuffle", side, chunk[0])
     queues = {kind: iter(dice.shuffled(rows)) for kind, rows in by_kind.items()}
     for kind in kinds:
         yield next(queues[kind])
@@ -178,6 +196,6 @@ def _num_pages(world: World, number: int) -> int:
     return min(PROVINCE_SIZE, world.pages - number * PROVINCE_SIZE)
 
 
-def _kind_at(seed: int, side: str, position: int) -> str:
+def _kind_at(seed: int, side: Side, position: int) -> str:
     cycle, place = divmod(position, len(_CYCLE))
     return Dice(seed, "cycle", side, cycle).shuffled(_CYCLE)[place]

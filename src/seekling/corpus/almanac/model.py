@@ -54,6 +54,8 @@ class Entity:
     maker: Entity | None = None
     home: Entity | None = None
     """The town it belongs to."""
+    river: Entity | None = None
+    """The river that a town lies on."""
     facts: dict[str, Fact] = field(default_factory=dict)
     """What its page states."""
     unstated: tuple[str, ...] = ()
@@ -93,13 +95,19 @@ class Entity:
         return self.birth + 20 <= year <= (self.death or PRESENT)
 
 
+Derive = Callable[["Entity", "Near", "Dice"], dict[str, Fact]]
+"""Draws what is true of an entity."""
+
+
 @dataclass(frozen=True, slots=True)
 class KindSpec:
     """A kind of entity: its relations, its page, and where its facts come from."""
 
     relations: dict[str, Relation]
+    premise: str
+    """The relation that questions with a premise take for granted; empty: none."""
     page: tuple[SectionSpec, ...]
-    derive: Callable[[Entity, Near, Dice], dict[str, Fact]]
+    derive: Derive
 
 
 PRONOUNS = {

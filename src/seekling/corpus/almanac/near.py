@@ -30,6 +30,12 @@ class Near:
         wanted = [e for e in remembered_census(self._world, dice.pick(others)).found.values() if e.kind == kind]
         return dice.pick(wanted) if wanted else dice.pick(self.all_of(kind))
 
+    def flood_of(self, river: Entity) -> tuple[Entity, int] | None:
+        """Return the town that a river flooded, one that lies on it, and the year."""
+        dice = Dice(self._world.seed, "flood", river.index)
+        towns = [town for town in self.all_of("town") if town.river is not None and town.river.index == river.index]
+        return (dice.pick(towns), dice.between(520, 985)) if towns else None
+
     def contemporary(self, person: Entity, dice: Dice) -> Entity | None:
         """Return somebody of the province who was grown up when `person` was, if there is one."""
         start, end = person.birth + 20, person.death or PRESENT

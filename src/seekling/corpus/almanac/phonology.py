@@ -176,6 +176,15 @@ class Namer:
                 return phonology.spell(candidate, is_long=True)
         raise AssertionError("a sound system has more roots than the largest almanac uses")
 
+    def unused_root(self, province: int, number: int) -> str:
+        """Return a root that nothing is called and that is like no other; neighbouring numbers give different ones."""
+        phonology, scatter = PHONOLOGIES[self.phonology_of(province)], self._long[self.phonology_of(province)]
+        taken = ROOTS_PER_PROVINCE * -(-self._num_provinces // len(PHONOLOGIES))
+        turn = province // len(PHONOLOGIES)
+        return phonology.spell(
+            scatter(taken + (turn * ROOTS_PER_PROVINCE + number) % (phonology.num_long - taken)), is_long=True
+        )
+
     def first_names(self, province: int, *, is_woman: bool) -> tuple[str, ...]:
         """Return the first names that a province uses; provinces of one sound system share them."""
         return _first_names(self._seed, self.phonology_of(province), is_woman)

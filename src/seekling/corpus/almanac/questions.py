@@ -1,20 +1,28 @@
-"""Asks about a province: single-hop, bridge, comparison and unanswerable questions with their decomposition.
+"""Asks about a province: questions of one to four pages, and questions that no page answers, with their decomposition.
 
-All entities that a question names or looks up lie in one province, so a split by province is a split by entity.
+All entities that a question names or looks up lie in one province, so a split by province is a split by entity. Questions
+of dev and test also have wordings, and ask for relations, that no question of training has; their labels say so.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from seekling.corpus.almanac.dice import Dice
 from seekling.corpus.almanac.kinds import KINDS
-from seekling.corpus.almanac.model import Entity, Fact
+from seekling.corpus.almanac.model import Entity, Fact, count
+from seekling.corpus.almanac.phonology import ROOTS_PER_PROVINCE, Namer
 from seekling.corpus.almanac.province import Province
-from seekling.corpus.almanac.spec import Relation, Wording
+from seekling.corpus.almanac.spec import Relation, Split, Wording
 
-QUESTION_KINDS = ("single", "bridge", "comparison", "unanswerable")
+QUESTION_KINDS = ("single", "bridge", "chain", "several", "unanswerable")
+"""One page; two and three pages, one after the other; two to four pages side by side; none."""
 UNKNOWN = ("unknown", "not found", "not known", "not stated", "unanswerable")
+SEEN, NEW_WORDING, NEW_RELATION = "seen in training", "new wording", "new relation"
+_NOVELTIES = (SEEN, SEEN, NEW_WORDING, NEW_RELATION)
+"""Every four questions of dev and test, in a new order each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,7 @@ class Hop:
     query_subject: str
     """Title of the entity to look up, which may be one that no page has."""
     relation: str
-    """Short words for what is asked about it."""
+    """Words of the page for what is asked about it."""
     answer: str
     """As the page states it; 'unknown' when no page does."""
     document_id: str
@@ -40,31 +48,284 @@ class Row:
     answers: tuple[str, ...]
     supporting_ids: tuple[str, ...]
     hops: tuple[Hop, ...]
+    labels: tuple[str, ...]
+    """What sort of its kind it is, and how it differs from those of training."""
 
 
-def ask(province: Province, kind: str, wanted: int, seed: int) -> list[Row]:
-    """Make questions of one kind about one province.
+class Asker:
+    """Makes the questions of one side about one province.
 
     Args:
         province: whose entities are asked about.
-        kind: one of QUESTION_KINDS.
-        wanted: how many; fewer come back when the province has no more.
-        seed: the world's seed.
-
-    Returns:
-        Distinct questions in a random order.
+        split: of whom: empty for training, dev or test.
+        seed: the world's.
+        namer: of the world; knows names that nobody has.
     """
-    dice = Dice(seed, "questions", kind, province.number)
-    makers = {"single": _single, "bridge": _bridge, "comparison": _comparison, "unanswerable": _unanswerable}
-    return makers[kind](province, wanted, dice)
+
+    def __init__(self, province: Province, split: Split, seed: int, namer: Namer) -> None:
+        self._province, self._split, self._seed, self._namer = province, split, seed, namer
+        self._own = {entity.index: entity for entity in province.entities}
+
+    def ask(self, kind: str, wanted: int) -> list[Row]:
+        """Make questions of one kind.
+
+        Args:
+            kind: one of QUESTION_KINDS.
+            wanted: how many; fewer come back when the province has no more.
+
+        Returns:
+            Distinct questions in a random order.
+        """
+        dice = Dice(self._seed, "questions", self._split, kind, self._province.number)
+        makers = {
+            "single": self._single,
+            "bridge": self._bridge,
+            "chain": self._chain,
+            "several": self._several,
+            "unanswerable": self._unanswerable,
+        }
+        return list({row.question: row for row in makers[kind](wanted, dice)}.values())[:wanted]
+
+    # --- one page, and pages one after the other
+
+    def _single(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        paths = [((), entity, key) for entity in self._province.entities for key in entity.facts]
+        yield from self._paths("single", paths, wanted, dice)
+
+    def _bridge(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        paths = [
+            (((first, via),), second, key)
+            for first in self._province.entities
+            for via, second in self._links(first)
+            for key, fact in second.facts.items()
+            if not _points_at(fact, first)
+        ]
+        yield from self._paths("bridge", paths, wanted, dice)
+
+    def _chain(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        paths = [
+            (((first, via), (second, on)), third, key)
+            for first in self._province.entities
+            for via, second in self._links(first)
+            for on, third in self._links(second)
+            if third is not first
+            for key, fact in third.facts.items()
+            if not _points_at(fact, first) and not _points_at(fact, second)
+        ]
+        yield from self._paths("chain", paths, wanted, dice)
+
+    def _paths(self, kind: str, paths: Sequence[_Path], wanted: int, dice: Dice) -> Iterator[Row]:
+        """Questions that walk along relations to an entity and ask for one of its facts."""
+        for (steps, last, key), wording, novelty in self._draw(paths, wanted, dice, may_presume=kind == "single"):
+            name = last.name
+            if steps:
+                name = steps[0][0].name
+                for entity, via in steps:
+                    phrase = dice.pick(_relation(entity, via).wordings(">", ""))
+                    name = phrase.write(entity.extra | {"n": name}, dice)
+            labels = (novelty,) * bool(self._split)
+            premise = KINDS[last.kind].premise
+            if "x" in wording.slots:
+                # Here the premise is true, so that naming one does not give the answer away.
+                question = _write(wording, dice, last, n=name, x=_spoken(last.facts[premise]))
+            else:
+                question = _write(wording, dice, last, n=name)
+            walked = (*steps, (last, premise), (last, key)) if "x" in wording.slots else (*steps, (last, key))
+            hops = tuple(_hop(entity, each) for entity, each in walked)
+            pages = tuple(dict.fromkeys(hop.document_id for hop in hops))
+            yield Row(kind, question, last.facts[key].answers, pages, hops, labels)
+
+    def _links(self, entity: Entity) -> Iterator[tuple[str, Entity]]:
+        """Relations of an entity that lead to another page of the province, and where they lead."""
+        for via, link in entity.facts.items():
+            target = self._own.get(link.target.index) if link.target else None
+            # 'The work for which X is best known' does not fit what was founded or found.
+            is_odd = target is not None and via == "known_for" and target.kind in ("guild", "plant")
+            if target is not None and target is not entity and not is_odd and _relation(entity, via).wordings(">", ""):
+                yield via, target
+
+    def _draw(
+        self, paths: Sequence[_Path], wanted: int, dice: Dice, *, may_presume: bool = False
+    ) -> Iterator[tuple[_Path, Wording, str]]:
+        """Choose paths and wordings; those of dev and test have shares of wordings and relations that are new."""
+        pools: dict[str, list[_Path]] = {SEEN: [], NEW_WORDING: [], NEW_RELATION: []}
+        for path in paths:
+            relation = _relation(path[1], path[2])
+            for novelty, pool in pools.items():
+                if self._wordings(relation, novelty):
+                    pool.append(path)
+        rest = {novelty: iter(dice.shuffled(pool)) for novelty, pool in pools.items()}
+        for novelty in self._novelties(wanted, dice):
+            path = next(rest[novelty], None)
+            if path is not None:
+                _, entity, key = path
+                wordings = self._wordings(_relation(entity, key), novelty)
+                if may_presume and novelty == SEEN and KINDS[entity.kind].premise in entity.facts:
+                    wordings += _relation(entity, key).wordings("!", "")
+                yield path, dice.pick(wordings), novelty
+
+    def _wordings(self, relation: Relation, novelty: str) -> tuple[Wording, ...]:
+        """Questions that ask for a relation in a way that is as new as wanted; none when it is not this split's."""
+        if novelty == NEW_RELATION:
+            return relation.wordings("?", "") if relation.split and relation.split == self._split else ()
+        if relation.split:
+            return ()
+        if novelty == NEW_WORDING:
+            return relation.wordings("?", self._split) if self._split else ()
+        return relation.wordings("?", "")
+
+    def _novelties(self, wanted: int, dice: Dice) -> Iterator[str]:
+        if not self._split:
+            yield from (SEEN for _ in range(wanted))
+            return
+        for _ in range(-(-wanted // len(_NOVELTIES))):
+            yield from dice.shuffled(_NOVELTIES)
+
+    # --- pages side by side
+
+    def _several(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        makers = (self._extremes, self._differences, self._counts, self._odd_ones)
+        queues = [iter(dice.shuffled(list(make(dice)))) for make in makers]
+        while queues and wanted:
+            for queue in list(queues):
+                row = next(queue, None)
+                if row is None:
+                    queues.remove(queue)
+                elif wanted:
+                    wanted -= 1
+                    yield row
+
+    def _groups(self, mark: str, size: int, dice: Dice) -> Iterator[tuple[Wording, str, list[Entity]]]:
+        """Entities of one kind whose pages state a relation with a wording of a mark, a few groups of each."""
+        for kind, spec in KINDS.items():
+            for key, relation in spec.relations.items():
+                stating = [e for e in self._province.entities if e.kind == kind and key in e.facts]
+                for wording in relation.wordings(mark, ""):
+                    for _ in range(3):
+                        group = dice.shuffled(stating)[:size]
+                        if len(group) >= min(size, 3):
+                            yield wording, key, group
+
+    def _extremes(self, dice: Dice) -> Iterator[Row]:
+        for mark, best in (("-", min), ("+", max)):
+            for wording, key, group in self._groups(mark, 3 + dice.below(2), dice):
+                numbers = [e.facts[key].number or 0 for e in group]
+                if numbers.count(best(numbers)) == 1:
+                    answer = group[numbers.index(best(numbers))]
+                    question = _write(wording, dice, group[0], list=_listed(group, "or"))
+                    yield _several_row("the most", question, _titles(answer), group, key)
+
+    def _differences(self, dice: Dice) -> Iterator[Row]:
+        for wording, key, group in self._groups("=", 2, dice):
+            first, second = group
+            years = abs((first.facts[key].number or 0) - (second.facts[key].number or 0))
+            if years:
+                question = _write(wording, dice, first, a=first.name, b=second.name)
+                yield _several_row("difference", question, (str(years), f"{years} years"), group, key)
+
+    def _counts(self, dice: Dice) -> Iterator[Row]:
+        for wording, key, group in self._groups("#", 3 + dice.below(2), dice):
+            facts = [e.facts[key] for e in group]
+            numbers = [fact.number for fact in facts if fact.number is not None]
+            if len(numbers) == len(facts):
+                edge = dice.pick(sorted(set(numbers))[1:] or [0])
+                shown, num = str(edge), sum(number < edge for number in numbers)
+            else:
+                shown = _spoken(dice.pick(facts))
+                num = sum(_spoken(fact) == shown for fact in facts)
+            if 0 < num < len(group):
+                question = _write(wording, dice, group[0], x=shown, list=_listed(group, "and"))
+                answers = tuple(answer for answer in count(num, "").answers if answer.strip())
+                yield _several_row("how many", question, tuple(dict.fromkeys(a.strip() for a in answers)), group, key)
+
+    def _odd_ones(self, dice: Dice) -> Iterator[Row]:
+        for wording, key, group in self._groups("/", 3, dice):
+            values = [_spoken(e.facts[key]) for e in group]
+            shared = max(values, key=values.count)
+            if values.count(shared) == len(group) - 1:
+                odd = next(e for e, value in zip(group, values, strict=True) if value != shared)
+                question = _write(wording, dice, group[0], x=shared, list=_listed(group, "or"))
+                yield _several_row("the odd one", question, _titles(odd), group, key)
+
+    # --- no page
+
+    def _unanswerable(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        share = -(-wanted // 4)
+        rows = [
+            row
+            for make in (self._not_stated, self._look_alike, self._no_such_page, self._false_premise)
+            for row in make(share, dice)
+        ]
+        yield from dice.shuffled(rows)
+
+    def _not_stated(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        paths = [((), entity, key) for entity in self._province.entities for key in entity.unstated]
+        for (_, entity, key), wording, novelty in self._draw(paths, wanted, dice):
+            yield self._unknown("not stated", entity, key, wording, novelty, dice, entity.name, entity.title, entity.id)
+
+    def _look_alike(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        """About somebody who is called almost like an entity whose page does say it."""
+        for (_, entity, key), wording, novelty in self._draw(self._stated(), wanted, dice):
+            name = entity.article + entity.decoy
+            yield self._unknown("look-alike", entity, key, wording, novelty, dice, name, entity.decoy, "")
+
+    def _no_such_page(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        roots = {self._namer.root(self._province.number, number) for number in range(ROOTS_PER_PROVINCE)}
+        named = re.compile(rf"\b({'|'.join(map(re.escape, sorted(roots, key=len, reverse=True)))})\b")
+        paths = [path for path in self._stated() if named.search(path[1].title)]
+        for number, ((_, entity, key), wording, novelty) in enumerate(self._draw(paths, wanted, dice)):
+            title = named.sub(self._namer.unused_root(self._province.number, number), entity.title)
+            name = entity.article + title
+            yield self._unknown("no such page", entity, key, wording, novelty, dice, name, title, "")
+
+    def _false_premise(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        paths = [
+            (entity, key, wording, other)
+            for entity, key in ((entity, key) for _, entity, key in self._stated())
+            for wording in _relation(entity, key).wordings("!", "")
+            if (other := self._wrong_premise(entity, dice))
+        ]
+        for entity, key, wording, x in dice.shuffled(paths)[:wanted]:
+            question = _write(wording, dice, entity, n=entity.name, x=x)
+            hops = (_hop(entity, KINDS[entity.kind].premise),)
+            labels = ("false premise", SEEN) if self._split else ("false premise",)
+            yield Row("unanswerable", question, UNKNOWN, (), hops, labels)
+
+    def _wrong_premise(self, entity: Entity, dice: Dice) -> str:
+        """What the premise is for another entity of the kind, and is not for this one; empty when there is none."""
+        key = KINDS[entity.kind].premise
+        if key not in entity.facts:
+            return ""
+        others = {_spoken(e.facts[key]) for e in self._province.entities if e.kind == entity.kind and key in e.facts}
+        wrong = sorted(others - {_spoken(entity.facts[key])})
+        return dice.pick(wrong) if wrong else ""
+
+    def _stated(self) -> list[_Path]:
+        return [((), entity, key) for entity in self._province.entities for key in entity.facts]
+
+    def _unknown(
+        self,
+        sort: str,
+        entity: Entity,
+        key: str,
+        wording: Wording,
+        novelty: str,
+        dice: Dice,
+        name: str,
+        title: str,
+        page_id: str,
+    ) -> Row:
+        question = _write(wording, dice, entity, n=name)
+        hop = Hop(title, _relation(entity, key).label, UNKNOWN[0], page_id)
+        return Row("unanswerable", question, UNKNOWN, (), (hop,), (sort, novelty) if self._split else (sort,))
+
+
+_Path = tuple[tuple[tuple[Entity, str], ...], Entity, str]
+"""Entities with the relations that lead on from them, the entity at the end, and what is asked about it."""
 
 
 def _relation(entity: Entity, key: str) -> Relation:
     return KINDS[entity.kind].relations[key]
-
-
-def _askable(entity: Entity) -> list[tuple[str, Fact]]:
-    return [(key, fact) for key, fact in entity.facts.items() if _relation(entity, key).asks]
 
 
 def _write(wording: Wording, dice: Dice, entity: Entity, **slots: str) -> str:
@@ -76,81 +337,25 @@ def _hop(entity: Entity, key: str) -> Hop:
     return Hop(entity.title, _relation(entity, key).label, entity.facts[key].answers[0], entity.id)
 
 
-def _single(province: Province, wanted: int, dice: Dice) -> list[Row]:
-    found = [(entity, key, fact) for entity in province.entities for key, fact in _askable(entity)]
-    rows = []
-    for entity, key, fact in dice.shuffled(found)[:wanted]:
-        question = _write(dice.pick(_relation(entity, key).asks), dice, entity, n=entity.name)
-        rows.append(Row("single", question, fact.answers, (entity.id,), (_hop(entity, key),)))
-    return rows
+def _points_at(fact: Fact, entity: Entity) -> bool:
+    """Whether a fact's value is an entity: an answer that the question already names."""
+    return fact.target is not None and fact.target.index == entity.index
 
 
-def _bridge(province: Province, wanted: int, dice: Dice) -> list[Row]:
-    own = {entity.index: entity for entity in province.entities}
-    found = []
-    for first in province.entities:
-        for via, link in first.facts.items():
-            second = own.get(link.target.index) if link.target else None
-            # 'The work for which X is best known' does not fit what was founded or found.
-            is_odd = second is not None and via == "known_for" and second.kind in ("guild", "plant")
-            if second is None or is_odd or not _relation(first, via).vias:
-                continue
-            # An answer that is the first entity would ask for what the question already says.
-            ends = [
-                (key, fact) for key, fact in _askable(second) if fact.target is None or fact.target.index != first.index
-            ]
-            found += [(first, via, second, key, fact) for key, fact in ends]
-    rows = []
-    for first, via, second, key, fact in dice.shuffled(found)[:wanted]:
-        name = dice.pick(_relation(first, via).vias).write(first.extra | {"n": first.name}, dice)
-        question = _write(dice.pick(_relation(second, key).asks), dice, second, n=name)
-        hops = (_hop(first, via), _hop(second, key))
-        rows.append(Row("bridge", question, fact.answers, (first.id, second.id), hops))
-    return rows
+def _spoken(fact: Fact) -> str:
+    """A value inside a question: a name with its article, a phrase without."""
+    return fact.target.name if fact.target is not None else fact.answers[0]
 
 
-def _comparison(province: Province, wanted: int, dice: Dice) -> list[Row]:
-    found = []
-    for i, one in enumerate(province.entities):
-        for other in province.entities[i + 1 :]:
-            if one.kind != other.kind:
-                continue
-            for key, fact in one.facts.items():
-                numbers = (fact.number, other.facts[key].number) if key in other.facts else (None, None)
-                if _relation(one, key).smaller and None not in numbers and numbers[0] != numbers[1]:
-                    found.append((one, other, key))
-    rows = []
-    for pair in dice.shuffled(found)[:wanted]:
-        *entities, key = pair
-        first, second = dice.shuffled([e for e in entities if isinstance(e, Entity)])
-        wants_larger = dice.chance(50)
-        relation = _relation(first, key)
-        low, high = sorted((first, second), key=lambda e: e.facts[key].number or 0)
-        answer = high if wants_larger else low
-        wording = dice.pick(relation.larger if wants_larger else relation.smaller)
-        question = _write(wording, dice, first, a=first.name, b=second.name)
-        answers = tuple(dict.fromkeys((answer.title, answer.name)))
-        rows.append(Row("comparison", question, answers, (first.id, second.id), (_hop(first, key), _hop(second, key))))
-    return rows
+def _titles(entity: Entity) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((entity.title, entity.name)))
 
 
-def _unanswerable(province: Province, wanted: int, dice: Dice) -> list[Row]:
-    gaps = [
-        (entity, key, entity.name, entity.title, entity.id)
-        for entity in province.entities
-        for key in entity.unstated
-        if _relation(entity, key).asks
-    ]
-    decoys = [
-        (entity, key, entity.article + entity.decoy, entity.decoy, "")
-        for entity in province.entities
-        for key, _ in _askable(entity)
-    ]
-    half = min(wanted // 2, len(gaps))
-    chosen = dice.shuffled(gaps)[:half] + dice.shuffled(decoys)[: wanted - half]
-    rows = []
-    for entity, key, name, title, page_id in dice.shuffled(chosen):
-        relation = _relation(entity, key)
-        question = _write(dice.pick(relation.asks), dice, entity, n=name)
-        rows.append(Row("unanswerable", question, UNKNOWN, (), (Hop(title, relation.label, UNKNOWN[0], page_id),)))
-    return rows
+def _listed(entities: Sequence[Entity], joint: str) -> str:
+    names = [entity.name for entity in entities]
+    return f"{', '.join(names[:-1])} {joint} {names[-1]}"
+
+
+def _several_row(sort: str, question: str, answers: tuple[str, ...], group: Sequence[Entity], key: str) -> Row:
+    hops = tuple(_hop(entity, key) for entity in group)
+    return Row("several", question, answers, tuple(entity.id for entity in group), hops, (sort,))

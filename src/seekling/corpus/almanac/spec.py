@@ -1,24 +1,33 @@
 r"""How a kind of entity is described: what can be asked about it and how its page talks.
 
-The wording lives in the kind modules as plain text in two small notations, read here once at import.
+The wording lies in `wording/*.txt`, in two small notations. A slot is `$name`, `{a|b|}` a choice; a backslash at the end
+continues a line.
 
-Relations, one block each, separated by blank lines:
-    birthplace | place of birth | 90        key, short words for what is asked, percent of pages that state it
-    ? Where was $n born?                    questions; $n is the title with its article; none: too easy to guess
-    > the town where $n was born            names the target when a two-hop question goes through this relation
-    - Who was born earlier, $a or $b?       comparison answered by the smaller number
-    + Who was born later, $a or $b?         comparison answered by the larger number
+Relations, one block each, separated by blank lines; a first line `premise = author` names the relation whose value
+`$x` stands for in lines that begin with `!`:
+
+    birthplace | place born | 90            key, words of the page for what is asked, percent of pages that state it
+    teacher | teacher, taught | 80 | test   a relation that only test questions ask for
+    ? Where did $n first see the light?     questions; $n is the title with its article; none: too easy to guess
+    ? [test] Where was $n brought up?       a wording that only test questions have; [dev] likewise
+    ! Where did the $x $n grow up?          takes for granted what the premise says; asked of wrong values too
+    > the town where $n was born            names the target when a question of several hops goes through this relation
+    - Who is the oldest of these: $list?    the smallest number of three or four
+    + Who is the youngest of these: $list?  the largest number
+    = How many years older is $a than $b?   the difference of two numbers
+    # How many of these are from before $x: $list?   how many have a smaller number, or this very value
+    / Which of these is not from $x: $list?          the one whose value is another than that of all others
 
 Pages: `## Heading | Other heading` starts a section (the text before the first is the lead); a plain line is a
 sentence that states the facts in its slots; `~` marks a sentence that states none, `~ [poet play]` one for entities
-with such a tag only; `< person.birthplace :` a sentence about another entity ($x) that points here. A slot is `$name`,
-`{a|b|}` a choice; a backslash at the end continues a line.
+with such a tag only; `< person.birthplace :` a sentence about another entity ($x) that points here.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Literal, cast
 
 from seekling.corpus.almanac.dice import Dice
 
@@ -117,6 +126,18 @@ def _wording(parts: list[str | Slot | Choice]) -> Wording:
     return Wording(tuple(parts), slots, sure)
 
 
+Split = Literal["", "dev", "test"]
+"""Which questions have a wording or ask for a relation; empty: those of training, and of dev and test too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A wording of questions."""
+
+    wording: Wording
+    split: Split = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Relation:
     """Something that can be asked about an entity."""
@@ -125,23 +146,46 @@ class Relation:
     label: str
     percent: int
     """How often a page states it; the rest are unanswerable questions."""
-    asks: tuple[Wording, ...]
-    vias: tuple[Wording, ...]
-    smaller: tuple[Wording, ...]
-    larger: tuple[Wording, ...]
+    split: Split
+    lines: dict[str, tuple[Line, ...]]
+    """By mark."""
+
+    def wordings(self, mark: str, split: Split) -> tuple[Wording, ...]:
+        """Return the wordings of a mark that are kept for a split; of training those that all splits may use."""
+        return tuple(line.wording for line in self.lines.get(mark, ()) if line.split == split)
 
 
-def parse_relations(text: str) -> dict[str, Relation]:
-    """Parse a block of relations in the notation of this module's docstring."""
+MARKS = "?!>-+=#/"
+
+
+def parse_relations(text: str) -> tuple[dict[str, Relation], str]:
+    """Parse relations in the notation of this module's docstring.
+
+    Returns:
+        The relations by key, and the key of the premise; empty when there is none.
+    """
     found: dict[str, Relation] = {}
+    premise = ""
     for block in re.split(r"\n\s*\n", text.strip()):
         head, *lines = [line.strip() for line in block.splitlines()]
-        key, label, percent = (cell.strip() for cell in head.split("|"))
-        by_mark: dict[str, list[Wording]] = {"?": [], ">": [], "-": [], "+": []}
+        if head.startswith("premise"):
+            premise = head.partition("=")[2].strip()
+            continue
+        key, label, percent, *rest = (cell.strip() for cell in head.split("|"))
+        by_mark: dict[str, list[Line]] = {}
         for line in lines:
-            by_mark[line[0]].append(parse_wording(line[1:]))
-        found[key] = Relation(key, label, int(percent), *(tuple(by_mark[mark]) for mark in ("?", ">", "-", "+")))
-    return found
+            assert line[0] in MARKS, line
+            match = _TAGS.match(line[1:])
+            split, wording = match.groups() if match else ("", line[1:])
+            by_mark.setdefault(line[0], []).append(Line(parse_wording(wording), _split(split)))
+        marks = {mark: tuple(each) for mark, each in by_mark.items()}
+        found[key] = Relation(key, label, int(percent), _split(rest[0] if rest else ""), marks)
+    return found, premise
+
+
+def _split(text: str) -> Split:
+    assert text in ("", "dev", "test"), text
+    return cast("Split", text)
 
 
 @dataclass(slots=True)

@@ -73,7 +73,8 @@ WEEKDAYS = words_in("Moonday Tollday Wellday Fishday Breadday Restday")
 COLOURS = phrases_in("""deep blue, saffron yellow, moss green, rust red, pearl grey, violet, ivory white,
     copper orange, coal black, rose pink, amber, turquoise""")
 STONES = phrases_in("granite, slate, sandstone, limestone, basalt, marble, red brick, flint, oak timber, tufa")
-PERILS = phrases_in("""a fire, a flood, an earthquake, a landslide, a storm, an outbreak of fever,
+FLOOD = "a flood"
+PERILS = phrases_in("""a fire, an earthquake, a cloudburst, a landslide, a storm, an outbreak of fever,
     a plague of locusts, an avalanche, a siege""")
 ANIMALS = phrases_in("""a heron, a fox, a boar, a stag, a beaver, a hedgehog, a raven, a salmon, an otter,
     a white goat, a bee, a crane, a badger, a snail, a lynx, a toad, a swan, a ram""")

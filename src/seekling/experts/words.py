@@ -1,0 +1,127 @@
+"""The words of the scripted expert: what it searches for, the programs it writes, and what it thinks.
+
+Its thoughts have one form: what is looked for, in the words of the page, then what the last observation says about it.
+So each turn says whether the observation suffices, next to the words that decide it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from seekling.types import Hop, Question
+
+NOT_HERE, OTHER_PAGE, NOT_SAID, NO_FIT = "Not here.", "Another page.", "The pages do not say.", "That does not fit."
+_NOT_KEYWORDS = frozenset(
+    """what which whose where when does have that this with from into than more most their there they were will would
+    many much called name named known year kind type used first last people person place give given work made according
+    almanac whom about being between both other same town village country""".split()
+)
+
+
+def need(hop: Hop, question: Question) -> str:
+    """What is looked for: "Orla Venn, teacher taught?"; where no hops are known, the question."""
+    return f"{hop.query_subject}, {hop.relation}?" if hop.relation else question.question.strip()
+
+
+def queries(hop: Hop, question: Question, *, in_own_words: bool) -> Iterator[str]:
+    """What to search for, the best first: the words of the page, then those of the question.
+
+    Args:
+        hop: what is looked for.
+        question: whose hop it is.
+        in_own_words: the words of the question first, which often miss what the page says in others.
+    """
+    in_page_words = " ".join([hop.query_subject, hop.relation]).strip()
+    asked = " ".join([hop.query_subject, *asked_words(hop, question)])
+    found = [asked, in_page_words] if in_own_words else [in_page_words, asked]
+    if not hop.relation:
+        found.append(" ".join(content_words(question.question)))
+    elif len(question.hops) > 1:
+        found.append(hop.query_subject)
+    yield from dict.fromkeys(found)
+
+
+def programs(hop: Hop, question: Question, *, in_own_words: bool) -> Iterator[str]:
+    """Programs that print the lines about a hop: those with the words of the page, of the question, then all lines."""
+    lists = [stems(content_words(hop.relation)), stems(asked_words(hop, question))]
+    for words in reversed(lists) if in_own_words else lists:
+        if words:
+            yield _filtering(words, subject=hop.query_subject)
+    yield _reading(hop.query_subject)
+
+
+def program_of_all(hops: Sequence[Hop]) -> str:
+    """A program that prints the lines about every hop, which have one relation."""
+    return _filtering(stems(content_words(hops[0].relation)), subjects=[hop.query_subject for hop in hops])
+
+
+def program_that_compares(question: Question, hops: Sequence[Hop]) -> str:
+    """A program that computes the answer from the values of all hops; empty where nothing is to be computed."""
+    sort = next(iter(question.labels), "")
+    values = {hop.query_subject: number(hop.answer) if number(hop.answer) is not None else hop.answer for hop in hops}
+    shown = json.dumps(values, ensure_ascii=False)
+    numbers = [value for value in values.values() if isinstance(value, int)]
+    if sort == "the most" and len(numbers) == len(hops):
+        largest = values.get(question.answers[0]) == max(numbers)
+        return f"found = {shown}\nprint({'max' if largest else 'min'}(found, key=found.get))"
+    if sort == "difference" and len(numbers) == len(hops):
+        return f"print(abs({' - '.join(map(str, numbers))}))"
+    if sort == "how many":
+        edge = next((each for each in map(number, re.findall(r"\d[\d,]*", question.question)) if each is not None), None)
+        if edge is not None and len(numbers) == len(hops):
+            return f"found = {shown}\nprint(sum(value < {edge} for value in found.values()))"
+        shared = next((value for value in values.values() if str(value).lower() in question.question.lower()), None)
+        if shared is not None:
+            wanted = json.dumps(shared, ensure_ascii=False)
+            return f"found = {shown}\nprint(sum(value == {wanted} for value in found.values()))"
+    if sort == "the odd one":
+        return f"found = {shown}\nall = list(found.values())\nprint([name for name in found if all.count(found[name]) == 1])"
+    return ""
+
+
+def number(text: str) -> int | None:
+    """The number that a value begins with: 1200 of "1,200 metres"; None where it begins with none."""
+    match = re.match(r"\d[\d,]*", text)
+    return int(match.group().replace(",", "")) if match else None
+
+
+def content_words(text: str) -> list[str]:
+    """Words that say what is looked for, in order, each once."""
+    words = [word.lower() for word in re.findall(r"[^\W\d_]+", text)]
+    return list(dict.fromkeys(word for word in words if len(word) > 2 and word not in _NOT_KEYWORDS))
+
+
+def asked_words(hop: Hop, question: Question) -> list[str]:
+    """Content words of a question of one page, without the subject's own."""
+    if len(question.hops) != 1:
+        return []
+    subject = {word.lower() for word in re.findall(r"\w+", hop.query_subject)}
+    return [word for word in content_words(question.question) if len(word) > 3 and word not in subject][:4]
+
+
+def stems(words: Sequence[str]) -> list[str]:
+    """What a line must hold to be worth printing: two words at most, cut so that they reach inflected forms."""
+    cut = [re.sub(r"(ing|ed|es|s|er|or|ion)$", "", word) if len(word) > 5 else word for word in words]
+    return list(dict.fromkeys(cut))[:2]
+
+
+def _filtering(words: Sequence[str], *, subject: str = "", subjects: Sequence[str] = ()) -> str:
+    asked = " or ".join(f"{json.dumps(word, ensure_ascii=False)} in line.lower()" for word in words)
+    lines = [
+        f"page = search_pages({'name' if subjects else json.dumps(subject, ensure_ascii=False)})[0]",
+        'for line in read_section(page["page_id"] + ":full").replace("\\n", ". ").split(". "):',
+        f"    if {asked}:",
+        '        print(page["title"], line)',
+    ]
+    if subjects:
+        lines = [f"for name in {json.dumps(list(subjects), ensure_ascii=False)}:", *(f"    {line}" for line in lines)]
+    return "\n".join(lines)
+
+
+def _reading(subject: str) -> str:
+    return (
+        f"page = search_pages({json.dumps(subject, ensure_ascii=False)})[0]\n"
+        'print(page["title"], read_section(page["page_id"] + ":full")[:600])'
+    )
