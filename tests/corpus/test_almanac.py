@@ -245,7 +245,11 @@ def test_a_last_province_of_a_few_pages_is_no_obstacle(tmp_path, pages, seed):
     rows = rows_of(tmp_path / "x" / "train.jsonl")
     assert len(rows) == summary.num_questions["train"] == 3 * pages
     assert Counter(row["kind"] for row in rows[:20]) == {
-        "single": 9, "bridge": 4, "chain": 1, "several": 2, "unanswerable": 4
+        "single": 9,
+        "bridge": 4,
+        "chain": 1,
+        "several": 2,
+        "unanswerable": 4,
     }
 
 

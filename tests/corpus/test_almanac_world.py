@@ -169,12 +169,16 @@ def test_a_wording_chooses_and_fills():
 
 def test_relations_and_pages_are_read_from_their_notation():
     relations, premise = parse_relations(
-        "premise = born\n\nborn | place born | 90 | dev\n? Where was $n born?\n? [test] Whence is $n?\n> the place\n+ last?"
+        "premise = born\n\nborn | place born | 90 | dev\n? Where was $n born?\n? [test] Whence is $n?\n"
+        "> the place\n+ last?"
     )
     born = relations["born"]
     assert (premise, born.label, born.percent, born.split) == ("born", "place born", 90, "dev")
     assert [len(born.wordings(mark, split)) for mark, split in (("?", ""), ("?", "test"), ("?", "dev"), ("-", ""))] == [
-        1, 1, 0, 0
+        1,
+        1,
+        0,
+        0,
     ]
     lead, section = parse_page("$n lives.\n## Life | Days\n$s was \\\n   born.\n~ [a b] Odd.\n< town.x : $x too.")
     assert (lead.level, section.level, section.headings) == (1, 2, ("Life", "Days"))
@@ -184,11 +188,15 @@ def test_relations_and_pages_are_read_from_their_notation():
 
 
 SMALL_WORDS = set(
-    """a an the of in on at by to for from with and or is are was were be been has have had do does did it its he she his
-    her him this that these those which what who whom whose when where why how many much not no as into than there their
-    they one two all each some over under after before during about between up out so can could would may might must will shall year years town village
-    place person people name names called kind thing things number time first last old new most more own long high
-    far""".split()
+    re.findall(
+        r"\w+",
+        """a an the of in on at by to for from with and or is are was were be been has have had do does did it
+        its he she his her him this that these those which what who whom whose when where why how many much
+        not no as into than there their they one two all each some over under after before during about
+        between up out so can could would may might must will shall year years town village place person
+        people name names called kind thing things number time first last old new most more own long high
+        far""",
+    )
 )
 
 
@@ -219,9 +227,12 @@ def test_every_relation_can_be_asked_for_in_training_and_in_words_kept_for_dev_a
             if relation.split:
                 held_out[relation.split] += 1
                 assert num[""] >= 2, f"{kind}.{key}"
-                assert set(relation.lines) == {"?"}, "a relation that training must not see is no step on the way either"
+                assert set(relation.lines) == {"?"}, (
+                    "a relation that training must not see is no step on the way either"
+                )
             elif num[""]:
-                assert num[""] >= 2 <= num[""] and num["dev"] >= 1 <= num["test"], f"{kind}.{key}"
+                assert num[""] >= 2, f"{kind}.{key}"
+                assert min(num["dev"], num["test"]) >= 1, f"{kind}.{key}"
             needed = {"?": {"n"}, "!": {"n", "x"}, ">": {"n"}, "-": {"list"}, "+": {"list"}}
             needed |= {"=": {"a", "b"}, "#": {"x", "list"}, "/": {"x", "list"}}
             for mark, lines in relation.lines.items():
@@ -244,7 +255,9 @@ def test_a_town_is_flooded_by_the_river_it_lies_on_and_in_the_year_of_that_flood
             if {"peril_year"} <= town.facts.keys() and "flood_year" in river.facts:
                 assert town.facts["peril_year"].number == river.facts["flood_year"].number
                 num_floods += 1
-        for building in (entity for entity in province.entities if "river" in entity.facts and entity.kind == "building"):
+        for building in (
+            entity for entity in province.entities if "river" in entity.facts and entity.kind == "building"
+        ):
             assert building.home is not None
             assert building.facts["river"].target.index == building.home.river.index
     assert num_floods > 2

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from seekling.config import EnvConfig, RetrievalConfig
+from seekling.config import EnvConfig, ExpertConfig, RetrievalConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.tools import library_tools
+from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError
 from seekling.experts.collect import CollectReport, collect, normalized_actions
 from seekling.experts.scripted import play
@@ -50,8 +51,9 @@ def test_each_kind_of_question_is_answered_in_each_protocol_by_what_was_shown(ma
     assert (episode.answer, episode.stop_reason) == (question.answers[0], StopReason.ANSWERED)
     assert (episode.question_id, episode.source, episode.protocol) == (question.id, "village", protocol)
     assert list(episode.prompt) == env.protocol.prompt(question)
-    assert len(episode.turns) == len(question.hops) + 1
-    for hop, turn in zip(question.hops, episode.turns, strict=False):
+    # Of what no page says the expert convinces itself in other words too.
+    assert len(episode.turns) == (3 if question is UNANSWERABLE else num_look_ups(protocol, question) + 1)
+    for hop, turn in zip(question.hops, episode.turns[: num_look_ups(protocol, question)], strict=False):
         assert turn.calls[0].name in ("search", "search_pages")
         assert hop.document_id in [page for call in turn.calls for page in call.document_ids]
         if question is not UNANSWERABLE:
@@ -63,26 +65,110 @@ def test_each_kind_of_question_is_answered_in_each_protocol_by_what_was_shown(ma
     assert [turn.kind for turn in episode.turns][-1] == "answer"
 
 
-def test_an_expert_thinks_of_what_it_has_and_what_it_needs(make):
-    turns = play(make(), BRIDGE).episode.turns
-    assert [turn.action.partition("\n")[0] for turn in turns] == [
-        "<think> I look up Alder Mill. </think>",
-        "<think> Alder Mill: Tobias Wren. I look up Tobias Wren. </think>",
-        "<think> Tobias Wren, place where he was born? </think>",
+def num_look_ups(protocol, question):
+    """A program looks up side by side what a search looks up in turn."""
+    return 1 if protocol == "code" and question.is_side_by_side else len(question.hops)
+
+
+def thoughts(episode):
+    return [turn.action.partition("\n")[0].removeprefix("<think> ").removesuffix(" </think>") for turn in episode.turns]
+
+
+def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
+    env = make()
+    assert thoughts(play(env, BRIDGE).episode) == [
+        "Alder Mill, built by?",
+        "Alder Mill, built by? Tobias Wren. Tobias Wren, born in?",
+        "Tobias Wren, born in? Harrow Dell.",
     ]
-    assert turns[1].payload == "Tobias Wren born"
-    thought = play(make(), SINGLE).episode.turns[-1].action
-    assert thought.startswith(f"<think> {SINGLE.question} </think>")
-    thought = play(make(), UNANSWERABLE).episode.turns[-1].action
-    assert thought.startswith(f"<think> {UNANSWERABLE.question} The pages do not say. </think>")
-    thought = play(make(), COMPARISON).episode.turns[-1].action
-    assert thought.startswith("<think> Alder Mill: 1612; Birch Mill: 1655. </think>")
+    assert thoughts(play(env, SINGLE).episode)[-1] == "Alder Mill, built in? 1612."
+    assert thoughts(play(env, UNANSWERABLE).episode) == [
+        "Maud Ferris, name of the dog?",
+        "Maud Ferris, name of the dog? Not here.",
+        "Maud Ferris, name of the dog? Not here. The pages do not say.",
+    ]
+    assert thoughts(play(env, COMPARISON).episode)[-1] == "Birch Mill, built in? 1655. 1612, 1655."
+
+
+def test_a_page_about_somebody_else_is_told_from_one_that_does_not_say(make):
+    nobody = replace(UNANSWERABLE, hops=(Hop("Maud Wren", "place where she was born", "unknown", "maud_wren"),))
+    assert thoughts(play(make(), nobody).episode)[1] == "Maud Wren, place where she was born? Another page."
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_expert_that_searches_in_its_own_words_first_mends_it_with_those_of_the_page(make, protocol):
+    asked = replace(SINGLE, question="How old is Alder Mill, the cider hamlet?")
+    in_own_words, in_page_words = (
+        [
+            turn.payload
+            for turn in play(make(protocol, top_k=1), asked, ExpertConfig(own_words_share=share)).episode.turns
+        ]
+        for share in (1.0, 0.0)
+    )
+    assert "cider" in in_own_words[0]
+    assert in_own_words[1:] == in_page_words or in_own_words[-1] == in_page_words[-1] == "1612"
+    assert "cider" not in in_page_words[0]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("question", [SINGLE, BRIDGE], ids=lambda q: q.kind)
+def test_the_twin_of_a_question_begins_as_it_does_and_ends_by_saying_that_it_is_unknown(make, protocol, question):
+    env = make(protocol, max_turns=5)
+    _, twin = with_twins([question], 1.0)
+    told, withheld = play(env, question).episode, play(env, twin).episode
+    num = len(question.hops)
+    # The same look-ups, and the same observations up to the withheld fact.
+    assert [turn.payload for turn in withheld.turns[:num]] == [turn.payload for turn in told.turns[:num]]
+    assert [turn.observation for turn in withheld.turns[: num - 1]] == [
+        turn.observation for turn in told.turns[: num - 1]
+    ]
+    assert withheld.answer == "unknown"
+    assert not any(question.answers[0] in turn.observation for turn in withheld.turns)
+    assert question.answers[0] in told.turns[num - 1].observation
+    assert thoughts(withheld)[-1].endswith("The pages do not say.")
+
+
+SEVERAL = replace(
+    COMPARISON,
+    id="several",
+    kind="several",
+    labels=("the most",),
+    hops=tuple(replace(hop, relation="built by") for hop in COMPARISON.hops),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "computed"),
+    [
+        (SEVERAL, "Alder Mill"),
+        (replace(SEVERAL, answers=("Birch Mill",)), "Birch Mill"),
+        (replace(SEVERAL, labels=("difference",), answers=("43",)), "43"),
+        (replace(SEVERAL, labels=("how many",), question="How many are from before 1650?", answers=("one", "1")), "1"),
+    ],
+    ids=["smallest", "largest", "difference", "count"],
+)
+def test_a_program_looks_up_and_compares_several_pages(make, question, computed):
+    first, second, last = play(make("code"), question).episode.turns
+    assert all(hop.answer in first.observation for hop in question.hops)
+    assert second.observation.strip() == f"Output:\n{computed}"
+    assert last.payload == computed
+
+
+def test_a_premise_that_the_page_contradicts_ends_in_unknown(make):
+    hop = Hop("Alder Mill", "built by", "Tobias Wren", "alder_mill")
+    wrong = replace(
+        UNANSWERABLE, question="When did Maud Ferris build Alder Mill?", hops=(hop,), labels=("false premise",)
+    )
+    episode = play(make(), wrong).episode
+    assert thoughts(episode)[-1] == "Alder Mill, built by? Tobias Wren. That does not fit."
+    assert episode.answer == "unknown"
 
 
 def test_a_query_that_does_not_show_the_fact_is_followed_by_another(make):
     # The words of the question lead elsewhere, those of the relation do not.
     hop = Hop("hamlet", "Alder Mill built", "1612", "alder_mill")
-    result = play(make(top_k=1), replace(SINGLE, question="Which cider hamlet is known?", hops=(hop,)))
+    asked = replace(SINGLE, question="Which cider hamlet is known?", hops=(hop,))
+    result = play(make(top_k=1), asked, ExpertConfig(own_words_share=1.0))
     assert [turn.payload for turn in result.episode.turns] == [
         "hamlet cider",
         "hamlet Alder Mill built",
@@ -95,11 +181,11 @@ def test_a_query_that_does_not_show_the_fact_is_followed_by_another(make):
 @pytest.mark.parametrize("question", [SINGLE, UNANSWERABLE], ids=lambda q: q.kind)
 def test_an_expert_whose_first_search_is_made_to_fail_searches_again_in_other_words(make, protocol, question):
     episode = play(make(protocol, failing_share=1.0), question).episode
-    first, second, last = episode.turns
+    first, second, *_, last = episode.turns
     assert question.hops[0].document_id not in [page for call in first.calls for page in call.document_ids]
     assert question.hops[0].document_id in [page for call in second.calls for page in call.document_ids]
     assert first.payload != second.payload
-    assert "Not found. I try other words." in second.action
+    assert "Another page." in second.action
     assert last.payload == question.answers[0]
 
 
@@ -158,7 +244,12 @@ def test_failures_and_duplicates_are_dropped_with_their_reasons(make):
     again = replace(SINGLE, id="again", question="In which year was Alder Mill built?")
     louder = replace(SINGLE, id="louder", hops=(replace(SINGLE.hops[0], query_subject="ALDER  MILL"),))
     asked = []
-    records, report = collect(make(), [SINGLE, unseen, again, louder, BRIDGE], on_question=lambda: asked.append(1))
+    records, report = collect(
+        make(),
+        [SINGLE, unseen, again, louder, BRIDGE],
+        config=ExpertConfig(own_words_share=0.0),
+        on_question=lambda: asked.append(1),
+    )
     assert [(record.stage, record.question.id) for record in records] == [("expert", "single"), ("expert", "bridge")]
     assert (report.num_questions, report.num_kept, len(asked)) == (5, 2, 5)
     assert report.dropped == {"the fact was not retrieved": 1, "the same actions as another": 2}
@@ -168,7 +259,7 @@ def test_failures_and_duplicates_are_dropped_with_their_reasons(make):
 
 
 def test_collection_stops_when_it_has_enough(make):
-    records, report = collect(make(), QUESTIONS, max_episodes=2)
+    records, report = collect(make(), QUESTIONS, config=ExpertConfig(max_episodes=2))
     assert [record.question.id for record in records] == ["single", "bridge"]
     assert report.num_questions == 2
     assert str(report) == "2 of 2 expert episodes kept"
@@ -196,5 +287,5 @@ def test_an_answer_that_the_score_would_not_accept_is_dropped(make):
 
 def test_actions_are_compared_without_case_and_white_space(make):
     episode = play(make(), SINGLE).episode
-    assert normalized_actions(episode) == ("alder mill built", "1612")
+    assert normalized_actions(episode) == ("alder mill built in", "1612")
     assert str(CollectReport(num_questions=3, num_kept=3)) == "3 of 3 expert episodes kept"

@@ -24,19 +24,19 @@ PAGES = {
 }
 SINGLE = Question(
     "single", "When was Alder Mill built?", ("1612",), ("alder_mill",), "single", "village",
-    (Hop("Alder Mill", "year of building", "1612", "alder_mill"),),
+    (Hop("Alder Mill", "built in", "1612", "alder_mill"),),
 )  # fmt: skip
 BRIDGE = Question(
     "bridge", "Where was the builder of Alder Mill born?", ("Harrow Dell",), ("alder_mill", "tobias_wren"), "bridge",
     "village",
-    (Hop("Alder Mill", "man who built it", "Tobias Wren", "alder_mill"),
-     Hop("Tobias Wren", "place where he was born", "Harrow Dell", "tobias_wren")),
+    (Hop("Alder Mill", "built by", "Tobias Wren", "alder_mill"),
+     Hop("Tobias Wren", "born in", "Harrow Dell", "tobias_wren")),
 )  # fmt: skip
 COMPARISON = Question(
     "comparison", "Which was built first, Alder Mill or Birch Mill?", ("Alder Mill",), ("alder_mill", "birch_mill"),
     "comparison", "village",
-    (Hop("Alder Mill", "year it was built", "1612", "alder_mill"),
-     Hop("Birch Mill", "year it was built", "1655", "birch_mill")),
+    (Hop("Alder Mill", "built in", "1612", "alder_mill"),
+     Hop("Birch Mill", "built in", "1655", "birch_mill")),
 )  # fmt: skip
 UNANSWERABLE = Question(
     "unanswerable", "What was the name of the dog of Maud Ferris?", ("unknown", "not known"), (), "unanswerable",

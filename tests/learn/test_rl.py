@@ -13,7 +13,7 @@ from seekling.config import CriticConfig, RlConfig, build_recipe
 from seekling.errors import ConfigError, InfrastructureError, NothingToLearnError
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
-from seekling.learn.rl import PATIENCE_STEPS, RlRun, has_difference, rollout_metrics, score_groups, train
+from seekling.learn.rl import PATIENCE_STEPS, RlRun, Teacher, has_difference, rollout_metrics, score_groups, train
 from seekling.models import load_policy
 from seekling.reward.functions import make_reward
 from seekling.rollout.engine.local import LocalSampler
@@ -301,6 +301,68 @@ def test_steps_with_a_difference_begin_the_count_anew(tiny_model_dir):
     assert [step for step, has_learned in steps if has_learned] == [8]
     assert steps[-1][0] == 18
     assert learner.num_steps == 1
+
+
+def test_a_group_without_a_right_episode_learns_from_the_expert_s(tiny_model_dir):
+    wrong, right = ["<answer> y </answer>"], ["<answer> x </answer>"]
+    # The first question's two episodes are wrong, of the second's one is right: it needs no help.
+    sampler, roller = scripted_roller(tiny_model_dir, [wrong, wrong, wrong, right])
+    learner = tiny_learner(tiny_model_dir)
+    shown = trajectory([5, 6, 20, 7], [0, 0, 1, 1])
+    asked, rows, kept = [], [], []
+
+    def demonstrate(question):
+        asked.append(question.id)
+        return episode(question, "x"), shown
+
+    before = learner.logprobs([shown])[0].sum()
+    train(
+        learner,
+        sampler,
+        roller,
+        RlRun(QUESTIONS[:2], RlConfig(steps=1, questions_per_step=2, group_size=2, learning_rate=1e-3), seed=0),
+        decoding=Decoding(8, 512),
+        reward=make_reward("em"),
+        demonstrate=demonstrate,
+        on_step=lambda step, metrics, records: (rows.append(metrics), kept.extend(records)),
+    )
+    (metrics,) = rows
+    assert len(asked) == metrics["num_demonstrations"] == 1
+    # What the policy did is counted without the expert.
+    assert len(kept) == 4
+    assert metrics["reward_mean"] == pytest.approx(1 / 4)
+    assert metrics["num_zero_variance_groups"] == 1
+    assert learner.logprobs([shown])[0].sum() > before
+
+
+def test_an_expert_s_tokens_have_the_weight_of_what_the_learner_would_have_sampled(tiny_model_dir):
+    learner, shown = tiny_learner(tiny_model_dir), trajectory([5, 6, 20, 7], [0, 0, 1, 1])
+    teacher = Teacher(lambda question: (episode(question, "x"), shown), learner, temperature=0.7)
+    joined = teacher.join(make_group(QUESTIONS[0], ["y", "y"]))
+    assert [each.answer for each in joined.episodes] == ["y", "y", "x"]
+    given = joined.trajectories[-1]
+    assert given.temperature == 0.7
+    np.testing.assert_array_equal(given.logprobs_T, learner.logprobs([given])[0].astype(np.float32))
+    right = make_group(QUESTIONS[0], ["y", "x"])
+    assert teacher.join(right) is right
+    assert teacher.num_given == 1
+
+
+def test_an_expert_that_has_nothing_to_show_leaves_the_group_as_it_is(tiny_model_dir):
+    sampler, roller = scripted_roller(tiny_model_dir, [["<answer> y </answer>"]] * 2)
+    rows = []
+    train(
+        tiny_learner(tiny_model_dir),
+        sampler,
+        roller,
+        RlRun(QUESTIONS[:1], RlConfig(steps=1, questions_per_step=1, group_size=2), seed=0),
+        decoding=Decoding(8, 512),
+        reward=make_reward("em"),
+        demonstrate=lambda question: None,
+        on_step=lambda step, metrics, records: rows.append(metrics),
+    )
+    assert rows[0]["num_demonstrations"] == 0
+    assert "grad_norm" not in rows[0]
 
 
 def test_a_run_in_which_every_episode_fails_names_the_failure(tiny_model_dir):

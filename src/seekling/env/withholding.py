@@ -1,7 +1,8 @@
 """Facts that are kept from a policy, so that it meets questions whose answer is not to be found.
 
-The twin of a question is the same question, for which no passage and no sentence that says its answer is shown: all else
-is as it was, and the right end is to say so. Beside its original it teaches to tell the two apart (a minimal pair).
+The twin of a question is the same question, for which no passage and no sentence that says its answer is shown: all
+else is as it was, and the right end is to say so. Beside its original it teaches to tell the two apart (a minimal
+pair).
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def without(text: str, withheld: Sequence[str]) -> str:
     """A text without the sentences that hold one of the texts; headings and all other sentences stay."""
     if not withheld:
         return text
-    return "".join(part for part in _SENTENCE_END.split(text) if not says(part, withheld) or part.lstrip().startswith("#"))
+    return "".join(
+        part for part in _SENTENCE_END.split(text) if not says(part, withheld) or part.lstrip().startswith("#")
+    )
 
 
 def search(find: Callable[[str, int], list[Hit]], query: str, top_k: int, withheld: Sequence[str]) -> list[Hit]:

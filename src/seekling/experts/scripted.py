@@ -1,8 +1,8 @@
 """A scripted expert: it knows the supporting pages, but has to find them by acting through the real environment.
 
-Its queries really retrieve and its programs really run. When what comes back does not say the fact, it says so and tries
-other words; when none works the episode fails and is dropped by `collect`. It answers only what the environment has shown.
-Where no page says the answer, it finds that out in the same way: it tries as it always does, and then says so.
+Its queries really retrieve and its programs really run. When what comes back does not say the fact, it says so and
+tries other words; when none works the episode fails and is dropped by `collect`. It answers only what the environment
+has shown. Where no page says the answer, it finds that out in the same way: it tries as it always does, and says so.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Run:
                     break
         if question.kind == UNANSWERABLE:
             self._thought += f" {words.NO_FIT if 'false premise' in question.labels else words.NOT_SAID}"
-            answer = UNKNOWN_ANSWER
+            answer = question.answers[0]
         else:
             answer = self._shown_answer()
             if question.is_side_by_side:

@@ -14,9 +14,12 @@ from seekling.types import Hop, Question
 
 NOT_HERE, OTHER_PAGE, NOT_SAID, NO_FIT = "Not here.", "Another page.", "The pages do not say.", "That does not fit."
 _NOT_KEYWORDS = frozenset(
-    """what which whose where when does have that this with from into than more most their there they were will would
-    many much called name named known year kind type used first last people person place give given work made according
-    almanac whom about being between both other same town village country""".split()
+    re.findall(
+        r"\w+",
+        """what which whose where when does have that this with from into than more most their there they were will
+        would many much called name named known year kind type used first last people person place give given work made
+        according almanac whom about being between both other same town village country""",
+    )
 )
 
 
@@ -46,10 +49,9 @@ def queries(hop: Hop, question: Question, *, in_own_words: bool) -> Iterator[str
 def programs(hop: Hop, question: Question, *, in_own_words: bool) -> Iterator[str]:
     """Programs that print the lines about a hop: those with the words of the page, of the question, then all lines."""
     lists = [stems(content_words(hop.relation)), stems(asked_words(hop, question))]
-    for words in reversed(lists) if in_own_words else lists:
-        if words:
-            yield _filtering(words, subject=hop.query_subject)
-    yield _reading(hop.query_subject)
+    ordered = reversed(lists) if in_own_words else lists
+    found = [_filtering(words, subject=hop.query_subject) for words in ordered if words]
+    yield from dict.fromkeys([*found, _reading(hop.query_subject)])
 
 
 def program_of_all(hops: Sequence[Hop]) -> str:
@@ -69,7 +71,9 @@ def program_that_compares(question: Question, hops: Sequence[Hop]) -> str:
     if sort == "difference" and len(numbers) == len(hops):
         return f"print(abs({' - '.join(map(str, numbers))}))"
     if sort == "how many":
-        edge = next((each for each in map(number, re.findall(r"\d[\d,]*", question.question)) if each is not None), None)
+        edge = next(
+            (each for each in map(number, re.findall(r"\d[\d,]*", question.question)) if each is not None), None
+        )
         if edge is not None and len(numbers) == len(hops):
             return f"found = {shown}\nprint(sum(value < {edge} for value in found.values()))"
         shared = next((value for value in values.values() if str(value).lower() in question.question.lower()), None)
@@ -77,7 +81,8 @@ def program_that_compares(question: Question, hops: Sequence[Hop]) -> str:
             wanted = json.dumps(shared, ensure_ascii=False)
             return f"found = {shown}\nprint(sum(value == {wanted} for value in found.values()))"
     if sort == "the odd one":
-        return f"found = {shown}\nall = list(found.values())\nprint([name for name in found if all.count(found[name]) == 1])"
+        alone = "[name for name in found if values.count(found[name]) == 1]"
+        return f"found = {shown}\nvalues = list(found.values())\nprint({alone})"
     return ""
 
 

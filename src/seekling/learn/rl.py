@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from seekling.learn.learner import Learner
 from seekling.learn.schedule import scheduled_rate
 from seekling.learn.sft import Metrics
 from seekling.learn.update import Updater
+from seekling.reward.match import exact_match
 from seekling.rollout.draft_rates import draft_rates
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.sampler import Sampler, derive_seed
@@ -32,6 +34,8 @@ PATIENCE_STEPS = 10
 """This many steps in a row without a single group to learn from end the run."""
 
 RewardFunction = Callable[[Episode, Question], Reward]
+Demonstrate = Callable[[Question], tuple[Episode, Trajectory] | None]
+"""An expert's right episode of a question; None where it has none."""
 OnStep = Callable[[int, Metrics, list[EpisodeRecord]], None]
 
 
@@ -78,6 +82,7 @@ def train(
     decoding: Decoding,
     reward: RewardFunction,
     on_step: OnStep,
+    demonstrate: Demonstrate | None = None,
     first_step: int = 0,
 ) -> None:
     """Train by reinforcement learning, with the pieces that the settings name.
@@ -89,6 +94,7 @@ def train(
         run: questions, settings, seed.
         decoding: of the rollouts.
         reward: of an episode; not called for infrastructure failures.
+        demonstrate: shows what a group without a right episode could have done; None: such groups stay as they are.
         on_step: called with the step's number, from 1, its metrics and its scored episodes; may save, or raise to stop.
         first_step: steps that an earlier process has done.
 
@@ -102,7 +108,8 @@ def train(
     for step in range(first_step, config.steps):
         started = time.perf_counter()
         sampler.load_weights(learner.export_weights(), version=step)
-        taken = _Taken(updater, reward, config, step + 1)
+        teacher = Teacher(demonstrate, learner, decoding.temperature) if demonstrate is not None else None
+        taken = _Taken(updater, reward, config, step + 1, teacher)
         groups = roller.rollout(
             run.step_questions(step),
             decoding,
@@ -116,6 +123,8 @@ def train(
             taken.take(groups)
         groups, records = taken.groups, taken.records
         metrics = rollout_metrics(groups, records)
+        if teacher is not None:
+            metrics["num_demonstrations"] = teacher.num_given
         if run.curriculum.is_on:
             metrics["num_passed_questions"] = run.curriculum.num_passed
             run.curriculum.take_in(step, records)
@@ -125,7 +134,8 @@ def train(
         ]
         metrics["learning_rate"] = rates[0]
         metrics |= updater.finish(rate=rates[0], critic_rate=rates[1])
-        run.idle_steps = 0 if has_difference(metrics, config) else run.idle_steps + 1
+        has_learned = has_difference(metrics, config) or metrics.get("num_demonstrations", 0) > 0
+        run.idle_steps = 0 if has_learned else run.idle_steps + 1
         metrics["sample_s"], metrics["learn_s"] = sampled_s, time.perf_counter() - started - sampled_s
         metrics["tokens_per_s"] = sum(len(t.token_ids_T) for g in groups for t in g.trajectories) / (
             time.perf_counter() - started
@@ -142,8 +152,11 @@ class _Taken:
     Episodes that are still going on wait while a part is learned from.
     """
 
-    def __init__(self, updater: Updater, reward: RewardFunction, config: RlConfig, step: int) -> None:
+    def __init__(
+        self, updater: Updater, reward: RewardFunction, config: RlConfig, step: int, teacher: Teacher | None
+    ) -> None:
         self._updater, self._reward, self._config, self._step = updater, reward, config, step
+        self._teacher = teacher
         self._waiting: list[EpisodeGroup] = []
         self.groups: list[EpisodeGroup] = []
         self.records: list[EpisodeRecord] = []
@@ -163,13 +176,44 @@ class _Taken:
 
     def take(self, groups: Sequence[EpisodeGroup]) -> None:
         """Score groups and hand on what can be learned from."""
+        self.groups += groups
+        sampled = {id(episode) for group in groups for episode in (*group.episodes, *group.failed)}
+        if self._teacher is not None:
+            groups = [self._teacher.join(group) for group in groups]
         charges = None
         if self._config.baseline != "gae":  # whose rewards belong to tokens, and are charged there
             charges = self._updater.charges([each for group in groups for each in group.trajectories])
         records, batch = score_groups(groups, self._reward, self._config, step=self._step, charges=charges)
         self._updater.add(batch, version=self._step - 1)  # as the sampler was told before this rollout
-        self.groups += groups
-        self.records += records
+        self.records += [record for record in records if id(record.episode) in sampled]
+
+
+class Teacher:
+    """Joins an expert's episode to groups that have no right one, so that they have something to learn from.
+
+    The learner's own log-probabilities stand in for those of a sampler: no policy sampled the episode, and its weight
+    in the correction is 1.
+
+    Source: David-GRPO (arXiv:2601.21699), which joins one to every group.
+    """
+
+    def __init__(self, demonstrate: Demonstrate, learner: Learner, temperature: float) -> None:
+        self._demonstrate, self._learner, self._temperature = demonstrate, learner, temperature
+        self.num_given = 0
+
+    def join(self, group: EpisodeGroup) -> EpisodeGroup:
+        """The group, with the expert's episode where that is needed and there is one."""
+        if not group.episodes or any(exact_match(each.answer, group.question.answers) for each in group.episodes):
+            return group
+        shown = self._demonstrate(group.question)
+        if shown is None:
+            return group
+        self.num_given += 1
+        episode, trajectory = shown
+        trajectory = replace(trajectory, temperature=self._temperature)
+        (logprobs_T,) = self._learner.logprobs([trajectory])
+        trajectory = replace(trajectory, logprobs_T=logprobs_T.astype(np.float32))
+        return replace(group, episodes=(*group.episodes, episode), trajectories=(*group.trajectories, trajectory))
 
 
 def score_groups(

@@ -12,15 +12,17 @@ from pathlib import Path
 from seekling.config import Recipe
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.files import read_records
+from seekling.experts.scripted import play
 from seekling.experts.select import select_episodes
 from seekling.experts.stepwise import read_steps, step_trajectory
 from seekling.files import write_atomically
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
+from seekling.reward.match import exact_match
 from seekling.rollout.replay import expert_trajectory
 from seekling.serve.agent import Agent
-from seekling.types import EpisodeRecord, Trajectory
+from seekling.types import Episode, EpisodeRecord, Question, Trajectory
 
 STEPS = "expert-steps.json"
 """Copy of step-wise records in a run folder."""
@@ -80,6 +82,21 @@ def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
         stop_strings = agent.env.protocol.stops.strings
         return [step_trajectory(record, agent.renderer, stop_strings) for record in read_steps(steps)]
     return [_trajectory(record, agent) for record in folder.read_records("expert")]
+
+
+def demonstrate(recipe: Recipe, agent: Agent, question: Question) -> tuple[Episode, Trajectory] | None:
+    """The scripted expert's episode of a question; None where it fails, is wrong or is longer than an episode may be.
+
+    Args:
+        recipe: its experts section, and how long an episode may be.
+        agent: of the policy.
+        question: of training, with its pages.
+    """
+    episode = play(agent.env, question, recipe.experts).episode
+    if episode is None or not exact_match(episode.answer, question.answers):
+        return None
+    trajectory = _trajectory(EpisodeRecord("expert", question, episode), agent)
+    return None if len(trajectory.token_ids_T) > recipe.rollout.episode_tokens else (episode, trajectory)
 
 
 def _trajectory(record: EpisodeRecord, agent: Agent) -> Trajectory:

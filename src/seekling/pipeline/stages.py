@@ -23,7 +23,7 @@ from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
-from seekling.pipeline.experts_file import expert_trajectories, load_experts
+from seekling.pipeline.experts_file import demonstrate, expert_trajectories, load_experts
 from seekling.pipeline.export import WEIGHTS, copy_policy, export_stage, new_critic, new_learner, stage_base
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.judge_reward import JudgedRoller, open_eval_judge, open_judge
@@ -165,6 +165,7 @@ class _Run:
         if self._is_dev_step("rl", first_step):
             self._once(f"dev-rl-{first_step}", lambda: self._ask_dev("rl", first_step))
         run = RlRun(self.world.train, recipe.rl, seed=recipe.seed, curriculum=recipe.curriculum, critic=recipe.critic)
+        teacher = partial(demonstrate, recipe, self.agent) if recipe.rl.demonstrations else None
         with (
             self._open_reward() as (roller, reward),
             self._training("rl", recipe.rl.steps, learner) as after_step,
@@ -190,6 +191,7 @@ class _Run:
                 decoding=training_decoding(recipe),
                 reward=reward,
                 on_step=on_step,
+                demonstrate=teacher,
                 first_step=first_step,
             )
 

@@ -2,7 +2,8 @@
 
 `generate` writes a corpus of encyclopaedia pages and the questions to train and test on. The files, in reading order:
 dice (seeded choices), phonology (unique invented names), census (who exists), spec and model (what can be said),
-wording/*.txt (how each kind of page talks), people ... works (its facts), province (what is true), pages (prose), questions, generator.
+wording/*.txt (how each kind of page talks), people ... works (its facts), province (what is true), pages (prose),
+questions, generator.
 """
 
 from __future__ import annotations

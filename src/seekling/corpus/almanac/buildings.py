@@ -14,6 +14,7 @@ _USES = """a music school|a grain store|a museum|a courthouse|a youth hostel|an 
 
 
 def derive_building(building: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a building."""
     guilds = [g for g in near.all_of("guild") if g.year <= building.year]
     facts = {
         "architect": to(building.maker or dice.pick(near.all_of("person"))),

@@ -26,6 +26,7 @@ _BANS = """say one's own name|light a candle|carry money|speak of the weather|le
 
 
 def derive_festival(festival: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a festival."""
     starters = [p for p in near.all_of("person") if p.birth + 22 <= 985]
     starter = dice.pick(starters)
     festival.year = dice.between(starter.birth + 22, min(starter.birth + 43, 990))
@@ -58,6 +59,7 @@ _BARRED = "widowers|tax collectors|apprentices|bridegrooms|judges|children under
 
 
 def derive_dish(dish: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a dish."""
     inventor = dice.pick(near.all_of("person"))
     dish.year = dice.between(inventor.birth + 22, 995)
     return {

@@ -15,6 +15,7 @@ _FLAWS = """its loud noise|its smell|the weak spring|leaking joints|its short li
 
 
 def derive_device(device: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a device."""
     device.extra["a_sort"] = "a musical instrument" if device.sort == "instrument" else "a device"
     return {
         "inventor": to(device.maker or near.all_of("person")[0]),
@@ -38,6 +39,7 @@ _CATS = phrases_in("Biscuit, Admiral, Pepper, Tar, Madam, Button, Thunder, Ancho
 
 
 def derive_ship(ship: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a ship."""
     captain = ship.maker or near.all_of("person")[0]
     facts = {
         "port": to(ship.home or near.all_of("town")[0]),

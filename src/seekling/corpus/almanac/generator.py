@@ -3,9 +3,9 @@
 Pages come province by province; questions come from a second walk over the provinces. At most forty provinces are
 held at a time, whatever the size of the world.
 
-Rule of the split: a whole province is train, dev or test, and every entity that a question names or looks up lies in one
-province. So no test question concerns an entity that any other question concerns. Dev and test each have wordings and
-relations that no other questions have.
+Rule of the split: a whole province is train, dev or test, and every entity that a question names or looks up lies in
+one province. So no test question concerns an entity that any other question concerns. Dev and test each have wordings
+and relations that no other questions have.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def write_corpus(world: World) -> Iterator[Document]:
 def split_provinces(world: World) -> dict[Side, list[list[int]]]:
     """Return the provinces of train, dev and test, in chunks of neighbours whose order is random.
 
-    Dev and test get about a hundred questions from each of their provinces, and at most a quarter of the provinces each.
-    A partial last province belongs to train.
+    Dev and test get about a hundred questions from each of their provinces, and at most a quarter of the provinces
+    each. A partial last province belongs to train.
     """
     num_full = world.pages // PROVINCE_SIZE
     scatter = Scatter(num_full, world.seed, "held-out provinces")

@@ -27,6 +27,7 @@ _WHATS = {"firm": "trading firm", "school": "school", "company": "trading compan
 
 
 def derive_guild(guild: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a guild."""
     kind = guild.short.removeprefix("the ")
     guild.extra["what"] = f"guild of {guild.sort.lower()}" if kind == "guild" else _WHATS[kind]
     first, second, third, fourth = (dice.pick(words) for words in _MOTTO)

@@ -7,7 +7,9 @@ from seekling.corpus.almanac.model import Entity, Fact, amount, one_of, phrase, 
 from seekling.corpus.almanac.near import Near
 from seekling.corpus.almanac.words import ANIMALS, FISH, MONTHS, NAME_MEANINGS, ORES, STONES
 
+
 def derive_mountain(mountain: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a mountain."""
     people = near.all_of("person")
     climber = dice.pick([people[4], people[5], people[6]])
     return {
@@ -24,6 +26,7 @@ def derive_mountain(mountain: Entity, near: Near, dice: Dice) -> dict[str, Fact]
 
 
 def derive_lake(lake: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a lake."""
     sights = "a black hump|a floating lantern|a giant eel|a white bull|a sunken bell tower|a headless swan"
     isle = near.stranger(dice).prose.split()[-1]
     return {

@@ -33,6 +33,7 @@ _BURIALS = """under an old elm outside the walls|beside the north gate|in the ga
 
 
 def derive_person(person: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a person."""
     facts = {
         "trade": phrase(person.sort),
         "birth_year": year(person.birth),

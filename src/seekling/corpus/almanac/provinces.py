@@ -16,6 +16,7 @@ _GREETINGS = phrases_in("""dry roads, good bread, may it thaw, light burdens, wa
 
 
 def derive_province(province: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a province."""
     scholar = near.all_of("person")[dice.pick((6, 10, 12))]
     return {
         "capital": to(dice.pick(near.all_of("town"))),

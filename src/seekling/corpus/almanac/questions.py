@@ -1,7 +1,8 @@
 """Asks about a province: questions of one to four pages, and questions that no page answers, with their decomposition.
 
-All entities that a question names or looks up lie in one province, so a split by province is a split by entity. Questions
-of dev and test also have wordings, and ask for relations, that no question of training has; their labels say so.
+All entities that a question names or looks up lie in one province, so a split by province is a split by entity.
+Questions of dev and test also have wordings, and ask for relations, that no question of training has; their labels say
+so.
 """
 
 from __future__ import annotations
@@ -280,12 +281,12 @@ class Asker:
 
     def _false_premise(self, wanted: int, dice: Dice) -> Iterator[Row]:
         paths = [
-            (entity, key, wording, other)
-            for entity, key in ((entity, key) for _, entity, key in self._stated())
+            (entity, wording, other)
+            for _, entity, key in self._stated()
             for wording in _relation(entity, key).wordings("!", "")
             if (other := self._wrong_premise(entity, dice))
         ]
-        for entity, key, wording, x in dice.shuffled(paths)[:wanted]:
+        for entity, wording, x in dice.shuffled(paths)[:wanted]:
             question = _write(wording, dice, entity, n=entity.name, x=x)
             hops = (_hop(entity, KINDS[entity.kind].premise),)
             labels = ("false premise", SEEN) if self._split else ("false premise",)

@@ -11,6 +11,7 @@ _WATER_COLOURS = ("milky green", "dark brown", "pale blue", "reddish", "silvery 
 
 
 def derive_river(river: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a river."""
     name = near.stranger(dice).prose.split()[-1]
     facts = {
         "length": amount(dice.between(38, 960), "kilometres", "km"),

@@ -1,7 +1,7 @@
 r"""How a kind of entity is described: what can be asked about it and how its page talks.
 
-The wording lies in `wording/*.txt`, in two small notations. A slot is `$name`, `{a|b|}` a choice; a backslash at the end
-continues a line.
+The wording lies in `wording/*.txt`, in two small notations. A slot is `$name`, `{a|b|}` a choice; a backslash at the
+end continues a line.
 
 Relations, one block each, separated by blank lines; a first line `premise = author` names the relation whose value
 `$x` stands for in lines that begin with `!`:

@@ -50,6 +50,7 @@ def _shared(entity: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
 
 
 def derive_creature(creature: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a creature."""
     return _shared(creature, near, dice) | {
         "size": amount(dice.between(*_SIZES.get(creature.sort, (5, 24))), "centimetres", "cm"),
         "food": one_of(dice, _FOODS),
@@ -60,6 +61,7 @@ def derive_creature(creature: Entity, near: Near, dice: Dice) -> dict[str, Fact]
 
 
 def derive_plant(plant: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a plant."""
     return _shared(plant, near, dice) | {
         "size": amount(dice.between(4, 180), "centimetres", "cm"),
         "flowers_in": phrase(dice.pick(MONTHS)),

@@ -17,6 +17,7 @@ _MUSEUMS = """the history of salt|locks and keys|the craft of dyeing|shipwrecks|
 
 
 def derive_town(town: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a town."""
     size = dice.pick((300, 900, 2500, 8000, 20000)) if "village" not in town.sort else dice.pick((90, 250, 600))
     river = town.river or near.all_of("river")[0]
     flood = near.flood_of(river)

@@ -24,6 +24,7 @@ _ENDS = """a wedding|a shipwreck|a silent supper|a funeral in the rain|a letter 
 
 
 def derive_work(work: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
+    """Draw the facts of a work."""
     hero = near.stranger(dice)
     unit = {"play": "acts", "opera": "acts", "song cycle": "songs", "poem": "cantos"}.get(work.sort, "books")
     work.extra["unit"] = unit

@@ -1,0 +1,87 @@
+"""Twins of questions: nothing that says their answer is shown, and all else is as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from seekling.env.withholding import MIN_CHARS, says, with_twins, without
+from seekling.types import Question
+from tests.env.fakes import PAGES, QUESTION, make_env
+
+SINGLE = replace(QUESTION, question="Who built the harbour of Fowey?", answers=("Maud Trethewey",), kind="single")
+
+
+def test_each_twin_follows_its_question_and_is_unanswerable():
+    one, twin = with_twins([SINGLE], 1.0)
+    assert one is SINGLE
+    assert (twin.id, twin.question, twin.kind) == ("7-withheld", SINGLE.question, "unanswerable")
+    assert (twin.answers[0], twin.withheld, twin.supporting_ids) == ("unknown", SINGLE.answers, ())
+    assert twin.labels == ("withheld",)
+
+
+def test_a_share_is_chosen_by_the_ids_alone():
+    questions = [replace(SINGLE, id=str(number)) for number in range(1000)]
+    some = {each.id for each in with_twins(questions, 0.3)} - {each.id for each in questions}
+    more = {each.id for each in with_twins(reversed(questions), 0.5)} - {each.id for each in questions}
+    assert 250 < len(some) < 350
+    assert some < more
+    assert with_twins(questions, 0.0) == questions
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        replace(SINGLE, kind="unanswerable"),
+        replace(SINGLE, kind="several"),
+        replace(SINGLE, answers=("two", "2")),
+        replace(SINGLE, answers=("Fowey",)),
+    ],
+    ids=["nothing to withhold", "side by side", "too short", "named by the question"],
+)
+def test_some_questions_have_no_twin(question: Question):
+    assert with_twins([question], 1.0) == [question]
+    assert len("2") < MIN_CHARS
+
+
+def test_a_search_shows_as_many_passages_as_ever_and_none_that_says_the_answer():
+    _, twin = with_twins([SINGLE], 1.0)
+    env = make_env(top_k=2)
+    shown = {}
+    for question in (SINGLE, twin):
+        with env.start(question) as session:
+            shown[question.id] = session.step(
+                "<search> harbour Fowey Maud Aln </search>", finish="stop"
+            ).turn.observation
+    assert "Maud Trethewey" in shown["7"]
+    assert "Maud Trethewey" not in shown["7-withheld"].replace('"Maud Trethewey"', "")
+    assert shown["7"].count("Doc ") == 2
+    assert "Alnwick lies on the river" in shown["7-withheld"]
+
+
+def test_a_program_reads_the_page_without_the_sentences_that_say_it(sandbox):
+    _, twin = with_twins(
+        [replace(SINGLE, question="Of whom was she the daughter?", answers=("a cooper", "cooper"))], 1.0
+    )
+    env = make_env(protocol="code", sandbox=sandbox)
+    with env.start(twin) as session:
+        program = '```python\nprint(read_section("maud_trethewey:full"))\nprint(read_section("alnwick:full"))\n```\n'
+        observation = session.step(program, finish="stop").turn.observation
+    assert "cooper" not in observation
+    assert "holds a fair in May" in observation
+
+
+def test_sentences_go_and_headings_stay():
+    text = "# Orla Venn\n\nOrla Venn was a potter. She was taught by Tam Brook. She died old.\n\n## Tam Brook and after"
+    assert (
+        without(text, ("Tam Brook",))
+        == "# Orla Venn\n\nOrla Venn was a potter. She died old.\n\n## Tam Brook and after"
+    )
+    assert without(text, ()) == text
+
+
+def test_whole_words_count_whatever_their_case():
+    assert says("He kept BEES.", ("bees",))
+    assert not says("He kept bees.", ("bee",))
+    assert says(PAGES["alnwick"][1], ("may",))
