@@ -178,6 +178,8 @@ class Turn:
     calls: tuple[ToolCall, ...] = ()
     is_forced: bool = False
     """True for the extra last turn in which only an answer counts."""
+    is_given: bool = False
+    """Of an expert's episode: a policy's turn that the expert goes on from. It is context, not learned from."""
     is_observation_truncated: bool = False
     num_action_tokens: int = 0
     num_observation_tokens: int = 0

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from seekling.config import EnvConfig, ExpertConfig, RetrievalConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
+from seekling.env.protocol.base import Action
 from seekling.env.tools import library_tools
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError
 from seekling.experts.collect import CollectReport, collect, normalized_actions
 from seekling.experts.scripted import play
+from seekling.models import load_policy
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
-from seekling.types import Hop, StopReason
+from seekling.rollout.render import Renderer
+from seekling.rollout.replay import expert_trajectory
+from seekling.types import Episode, Hop, StopReason
 from tests.env.fakes import FakeLibrary, count_words, make_env
 from tests.experts.village import BRIDGE, COMPARISON, QUESTIONS, SINGLE, UNANSWERABLE, write_village
 
@@ -66,8 +71,8 @@ def test_each_kind_of_question_is_answered_in_each_protocol_by_what_was_shown(ma
 
 
 def num_look_ups(protocol, question):
-    """A program looks up side by side what a search looks up in turn."""
-    return 1 if protocol == "code" and question.is_side_by_side else len(question.hops)
+    """What one search has shown of both mills is not looked up again; a program looks up all at once anyway."""
+    return 1 if question.is_side_by_side else len(question.hops)
 
 
 def thoughts(episode):
@@ -87,7 +92,9 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
         "Maud Ferris, name of the dog? Not here.",
         "Maud Ferris, name of the dog? Not here. The pages do not say.",
     ]
-    assert thoughts(play(env, COMPARISON).episode)[-1] == "Birch Mill, built in? 1655. 1612, 1655."
+    assert thoughts(play(env, COMPARISON).episode)[-1] == (
+        "Alder Mill, built in? 1612. Birch Mill, built in? 1655. 1612, 1655."
+    )
 
 
 def test_a_page_about_somebody_else_is_told_from_one_that_does_not_say(make):
@@ -234,6 +241,48 @@ def test_a_failing_search_is_a_failure_of_the_episode_with_its_text():
 def test_a_subject_that_the_grammar_cannot_hold_is_a_failure_not_a_crash(make):
     strange = replace(SINGLE, hops=(replace(SINGLE.hops[0], query_subject="the </search> tag"),))
     assert play(make(), strange).reason == "the protocol cannot write the query or the answer"
+
+
+# going on from a policy's episode
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_expert_goes_on_from_where_a_policy_was_and_says_what_is_missing(make, protocol):
+    env = make(protocol, top_k=1, max_turns=5)
+    with env.start(SINGLE) as session:
+        if protocol == "code":
+            act = Action("code", 'page = search_pages("Birch Mill")[0]\nprint(read_section(page["page_id"] + ":full"))')
+        else:
+            act = env.protocol.search_action("Birch Mill")
+        missed = session.step(env.protocol.act(act, think="Let me see."), finish="stop").turn
+        answer = session.step(env.protocol.act(env.protocol.answer_action("1655")), finish="stop").turn
+    wrong = Episode(SINGLE.id, "village", protocol, (), (missed, answer), "1655", StopReason.ANSWERED)
+    episode = play(env, SINGLE, after=wrong).episode
+    assert episode.turns[0] == replace(missed, is_given=True)
+    assert [turn.is_given for turn in episode.turns] == [True] + [False] * (len(episode.turns) - 1)
+    assert thoughts(episode)[1] == "Alder Mill, built in? Another page."
+    assert episode.answer == "1612"
+
+
+def test_what_a_policy_has_found_is_not_looked_up_again(make):
+    env = make(max_turns=5)
+    first, *_ = play(env, BRIDGE).episode.turns
+    wrong = Episode(BRIDGE.id, "village", "tags", (), (first,), None, StopReason.MAX_TURNS)
+    episode = play(env, BRIDGE, after=wrong).episode
+    assert thoughts(episode)[1] == "Alder Mill, built by? Tobias Wren. Tobias Wren, born in?"
+    assert [turn.kind for turn in episode.turns] == ["search", "search", "answer"]
+
+
+def test_a_policy_s_turns_are_context_and_not_learned_from(make, tiny_model_dir):
+    env = make(max_turns=5)
+    first, *_ = play(env, BRIDGE).episode.turns
+    wrong = Episode(BRIDGE.id, "village", "tags", (), (first,), None, StopReason.MAX_TURNS)
+    whole, continued = play(env, BRIDGE).episode, play(env, BRIDGE, after=wrong).episode
+    renderer = Renderer(load_policy(tiny_model_dir, dtype="float32")[1])
+    one, other = (expert_trajectory(each, env.protocol, renderer) for each in (whole, continued))
+    np.testing.assert_array_equal(one.token_ids_T, other.token_ids_T)
+    assert 0 < other.train_mask_T.sum() < one.train_mask_T.sum()
+    assert (one.train_mask_T & other.train_mask_T == other.train_mask_T).all()
 
 
 # collect

@@ -311,9 +311,9 @@ def test_a_group_without_a_right_episode_learns_from_the_expert_s(tiny_model_dir
     shown = trajectory([5, 6, 20, 7], [0, 0, 1, 1])
     asked, rows, kept = [], [], []
 
-    def demonstrate(question):
-        asked.append(question.id)
-        return episode(question, "x"), shown
+    def demonstrate(group):
+        asked.append(group.question.id)
+        return episode(group.question, "x"), shown
 
     before = learner.logprobs([shown])[0].sum()
     train(
@@ -337,7 +337,7 @@ def test_a_group_without_a_right_episode_learns_from_the_expert_s(tiny_model_dir
 
 def test_an_expert_s_tokens_have_the_weight_of_what_the_learner_would_have_sampled(tiny_model_dir):
     learner, shown = tiny_learner(tiny_model_dir), trajectory([5, 6, 20, 7], [0, 0, 1, 1])
-    teacher = Teacher(lambda question: (episode(question, "x"), shown), learner, temperature=0.7)
+    teacher = Teacher(lambda group: (episode(group.question, "x"), shown), learner, temperature=0.7)
     joined = teacher.join(make_group(QUESTIONS[0], ["y", "y"]))
     assert [each.answer for each in joined.episodes] == ["y", "y", "x"]
     given = joined.trajectories[-1]
@@ -358,7 +358,7 @@ def test_an_expert_that_has_nothing_to_show_leaves_the_group_as_it_is(tiny_model
         RlRun(QUESTIONS[:1], RlConfig(steps=1, questions_per_step=1, group_size=2), seed=0),
         decoding=Decoding(8, 512),
         reward=make_reward("em"),
-        demonstrate=lambda question: None,
+        demonstrate=lambda group: None,
         on_step=lambda step, metrics, records: rows.append(metrics),
     )
     assert rows[0]["num_demonstrations"] == 0

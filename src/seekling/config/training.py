@@ -92,8 +92,9 @@ class RlConfig(Section):
     constant_groups: Literal["drop", "keep"] = "drop"
     """Groups of equal rewards, before any KL in the reward: left out, or kept in means and KL. `baseline = "gae"`
     learns from them anyway."""
-    demonstrations: bool = False
-    """Where no episode of a group is right, the scripted expert's joins it. Needs questions that name their pages."""
+    demonstrations: Literal["none", "whole", "continued"] = "none"
+    """Where no episode of a group is right, the scripted expert's joins it: from the question on, or going on after the
+    searches of one of the group's own episodes. Needs questions that name their pages."""
     reward: Literal["em", "f1", "em+f1", "judge", "search-r1", "tinker", "recovery"] = "em"
     """search-r1 and tinker are exact match shaped by form, recovery by what was looked at; their weights are in the
     section `reward`."""

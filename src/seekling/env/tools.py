@@ -25,6 +25,9 @@ from seekling.types import Hit, Json, ToolCall
 LIBRARY_TOOLS = ("search", "search_pages", "view_sections", "read_section")
 """Names of the tools that `library_tools` makes; every protocol offers those of them that its source offers."""
 
+LISTING_TOOLS = ("search_pages", "view_sections")
+"""Those of them that name pages and sections, and give no text of them."""
+
 RESERVED_NAMES = (*LIBRARY_TOOLS, "think", "answer", "information", "tool_call", "tool_response", "print", "python")
 """Names that mean something else in one protocol or another."""
 

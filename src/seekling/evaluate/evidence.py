@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from seekling.env.protocol.code import NOTHING_PRINTED
+from seekling.env.tools import LISTING_TOOLS
 from seekling.reward.match import exact_match, normalize_answer
 from seekling.types import Episode, Question, ToolCall, Turn
 
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\[\s]*\)")
 _MARKS = re.compile(r"\\n|[\[\](){}*_`#|\\–—“”\"/:]")  # noqa: RUF001 - dashes join words in page texts
 _TRACEBACK = "Error:\nTraceback (most recent call last):\n"
-_LISTING = ("search_pages", "view_sections")
 _NOT_KNOWN = frozenset({"unknown", "unanswerable", "unclear", "no answer", "none", "na", "not applicable"})
 _NOT_KNOWN_PHRASE = re.compile(
     r"\b(not (know|found|known|stated|mentioned|given|available|specified|sure|say|enough information)"
@@ -120,8 +120,8 @@ def shown_in(episode: Episode, number: int, need: Need) -> bool:
     """Whether the observation of a turn shows a needed fact, or a page of which nothing else is needed."""
     turn = episode.turns[number]
     if not need.answers:
-        return bool(need.document_id) and is_output(turn) and need.document_id in _documents((turn,), _LISTING)
-    if need.document_id and need.document_id not in _documents(episode.turns[: number + 1], _LISTING):
+        return bool(need.document_id) and is_output(turn) and need.document_id in _documents((turn,), LISTING_TOOLS)
+    if need.document_id and need.document_id not in _documents(episode.turns[: number + 1], LISTING_TOOLS):
         return False  # a list of titles may hold the answer's words, but does not say that it is the answer
     observed = _observed(turn)
     return any(holds(observed, fold(answer)) for answer in need.answers)
@@ -129,7 +129,7 @@ def shown_in(episode: Episode, number: int, need: Need) -> bool:
 
 def listed_in(turn: Turn, need: Need) -> bool:
     """Whether a turn only looked for pages, and its observation names the needed one."""
-    if not need.document_id or not turn.calls or any(call.name not in _LISTING for call in turn.calls):
+    if not need.document_id or not turn.calls or any(call.name not in LISTING_TOOLS for call in turn.calls):
         return False
     names = (need.document_id.lower(), fold(need.subject))
     return need.document_id in _documents((turn,)) and any(holds(_observed(turn), name) for name in names)

@@ -8,15 +8,17 @@ has shown. Where no page says the answer, it finds that out in the same way: it 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seekling.config import ExpertConfig
 from seekling.corpus.question_formats import UNANSWERABLE, UNKNOWN_ANSWER
 from seekling.env.environment import SearchEnv, Session, StepResult
 from seekling.env.protocol.base import Action, Protocol
+from seekling.env.tools import LISTING_TOOLS
 from seekling.errors import DataError
 from seekling.experts import words
 from seekling.types import Episode, Hop, Question, StopReason, Turn
@@ -31,13 +33,17 @@ class ExpertResult:
     """Why it failed; empty for a success."""
 
 
-def play(env: SearchEnv, question: Question, config: ExpertConfig | None = None) -> ExpertResult:
+def play(
+    env: SearchEnv, question: Question, config: ExpertConfig | None = None, *, after: Episode | None = None
+) -> ExpertResult:
     """Answer one question by searching.
 
     Args:
         env: the same environment in which the policy will be trained.
         question: with `hops`, or else with the answer and perhaps its page.
         config: how the expert goes about it; the default settings when None.
+        after: a policy's episode of the question: its searches are made again, as far as they were valid, and the
+            expert goes on from there (DAgger, arXiv:1011.0686). None: from the beginning.
 
     Returns:
         An answered episode in which the environment showed every fact that was used, or the reason of the failure.
@@ -46,6 +52,8 @@ def play(env: SearchEnv, question: Question, config: ExpertConfig | None = None)
     with env.start(question) as session:
         run = _Run(session, env.protocol, question, config or ExpertConfig())
         try:
+            if after is not None:
+                run.replay(after)
             run.play()
         except DataError:
             return ExpertResult(None, "the protocol cannot write the query or the answer")
@@ -77,6 +85,17 @@ class _Run:
         self._session, self._protocol, self._question, self._config = session, protocol, question, config
         self._thought = ""
         """Begins the next turn: what the last observation said."""
+        self._has_read = True
+        """Whether the thought has said so."""
+
+    def replay(self, episode: Episode) -> None:
+        """Take over a policy's turns up to its first one that was no search."""
+        for turn in itertools.takewhile(lambda turn: turn.observation and turn.kind != "invalid", episode.turns):
+            result = self._session.step(turn.action, finish="stop")
+            if result.is_over or result.turn.observation != turn.observation:
+                raise _FailedError("the policy's searches found something else this time")
+            self.turns.append(replace(turn, is_given=True))
+            self._has_read = False
 
     def play(self) -> None:
         question = self._question
@@ -101,19 +120,33 @@ class _Run:
     def _look_up(self, hop: Hop, *, is_last: bool) -> bool:
         """Search for a fact in several wordings; whether it was shown."""
         need = words.need(hop, self._question)
+        if any(self._is_shown(hop, turn, is_last) for turn in self.turns):
+            self._thought = f"{self._thought} {need} {self._said(hop)}.".strip()
+            self._has_read = True
+            return True
         self._thought = f"{self._thought} {need}".strip()
+        if not self._has_read:
+            self._thought += f" {self._verdict(hop)}"
+            self._has_read = True
+        tried = {turn.payload for turn in self.turns}
         for action in self._attempts(hop):
+            if action.payload in tried:
+                continue
             self._act(action)
-            turn = self.turns[-1]
-            if self._is_shown(hop, turn, is_last):
-                said = hop.answer if hop.relation else self._shown_answer()
-                self._thought = f"{need} {said}."
+            if self._is_shown(hop, self.turns[-1], is_last):
+                self._thought = f"{need} {self._said(hop)}."
                 return True
-            is_page = not hop.document_id or any(hop.document_id in call.document_ids for call in turn.calls)
-            self._thought = f"{need} {words.NOT_HERE if is_page else words.OTHER_PAGE}"
+            self._thought = f"{need} {self._verdict(hop)}"
         if self._question.kind != UNANSWERABLE:
             raise _FailedError("the fact was not retrieved")
         return False
+
+    def _said(self, hop: Hop) -> str:
+        return hop.answer if hop.relation else self._shown_answer()
+
+    def _verdict(self, hop: Hop) -> str:
+        """Why the last observation does not suffice."""
+        return words.NOT_HERE if _is_right_page(hop, self.turns[-1]) else words.OTHER_PAGE
 
     def _look_up_together(self, hops: Sequence[Hop]) -> None:
         """One program for all facts, and one that compares them."""
@@ -156,8 +189,7 @@ class _Run:
             return False
         direct = is_last and not self._question.is_side_by_side and self._question.kind != UNANSWERABLE
         wanted = (hop.answer, *self._question.answers) if direct else (hop.answer,)
-        is_right_page = not hop.document_id or any(hop.document_id in call.document_ids for call in turn.calls)
-        return is_right_page and any(_holds(turn.observation, answer) for answer in wanted if answer)
+        return _is_right_page(hop, turn) and any(_holds(turn.observation, answer) for answer in wanted if answer)
 
     def _shown_answer(self) -> str:
         """The accepted answer that was seen, the canonical one first."""
@@ -171,6 +203,12 @@ def _hops(question: Question) -> Sequence[Hop]:
         return question.hops
     page = question.supporting_ids[0] if question.supporting_ids else ""
     return (Hop(question.question.strip().rstrip("?"), "", question.answers[0], page),)
+
+
+def _is_right_page(hop: Hop, turn: Turn) -> bool:
+    """Whether text of the hop's page came back; lists of pages do not count."""
+    read = [call.document_ids for call in turn.calls if call.name not in LISTING_TOOLS]
+    return not hop.document_id or any(hop.document_id in ids for ids in read)
 
 
 def _draw(question: Question) -> float:

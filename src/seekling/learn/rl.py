@@ -34,8 +34,8 @@ PATIENCE_STEPS = 10
 """This many steps in a row without a single group to learn from end the run."""
 
 RewardFunction = Callable[[Episode, Question], Reward]
-Demonstrate = Callable[[Question], tuple[Episode, Trajectory] | None]
-"""An expert's right episode of a question; None where it has none."""
+Demonstrate = Callable[[EpisodeGroup], tuple[Episode, Trajectory] | None]
+"""An expert's right episode of a group's question; None where it has none."""
 OnStep = Callable[[int, Metrics, list[EpisodeRecord]], None]
 
 
@@ -205,7 +205,7 @@ class Teacher:
         """The group, with the expert's episode where that is needed and there is one."""
         if not group.episodes or any(exact_match(each.answer, group.question.answers) for each in group.episodes):
             return group
-        shown = self._demonstrate(group.question)
+        shown = self._demonstrate(group)
         if shown is None:
             return group
         self.num_given += 1

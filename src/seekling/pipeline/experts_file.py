@@ -22,7 +22,7 @@ from seekling.pipeline.world import World
 from seekling.reward.match import exact_match
 from seekling.rollout.replay import expert_trajectory
 from seekling.serve.agent import Agent
-from seekling.types import Episode, EpisodeRecord, Question, Trajectory
+from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Trajectory
 
 STEPS = "expert-steps.json"
 """Copy of step-wise records in a run folder."""
@@ -84,19 +84,24 @@ def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
     return [_trajectory(record, agent) for record in folder.read_records("expert")]
 
 
-def demonstrate(recipe: Recipe, agent: Agent, question: Question) -> tuple[Episode, Trajectory] | None:
+def demonstrate(recipe: Recipe, agent: Agent, group: EpisodeGroup) -> tuple[Episode, Trajectory] | None:
     """The scripted expert's episode of a question; None where it fails, is wrong or is longer than an episode may be.
 
     Args:
-        recipe: its experts section, and how long an episode may be.
+        recipe: how the expert goes about it, whether it goes on from where the policy was, and how long an episode
+            may be.
         agent: of the policy.
-        question: of training, with its pages.
+        group: the policy's episodes of a question of training, all wrong.
     """
-    episode = play(agent.env, question, recipe.experts).episode
-    if episode is None or not exact_match(episode.answer, question.answers):
-        return None
-    trajectory = _trajectory(EpisodeRecord("expert", question, episode), agent)
-    return None if len(trajectory.token_ids_T) > recipe.rollout.episode_tokens else (episode, trajectory)
+    question = group.question
+    begun = group.episodes if recipe.rl.demonstrations == "continued" else ()
+    for after in (*begun, None):
+        episode = play(agent.env, question, recipe.experts, after=after).episode
+        if episode is not None and exact_match(episode.answer, question.answers):
+            trajectory = _trajectory(EpisodeRecord("expert", question, episode), agent)
+            if len(trajectory.token_ids_T) <= recipe.rollout.episode_tokens:
+                return episode, trajectory
+    return None
 
 
 def _trajectory(record: EpisodeRecord, agent: Agent) -> Trajectory:

@@ -165,7 +165,7 @@ class _Run:
         if self._is_dev_step("rl", first_step):
             self._once(f"dev-rl-{first_step}", lambda: self._ask_dev("rl", first_step))
         run = RlRun(self.world.train, recipe.rl, seed=recipe.seed, curriculum=recipe.curriculum, critic=recipe.critic)
-        teacher = partial(demonstrate, recipe, self.agent) if recipe.rl.demonstrations else None
+        teacher = partial(demonstrate, recipe, self.agent) if recipe.rl.demonstrations != "none" else None
         with (
             self._open_reward() as (roller, reward),
             self._training("rl", recipe.rl.steps, learner) as after_step,

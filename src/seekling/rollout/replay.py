@@ -13,7 +13,7 @@ from seekling.types import Episode, Trajectory
 
 
 def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) -> Trajectory:
-    """Tokenise an expert's episode turn by turn; its action tokens are the trained ones.
+    """Tokenise an expert's episode turn by turn; its own action tokens are the trained ones.
 
     A turn that ends in a stop string outside of thoughts ends there, as in a rollout; any other ends with the
     end-of-turn token, which is trained too, since the policy has to learn to stop.
@@ -30,7 +30,10 @@ def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) 
     for turn in episode.turns:
         ended = cut_after_stop(turn.action, protocol.stops) != (turn.action, True)
         action = renderer.encode_action(turn.action) + (renderer.end_turn() if ended else ())
-        recorder.append_action(action, [0.0] * len(action))
+        if turn.is_given:
+            recorder.append_observation(action)
+        else:
+            recorder.append_action(action, [0.0] * len(action))
         if turn.observation and protocol.continues_turn:
             recorder.append_observation(renderer.continuation(turn.observation))
         elif turn.observation:

@@ -115,7 +115,7 @@ def _write_all(world: World, out: Path, folder: Path, tell: Progress) -> Almanac
                 file.write(_line({"id": f"{side}-{number}", **fields, "source": "almanac", **last}))
                 if number % 500 == 499:
                     tell(f"{side} questions", number + 1, total)
-    num_provinces = {side: sum(map(len, chunks)) for side, chunks in sides.items()}
+    num_provinces: dict[str, int] = {side: sum(map(len, chunks)) for side, chunks in sides.items()}
     return AlmanacSummary(out, world.pages, world.seed, numbers, num_provinces, num_words)
 
 

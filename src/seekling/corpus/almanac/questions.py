@@ -7,6 +7,7 @@ so.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -157,8 +158,7 @@ class Asker:
                     pool.append(path)
         rest = {novelty: iter(dice.shuffled(pool)) for novelty, pool in pools.items()}
         for novelty in self._novelties(wanted, dice):
-            path = next(rest[novelty], None)
-            if path is not None:
+            for path in itertools.islice(rest[novelty], 1):
                 _, entity, key = path
                 wordings = self._wordings(_relation(entity, key), novelty)
                 if may_presume and novelty == SEEN and KINDS[entity.kind].premise in entity.facts:
