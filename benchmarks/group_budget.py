@@ -124,7 +124,7 @@ def main() -> None:
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, options.memory_gb * 1e9 / total))
     with tempfile.TemporaryDirectory() as folder:
-        generate(100, 0, Path(folder) / "almanac")
+        generate(150, 0, Path(folder) / "almanac")
         found, peak_gb = run(options, make_workload(options, Path(folder) / "almanac" / "corpus.jsonl"))
     counted = found[1:] or found
     sample_s, learn_s = (statistics.median(each[name] for each in counted) for name in ("sample_s", "learn_s"))

@@ -94,7 +94,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        generate(100, 0, out / "almanac")
+        generate(150, 0, out / "almanac")
         episodes = options.questions * options.group
         work = Workload(
             model=str(make_model(options.model, out)), corpus=str(out / "almanac" / "corpus.jsonl"),

@@ -79,6 +79,12 @@ class Hop:
     """The document that says so; empty when none does, as in an unanswerable question."""
 
 
+UNANSWERABLE = "unanswerable"
+"""Kind of a question that no page answers."""
+UNKNOWN_ANSWER = "unknown"
+"""What is right to answer then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """One task row: a question with its gold answers."""

@@ -52,7 +52,7 @@ def trajectories_of(folder: Path, dtype: Dtype, text: str) -> list[Trajectory]:
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=needs_bfloat16)])
 def test_the_learner_finds_the_log_probabilities_that_the_sampler_recorded(real_model_dir, tmp_path, dtype):
-    generate(100, 0, tmp_path / "almanac")
+    generate(150, 0, tmp_path / "almanac")
     text = (tmp_path / "almanac" / "corpus.jsonl").read_text(encoding="utf-8")
     trajectories = trajectories_of(real_model_dir, dtype, text)
     learner = Learner(load_policy(real_model_dir, dtype=dtype)[0], row_tokens=2048)

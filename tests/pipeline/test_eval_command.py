@@ -346,7 +346,7 @@ def test_the_almanac_is_a_benchmark_that_seekling_writes_itself(recipe, tmp_path
     def respond(body):
         return 200, completion("<answer> unknown </answer>")
 
-    almanac = ["data.corpus=", "data.train=", "data.test=", "data.almanac_pages=100", "eval.num_questions=3"]
+    almanac = ["data.corpus=", "data.train=", "data.test=", "data.almanac_pages=150", "eval.num_questions=3"]
     with chat_server(respond) as server:
         summary = evaluate(recipe, tmp_path / "run", server, *almanac, "--benchmark", "almanac")
     assert (summary["num_questions"], summary["answered"]["k"]) == (3, 3)

@@ -18,7 +18,7 @@ from tests.pipeline.runs import QuietReporter, rows
 def test_the_real_model_goes_from_never_searching_to_searching(real_model_dir: Path, tmp_path: Path):
     sections: dict[str, Json] = {
         "model": {"spec": str(real_model_dir)},
-        "data": {"almanac_pages": 100, "kinds": ["single"]},
+        "data": {"almanac_pages": 150, "kinds": ["single"]},
         "retrieval": {"top_k": 1, "passage_words": 30},
         "env": {"max_turns": 2, "observation_tokens": 100},
         "rollout": {"turn_tokens": 32, "episode_tokens": 400, "in_flight": 4},

@@ -14,13 +14,13 @@ from tests.search_server import serve
 
 
 def world_of(folder, **data):
-    return open_world(build_recipe({"data": {"almanac_pages": 100, **data}}), folder, QuietReporter())
+    return open_world(build_recipe({"data": {"almanac_pages": 150, **data}}), folder, QuietReporter())
 
 
 def test_kinds_to_learn_from_leave_the_held_out_questions_as_they_are(tmp_path):
-    plain, some = world_of(tmp_path), world_of(tmp_path, train_kinds=["single", "comparison"])
-    assert {question.kind for question in some.train} == {"single", "comparison"}
-    assert some.train == [question for question in plain.train if question.kind in ("single", "comparison")]
+    plain, some = world_of(tmp_path), world_of(tmp_path, train_kinds=["single", "several"])
+    assert {question.kind for question in some.train} == {"single", "several"}
+    assert some.train == [question for question in plain.train if question.kind in ("single", "several")]
     assert some.test == plain.test
     assert some.dev == plain.dev
     assert {"bridge", "unanswerable"} <= {question.kind for question in some.test}
@@ -95,7 +95,7 @@ def test_one_file_is_divided_by_page_or_by_order(tmp_path):
 def test_only_so_many_development_questions_are_asked(tmp_path):
     whole, some = (
         open_world(
-            build_recipe({"data": {"almanac_pages": 100}, "eval": {"dev_questions": n}}), tmp_path, QuietReporter()
+            build_recipe({"data": {"almanac_pages": 150}, "eval": {"dev_questions": n}}), tmp_path, QuietReporter()
         )
         for n in (100, 7)
     )
@@ -105,7 +105,7 @@ def test_only_so_many_development_questions_are_asked(tmp_path):
 
 def test_a_remote_index_stays_where_it_is(tmp_path):
     local = world_of(tmp_path / "local")
-    here = {name: str(tmp_path / "local" / "corpus" / f"{name}.jsonl") for name in ("train", "test")}
+    here = {name: str(tmp_path / "local" / "corpus" / f"{name}.jsonl") for name in ("train", "dev", "test")}
     with serve(str(tmp_path / "local" / "index")) as url:
         recipe = build_recipe({"data": here, "retrieval": {"kind": "remote", "url": url}})
         remote = open_world(recipe, tmp_path / "remote", QuietReporter())

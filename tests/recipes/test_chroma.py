@@ -97,7 +97,7 @@ def test_a_run_over_a_collection_of_real_embeddings(tmp_path, tiny_model_dir):
         resolve_model(MINILM, log=lambda line: None)
     except SeeklingError as error:
         pytest.skip(f"the encoder is not reachable: {error}")
-    generate(100, 0, tmp_path / "almanac")
+    generate(150, 0, tmp_path / "almanac")
     data = [f"data.{name}={tmp_path / 'almanac' / name}.jsonl" for name in ("train", "test")]
     model = [f"model.spec={tiny_model_dir}", "model.dtype=float32"]
     store = f"chroma:{tmp_path / 'chroma'}#wiki_embeddings"

@@ -260,7 +260,7 @@ def test_two_real_steps_of_the_full_recipe_with_the_default_model(name, tmp_path
         *OF[name],
         f"model.spec={real_model_dir}",
         *("data.train=", "data.test=", "data.train_sources=[]", "data.test_sources=[]"),
-        *("data.almanac_pages=100", 'data.kinds=["single"]'),
+        *("data.almanac_pages=150", 'data.kinds=["single"]'),
         *("experts.num_questions=6", "sft.epochs=1", "sft.learning_rate=5e-4", "sft.episodes_per_step=2"),
         *("rollout.turn_tokens=40", "env.observation_tokens=100", "eval.stages=[]"),
         *("sft.row_tokens=512", "rl.row_tokens=512", "retrieval.top_k=1"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seekling.env.sandbox import Result
 
 FUNCTION_NAMES = ("search_pages", "view_sections", "read_section")
-ALMANAC_PAGES = 100
+ALMANAC_PAGES = 150
 
 app = typer.Typer(help="Look at and try the sandbox that runs model-written programs.")
 

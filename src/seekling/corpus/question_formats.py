@@ -12,12 +12,10 @@ from pathlib import Path, PurePosixPath
 
 from seekling.corpus.rows import Row, id_of, shown, text_of
 from seekling.errors import DataError
-from seekling.types import Hop, Json, Question
+from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Hop, Json, Question
 
 Parser = Callable[[Row, str], Question]
 
-UNANSWERABLE = "unanswerable"
-UNKNOWN_ANSWER = "unknown"
 
 ACCEPTED_SHAPES = (
     "expected one of: {question, answers} or {question, answer} with optional id, supporting_ids, kind, source, hops; "

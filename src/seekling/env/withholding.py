@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from seekling.corpus.question_formats import UNANSWERABLE, UNKNOWN_ANSWER
-from seekling.types import Hit, Question
+from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Hit, Question
 
 MIN_CHARS = 3
 """A shorter answer stands in too many sentences that do not say it."""

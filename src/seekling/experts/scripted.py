@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seekling.config import ExpertConfig
-from seekling.corpus.question_formats import UNANSWERABLE, UNKNOWN_ANSWER
 from seekling.env.environment import SearchEnv, Session, StepResult
 from seekling.env.protocol.base import Action, Protocol
 from seekling.env.tools import LISTING_TOOLS
 from seekling.errors import DataError
 from seekling.experts import words
-from seekling.types import Episode, Hop, Question, StopReason, Turn
+from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Episode, Hop, Question, StopReason, Turn
 
 
 @dataclass(frozen=True, slots=True)
