@@ -348,6 +348,25 @@ def test_an_expert_s_tokens_have_the_weight_of_what_the_learner_would_have_sampl
     assert teacher.num_given == 1
 
 
+def rewards_of(groups, **settings):
+    records, _ = scored(groups, **settings)
+    return [record.reward.total for record in records]
+
+
+def test_not_to_know_is_worth_something_where_nobody_of_the_group_is_right():
+    nobody, somebody = make_group(QUESTIONS[0], ["y", "unknown", "y"]), make_group(QUESTIONS[1], ["x", "unknown"])
+    assert rewards_of([nobody, somebody], unknown_reward=0.5, unknown_limit=0.4) == [0, 0.5, 0, 1, 0]
+    assert rewards_of([nobody, somebody]) == [0, 0, 0, 1, 0]
+    # Of five episodes two say so: more than a tenth, and then it is worth nothing.
+    assert rewards_of([nobody, somebody], unknown_reward=0.5, unknown_limit=0.1) == [0, 0, 0, 1, 0]
+
+
+def test_saying_it_of_what_no_page_says_is_no_overuse_and_as_right_as_ever():
+    nothing = Question("none", "?", ("unknown",), kind="unanswerable", source="toy")
+    groups = [make_group(nothing, ["unknown", "y"]), make_group(QUESTIONS[0], ["y", "y"])]
+    assert rewards_of(groups, unknown_reward=0.5, unknown_limit=0.0) == [1, 0, 0, 0]
+
+
 def test_an_expert_that_has_nothing_to_show_leaves_the_group_as_it_is(tiny_model_dir):
     sampler, roller = scripted_roller(tiny_model_dir, [["<answer> y </answer>"]] * 2)
     rows = []

@@ -99,3 +99,21 @@ def test_the_weight_of_looking_is_a_setting():
 def test_infrastructure_failures_are_refused():
     with pytest.raises(DataError, match="infrastructure failure"):
         REWARD(Episode("q", "village", "tags", (), (), None, StopReason.INFRA_FAILURE), SINGLE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "total"),
+    [
+        ("single", "Paris", 1),
+        ("single", "Lyon", -1),
+        ("single", "unknown", 0),
+        ("single", None, 0),
+        ("unanswerable", "unknown", 1),
+        ("unanswerable", "Lyon", -1),
+    ],
+)
+def test_a_wrong_answer_costs_what_not_knowing_does_not(kind, answer, total):
+    golds = ("unknown",) if kind == "unanswerable" else ("Paris",)
+    asked = Question("q", "Where?", golds, kind=kind)
+    episode = Episode("q", "", "tags", (), (), answer, StopReason.ANSWERED)
+    assert make_reward("ternary")(episode, asked).total == total

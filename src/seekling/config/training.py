@@ -95,9 +95,13 @@ class RlConfig(Section):
     demonstrations: Literal["none", "whole", "continued"] = "none"
     """Where no episode of a group is right, the scripted expert's joins it: from the question on, or going on after the
     searches of one of the group's own episodes. Needs questions that name their pages."""
-    reward: Literal["em", "f1", "em+f1", "judge", "search-r1", "tinker", "recovery"] = "em"
-    """search-r1 and tinker are exact match shaped by form, recovery by what was looked at; their weights are in the
-    section `reward`."""
+    reward: Literal["em", "f1", "em+f1", "judge", "search-r1", "tinker", "recovery", "ternary"] = "em"
+    """search-r1 and tinker are exact match shaped by form, recovery by what was looked at, ternary by whether a wrong
+    answer is an invented one; their weights are in the section `reward`."""
+    unknown_reward: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Where no episode of a group is right, what it is worth to say that the answer is unknown (BAPO); none in a step
+    in which more than `unknown_limit` of the episodes of answerable questions say so."""
+    unknown_limit: Fraction = 0.05
     baseline: Literal["group_mean", "leave_one_out", "gae"] = "group_mean"
     """What a reward is compared with; gae trains a critic (section `critic`)."""
     advantage_scale: Literal["none", "std", "sample_std"] = "std"
@@ -215,7 +219,7 @@ class RlConfig(Section):
 
 
 class RewardConfig(Section):
-    """Weights of the rewards that look at form: `rl.reward` = search-r1 or tinker."""
+    """Weights of the rewards that have several parts."""
 
     structure: Fraction = 0.2
     """search-r1: for think (search information think)* answer with a wrong answer; off a right one without."""
@@ -227,6 +231,8 @@ class RewardConfig(Section):
     """tinker: taken off when there is no readable answer, or the episode was cut off."""
     looked: Fraction = 0.2
     """recovery: for having looked at what the question needs, at the first try or after a failed one."""
+    wrong: PositiveFloat = 1.0
+    """ternary: what a wrong answer costs; to say that it is unknown costs nothing."""
     compatible: bool = False
     """Score the text as the published code does, quirks included (reward/compat.py)."""
 

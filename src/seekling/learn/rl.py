@@ -28,7 +28,17 @@ from seekling.reward.match import exact_match
 from seekling.rollout.draft_rates import draft_rates
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.sampler import Sampler, derive_seed
-from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, Reward, StopReason, Trajectory
+from seekling.types import (
+    UNANSWERABLE,
+    UNKNOWN_ANSWER,
+    Episode,
+    EpisodeGroup,
+    EpisodeRecord,
+    Question,
+    Reward,
+    StopReason,
+    Trajectory,
+)
 
 PATIENCE_STEPS = 10
 """This many steps in a row without a single group to learn from end the run."""
@@ -241,10 +251,11 @@ def score_groups(
         charges: of each trajectory in order, (T,) what its tokens cost; taken off rewards before advantages.
     """
     records: list[EpisodeRecord] = []
+    unknown_reward = config.unknown_reward if _share_unknown(groups) <= config.unknown_limit else 0.0
     kept: list[tuple[Trajectory, float, float]] = []
     costs = iter(charges) if charges is not None else itertools.repeat(np.zeros(1))
     for group in groups:
-        rewards = [reward(episode, group.question) for episode in group.episodes]
+        rewards = _with_unknown([reward(each, group.question) for each in group.episodes], group, unknown_reward)
         rewards_G = np.asarray([each.total for each in rewards])
         terms = _terms(rewards_G, np.asarray([next(costs).sum() for _ in rewards]), config)
         for index, episode in enumerate(group.episodes):
@@ -257,6 +268,30 @@ def score_groups(
             kept += [(group.trajectories[index], *term) for index, term in terms.items()]
     advantages_B, weights_B = (np.asarray([each[column] for each in kept]) for column in (1, 2))
     return records, Batch([each[0] for each in kept], advantages_B, weights_B=weights_B)
+
+
+def _with_unknown(rewards: list[Reward], group: EpisodeGroup, unknown_reward: float) -> list[Reward]:
+    """The rewards of a group, with what it is worth not to know where nobody knew."""
+    answers = [episode.answer for episode in group.episodes]
+    if not unknown_reward or any(exact_match(answer, group.question.answers) for answer in answers):
+        return rewards
+    return [
+        Reward(each.total + unknown_reward, {**each.parts, "unknown": unknown_reward})
+        if exact_match(answer, (UNKNOWN_ANSWER,))
+        else Reward(each.total, {**each.parts, "unknown": 0.0})
+        for each, answer in zip(rewards, answers, strict=True)
+    ]
+
+
+def _share_unknown(groups: Sequence[EpisodeGroup]) -> float:
+    """Of the episodes of answerable questions, the share that says that the answer is unknown."""
+    said = [
+        bool(exact_match(episode.answer, (UNKNOWN_ANSWER,)))
+        for group in groups
+        if group.question.kind != UNANSWERABLE
+        for episode in group.episodes
+    ]
+    return sum(said) / len(said) if said else 0.0
 
 
 def _terms(rewards_G: np.ndarray, costs_G: np.ndarray, config: RlConfig) -> dict[int, tuple[float, float]]:
@@ -311,8 +346,9 @@ def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRec
         return metrics
     turns = [turn for record in kept for turn in record.episode.turns]
     metrics["reward_mean"] = float(np.mean([record.reward.total for record in kept if record.reward]))
-    for part in kept[0].reward.parts if kept[0].reward else ():
-        metrics[f"{part}_mean"] = float(np.mean([record.reward.parts[part] for record in kept if record.reward]))
+    parts = [record.reward.parts for record in kept if record.reward]
+    for part in dict.fromkeys(name for each in parts for name in each):
+        metrics[f"{part}_mean"] = float(np.mean([each.get(part, 0.0) for each in parts]))
     metrics["searches_mean"] = float(np.mean([record.episode.num_searches for record in kept]))
     metrics["turns_mean"] = len(turns) / len(kept)
     metrics["action_tokens_mean"] = sum(turn.num_action_tokens for turn in turns) / len(kept)

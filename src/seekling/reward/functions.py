@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from seekling.config import RewardConfig
 from seekling.errors import ConfigError, DataError
 from seekling.reward.form import search_r1_reward, tinker_reward
-from seekling.reward.looking import recovery_reward
+from seekling.reward.looking import recovery_reward, ternary_reward
 from seekling.reward.match import exact_match, f1, substring
 from seekling.reward.rouge import rouge_l
 from seekling.types import Episode, Question, Reward, StopReason
@@ -28,6 +28,7 @@ _PARTS: dict[str, tuple[tuple[str, _Match], ...]] = {
 _SHAPED: dict[str, Callable[[Episode, Question, RewardConfig], Reward]] = {
     "search-r1": search_r1_reward,
     "tinker": tinker_reward,
+    "ternary": lambda episode, question, weights: ternary_reward(episode, question, wrong=weights.wrong),
     "recovery": lambda episode, question, weights: recovery_reward(episode, question, looked=weights.looked),
 }
 
@@ -37,7 +38,7 @@ def make_reward(name: str, weights: RewardConfig | None = None) -> RewardFunctio
 
     Args:
         name: "em" (0 or 1), "f1" (0 to 1), "em+f1" (their sum, 0 to 2: partial credit, and a step up for exactness),
-            "search-r1" or "tinker" (see `reward.form`), or "recovery" (see `reward.looking`).
+            "search-r1" or "tinker" (see `reward.form`), or "recovery" or "ternary" (see `reward.looking`).
         weights: of the parts of rewards that have several.
 
     Returns:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from seekling.reward.match import exact_match
-from seekling.types import Episode, Question, Reward, Turn
+from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Episode, Question, Reward, Turn
 
 PIECE_CHARS = 20
 """A stretch of a page this long, between full stops, is not in an observation by chance."""
@@ -34,9 +34,27 @@ def recovery_reward(episode: Episode, question: Question, *, looked: float) -> R
     return Reward(total=sum(parts.values()), parts=parts)
 
 
+def ternary_reward(episode: Episode, question: Question, *, wrong: float) -> Reward:
+    """1 for a right answer, 0 for saying that it is unknown or for no answer, and less for a wrong one.
+
+    Where no page says the answer, to say so is right.
+
+    Args:
+        episode: of the question; not ended by an infrastructure failure.
+        question: with its golds.
+        wrong: what a wrong answer costs, such as 1.
+
+    Source: TruthRL (arXiv:2509.25760).
+    """
+    em = exact_match(episode.answer, question.answers)
+    is_wrong = episode.answer is not None and not em and not exact_match(episode.answer, (UNKNOWN_ANSWER,))
+    parts = {"em": em, "wrong": -wrong * is_wrong}
+    return Reward(total=sum(parts.values()), parts=parts)
+
+
 def is_unanswerable(question: Question) -> bool:
     """Whether no page says the answer."""
-    return question.kind == "unanswerable" or bool(exact_match("unknown", question.answers))
+    return question.kind == UNANSWERABLE or bool(exact_match(UNKNOWN_ANSWER, question.answers))
 
 
 def has_seen_pages(episode: Episode, question: Question) -> bool:
