@@ -26,17 +26,40 @@ def command(
     gc.enable()
     with load_agent(run, policy=policy, log=lambda line: typer.echo(line, err=True)) as agent:
         answer = agent.ask(question)
+    from seekling.evaluate.confidence import read_calibration
+    from seekling.evaluate.evidence import is_abstention
+    from seekling.serve.local_model import trained_policy
+
+    calibration = read_calibration(trained_policy(run, policy)[0])
+    confidence = calibration.confidence(answer.episode) if calibration is not None else None
+    is_unsure = calibration is not None and confidence is not None and confidence < calibration.threshold
     if as_json:
         sources = [asdict(source) for source in answer.sources]
-        row = {"question": question, "answer": answer.text, "stop_reason": answer.stop_reason.value, "sources": sources}
+        row = {
+            "question": question,
+            "answer": answer.text,
+            "confidence": confidence,
+            "is_sure_enough": None if confidence is None else not is_unsure,
+            "stop_reason": answer.stop_reason.value,
+            "sources": sources,
+        }
         typer.echo(json.dumps(row, ensure_ascii=False))
         return
     console = Console(highlight=False)
     for turn in answer.episode.turns:
         if turn.calls:
             console.print(turn.action.strip(), markup=False, style="dim")
-    text = answer.text if answer.text is not None else f"no answer ({answer.stop_reason.value})"
-    console.print(text, markup=False, style="bold")
+    if answer.text is None:
+        console.print(f"no answer ({answer.stop_reason.value})", markup=False, style="bold")
+    elif is_abstention(answer.text):
+        console.print("not found", markup=False, style="bold")
+    elif is_unsure:
+        console.print("not found", markup=False, style="bold")
+        console.print(f"  perhaps: {answer.text} (confidence {confidence:.2f})", markup=False)
+    else:
+        console.print(answer.text, markup=False, style="bold")
+        if confidence is not None:
+            console.print(f"  confidence {confidence:.2f}", markup=False)
     for source in answer.sources:
         mark = "*" if source.states_answer else " "
         console.print(f"  {mark} {source.title} [{source.document_id}]", markup=False)

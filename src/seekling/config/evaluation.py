@@ -33,6 +33,9 @@ class EvalConfig(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     min_p: Fraction = 0.0
     """As `rollout.min_p`."""
+    promised_precision: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    """Share of right answers among those that `ask` shows; what is less sure, by the development questions, is "not
+    found"."""
     judge: bool = False
     """Ask the model of the section `judge` too whether answers are right: the measure `judge`, beside exact match."""
     stages: tuple[Literal["base", "sft", "rl"], ...] = ("base", "sft", "rl")

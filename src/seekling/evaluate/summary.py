@@ -17,6 +17,7 @@ import pydantic
 from seekling.corpus.questions import question_set_hash
 from seekling.errors import DataError
 from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
+from seekling.evaluate.confidence import Calibration, ConfidenceSummary, summarize_confidence
 from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
 from seekling.evaluate.judging import JudgeDetails
 from seekling.evaluate.published import PublishedBeside, published_beside
@@ -108,6 +109,8 @@ class EvalSummary:
     """Why episodes are not right. Sums to the episodes with a record minus `em.k`: excluded ones have a cause too."""
     recovery: RecoverySummary | None = None
     """What became of failed searches and of unanswerable questions; None in files of older versions."""
+    confidence: ConfidenceSummary | None = None
+    """None where the policy has no calibration."""
     draft_acceptance: float | None = None
     """Of the tokens that the engine guessed ahead, the share that sampling would have drawn anyway. It hangs on what
     ran at the same time, so a resumed evaluation has another one. None where nothing was guessed."""
@@ -150,6 +153,8 @@ class Beyond:
     """What the evaluation took as a whole."""
     usd_per_hour: float | None = None
     """Price of that time; None adds up what the episodes cost."""
+    calibration: Calibration | None = None
+    """Of the policy, by other questions than these."""
 
 
 def summarize(
@@ -222,6 +227,7 @@ def summarize(
         behaviours=behaviour_rates(records),
         error_causes=error_causes(records),
         recovery=summarize_recovery(records),
+        confidence=summarize_confidence(records, beyond.calibration) if beyond.calibration is not None else None,
         **draft_rates([scored.episode for scored in kept]),
     )
 

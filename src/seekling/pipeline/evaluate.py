@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from seekling.config import Recipe
 from seekling.errors import IndexMismatchError
+from seekling.evaluate.confidence import Calibration, read_calibration
 from seekling.evaluate.files import read_summary, write_summary
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, JudgeDetails
@@ -50,6 +51,8 @@ class Extras:
     """Questions that the mode cannot ask, by cause."""
     usd_per_hour: float | None = None
     """Of this machine; None adds up what the episodes cost."""
+    calibration: Calibration | None = None
+    """Of the policy's confidence."""
 
 
 def evaluate_policy(
@@ -61,6 +64,7 @@ def evaluate_policy(
     reporter: Reporter,
     *,
     judge: Judge | None = None,
+    calibration: Calibration | None = None,
 ) -> EvalSummary:
     """Evaluate the policy that an agent's sampler holds, as a stage of a run.
 
@@ -72,6 +76,7 @@ def evaluate_policy(
         stage: eval-<name> for test questions, dev-<name> for development questions.
         reporter: for progress.
         judge: asked about every answer, beside exact match.
+        calibration: of the policy's confidence, by other questions.
     """
     return ask_and_score(
         folder,
@@ -82,7 +87,7 @@ def evaluate_policy(
         stage,
         reporter,
         seed=recipe.seed,
-        extras=Extras(judge),
+        extras=Extras(judge, calibration=calibration),
     )
 
 
@@ -132,7 +137,7 @@ def ask_and_score(
     folder.replace_records(stage, [by_key[question.key] for question in questions])
     details = _judge(folder, stage, extras.judge, reporter) if extras.judge is not None else None
     wall_s = earlier_s + time.perf_counter() - started
-    beyond = Beyond(details, extras.not_asked, wall_s, extras.usd_per_hour)
+    beyond = Beyond(details, extras.not_asked, wall_s, extras.usd_per_hour, extras.calibration)
     summary = summarize(folder.read_records(stage), settings=settings, beyond=beyond)
     write_summary(folder.path, summary)
     reporter.line(f"{stage.removeprefix('eval-')}: EM {format_rate(summary.em)}")
@@ -143,7 +148,8 @@ def read_summary_of(recipe: Recipe, folder: RunFolder, name: str) -> EvalSummary
     """Summarise the episodes of a finished evaluation of a run; what its judge failed at is in its file alone."""
     written = folder.path / "eval" / f"{name}.json"
     details = read_summary(written).judge_details if written.exists() else None
-    beyond = Beyond(details, wall_s=folder.seconds().get(f"eval-{name}"))
+    calibration = read_calibration(folder.path / "checkpoints" / name)
+    beyond = Beyond(details, wall_s=folder.seconds().get(f"eval-{name}"), calibration=calibration)
     return summarize(folder.read_records(f"eval-{name}"), settings=stage_settings(recipe, folder, name), beyond=beyond)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from seekling.config import Recipe
 from seekling.doctor.memory import Stage
+from seekling.evaluate.confidence import calibrate, read_calibration
 from seekling.evaluate.files import write_comparisons
 from seekling.evaluate.summary import EvalSummary
 from seekling.experts.collect import collect
@@ -324,7 +325,17 @@ class _Run:
         mine = [each for each in folder.policies if each.stage == stage and each.step != step]
         if best_of([*mine, candidate]) == candidate:
             self._export(stage, learner)
+            self._calibrate(stage, step)
         folder.add_policy(candidate)
+
+    def _calibrate(self, stage: Stage, step: int) -> None:
+        """Put what its answers to the development questions say of its confidence beside an exported policy."""
+        if not self.world.dev:
+            return
+        records = self.folder.read_records("dev-sft" if stage == "sft" else f"dev-rl-{step}")
+        calibration = calibrate(records, promised_precision=self.recipe.eval.promised_precision)
+        if calibration is not None:
+            calibration.save(self.folder.path / "checkpoints" / stage)
 
     def _choose(self) -> None:
         best = best_of(self.folder.policies)
@@ -352,7 +363,14 @@ class _Run:
         del model, weights
         with open_eval_judge(self.recipe, self.folder.path, self.reporter) as judge:
             summary = evaluate_policy(
-                self.recipe, self.folder, self.agent, self.world.test, f"eval-{name}", self.reporter, judge=judge
+                self.recipe,
+                self.folder,
+                self.agent,
+                self.world.test,
+                f"eval-{name}",
+                self.reporter,
+                judge=judge,
+                calibration=read_calibration(path),
             )
         if summary.em.value is not None:
             self.trackers.log("eval", number, {"em": summary.em.value})

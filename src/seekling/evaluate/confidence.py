@@ -1,0 +1,209 @@
+"""How sure one can be of an answer: one number, calibrated on development questions.
+
+An episode tells it by how likely the policy found its own words and by whether the answer stands in what came back.
+A logistic regression on the episodes of development questions makes a probability of these, and a threshold for a
+promised precision: of the answers that are at least so sure, that share was right. What is less sure is better taken
+for "not found".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pydantic
+
+from seekling.errors import DataError
+from seekling.evaluate.evidence import find_evidence, is_abstention
+from seekling.evaluate.intervals import Rate, rate_of
+from seekling.files import write_atomically
+from seekling.reward.match import exact_match
+from seekling.types import Episode, EpisodeRecord, StopReason, Turn
+
+FEATURES = ("mean log-probability of the last turn", "its lowest", "lowest of the searches", "stands in an observation")
+CONFIDENCE = "confidence.json"
+"""File of a calibration, in the directory of its policy."""
+MIN_EPISODES = 30
+"""Fewer answers, or fewer than five right or wrong ones, calibrate nothing."""
+MIN_OF_EACH = 5
+_LOWEST_LOGPROB = -5.0
+_RIDGE = 1.0
+_NEWTON_STEPS = 25
+
+
+CURVE_POINTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceSummary:
+    """How far confidence tells right answers from wrong ones."""
+
+    promised_precision: float
+    right_of_shown: Rate
+    """Of the answers that are at least as sure as the threshold: did they keep the promise?"""
+    shown: Rate
+    """Of all questions, those with such an answer."""
+    aurc: float | None
+    """Area under the risk-coverage curve, the mean risk over all coverages: lower is better. None without answers."""
+    curve: tuple[tuple[float, float], ...]
+    """(coverage, risk), the surest answers first: share of the questions answered, and of these the share wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What turns an episode into the probability that its answer is right."""
+
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+    weights: tuple[float, ...]
+    """Of the standardised `FEATURES`."""
+    bias: float
+    threshold: float
+    """Answers that are at least so sure keep the promise; above 1 where none does."""
+    promised_precision: float
+    num_answers: int
+    """Of development questions, that it was made of."""
+
+    def confidence(self, episode: Episode) -> float | None:
+        """Probability in (0, 1) that an episode's answer is right; None where it gives none, or says it is unknown."""
+        if episode.answer is None or is_abstention(episode.answer):
+            return None
+        features = (_features(episode) - np.array(self.means)) / np.array(self.scales)
+        return float(1 / (1 + np.exp(-(features @ np.array(self.weights) + self.bias))))
+
+    def save(self, policy: Path) -> None:
+        """Write it into the directory of its policy, whole or not at all."""
+        write_atomically(policy / CONFIDENCE, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def read_calibration(policy: Path) -> Calibration | None:
+    """The calibration in the directory of a policy; None when it has none.
+
+    Raises:
+        DataError: the file is no calibration.
+    """
+    path = policy / CONFIDENCE
+    if not path.exists():
+        return None
+    try:
+        return pydantic.TypeAdapter(Calibration).validate_json(path.read_bytes())
+    except (OSError, pydantic.ValidationError) as error:
+        raise DataError(f"{path} holds no calibration ({error}); remove it, or train the run anew") from None
+
+
+def calibrate(records: Sequence[EpisodeRecord], *, promised_precision: float) -> Calibration | None:
+    """Fit confidence to episodes of development questions.
+
+    Args:
+        records: with log-probabilities of their turns; one per question.
+        promised_precision: share of right answers among those that are shown, in (0, 1).
+
+    Returns:
+        The calibration; None where there are too few answers, or too few right or wrong ones, to learn it from.
+    """
+    answered = [record for record in records if _is_answered(record.episode)]
+    is_right_N = np.array([bool(exact_match(each.episode.answer, each.question.answers)) for each in answered])
+    if len(answered) < MIN_EPISODES or min(is_right_N.sum(), (~is_right_N).sum()) < MIN_OF_EACH:
+        return None
+    features_NF = np.stack([_features(each.episode) for each in answered])
+    means_F, scales_F = features_NF.mean(0), np.maximum(features_NF.std(0), 1e-3)
+    weights_F, bias = _logistic((features_NF - means_F) / scales_F, is_right_N.astype(float))
+    fitted = Calibration(
+        tuple(means_F.tolist()),
+        tuple(scales_F.tolist()),
+        tuple(weights_F.tolist()),
+        bias,
+        1.0,
+        promised_precision,
+        len(answered),
+    )
+    confidences_N = np.array([fitted.confidence(each.episode) for each in answered])
+    return Calibration(
+        fitted.means,
+        fitted.scales,
+        fitted.weights,
+        bias,
+        _threshold(confidences_N, is_right_N, promised_precision),
+        promised_precision,
+        len(answered),
+    )
+
+
+def summarize_confidence(records: Sequence[EpisodeRecord], calibration: Calibration) -> ConfidenceSummary:
+    """What confidence is worth on questions that it was not made of.
+
+    Args:
+        records: of one evaluation; episodes that failed are left out.
+        calibration: made of other questions.
+
+    Source: El-Yaniv and Wiener (JMLR 2010) for the risk-coverage curve; Geifman et al. (arXiv:1805.08206) for its area.
+    """
+    asked = [record for record in records if record.episode.stop_reason is not StopReason.INFRA_FAILURE]
+    answered = [
+        (confidence, bool(exact_match(record.episode.answer, record.question.answers)))
+        for record in asked
+        if (confidence := calibration.confidence(record.episode)) is not None
+    ]
+    answered.sort(key=lambda each: -each[0])
+    num_wrong = np.cumsum([not is_right for _, is_right in answered])
+    risks = [float(num_wrong[index] / (index + 1)) for index in range(len(answered))]
+    shown = [is_right for confidence, is_right in answered if confidence >= calibration.threshold]
+    every = max(1, len(answered) // CURVE_POINTS)
+    return ConfidenceSummary(
+        promised_precision=calibration.promised_precision,
+        right_of_shown=rate_of(sum(shown), len(shown)),
+        shown=rate_of(len(shown), len(asked)),
+        aurc=float(np.mean(risks)) if risks else None,
+        curve=tuple(((index + 1) / len(asked), risks[index]) for index in range(every - 1, len(answered), every)),
+    )
+
+
+def _is_answered(episode: Episode) -> bool:
+    return episode.stop_reason is not StopReason.INFRA_FAILURE and not (
+        episode.answer is None or is_abstention(episode.answer)
+    )
+
+
+def _features(episode: Episode) -> np.ndarray:
+    """(F,) what tells how sure an answer is, without its golds."""
+    *searches, last = episode.turns
+    return np.array(
+        [
+            max(_LOWEST_LOGPROB, float(np.mean(last.action_logprobs or (0.0,)))),
+            _lowest((last,)),
+            _lowest(searches),
+            find_evidence(episode, episode.answer or "") is not None,
+        ],
+        dtype=float,
+    )
+
+
+def _lowest(turns: Sequence[Turn]) -> float:
+    return max(_LOWEST_LOGPROB, min((each for turn in turns for each in turn.action_logprobs), default=0.0))
+
+
+def _logistic(features_NF: np.ndarray, targets_N: np.ndarray) -> tuple[np.ndarray, float]:
+    """Weights and bias of a ridge logistic regression, by Newton's method."""
+    design_NG = np.concatenate([features_NF, np.ones((len(features_NF), 1))], 1)
+    penalty_GG = _RIDGE * np.diag([*np.ones(features_NF.shape[1]), 0.0])
+    weights_G = np.zeros(design_NG.shape[1])
+    for _ in range(_NEWTON_STEPS):
+        probs_N = 1 / (1 + np.exp(-design_NG @ weights_G))
+        gradient_G = design_NG.T @ (probs_N - targets_N) + penalty_GG @ weights_G
+        curvature_GG = (design_NG * (probs_N * (1 - probs_N))[:, None]).T @ design_NG + penalty_GG
+        weights_G -= np.linalg.solve(curvature_GG + 1e-9 * np.eye(len(weights_G)), gradient_G)
+    return weights_G[:-1], float(weights_G[-1])
+
+
+def _threshold(confidences_N: np.ndarray, is_right_N: np.ndarray, promised: float) -> float:
+    """The lowest confidence from which on the share of right answers keeps the promise."""
+    order = np.argsort(-confidences_N)
+    sorted_N = confidences_N[order]
+    precisions_N = np.cumsum(is_right_N[order]) / np.arange(1, len(order) + 1)
+    # Answers that are equally sure are shown together.
+    is_last_of_equals_N = np.append(sorted_N[1:] < sorted_N[:-1], True)
+    kept = np.flatnonzero((precisions_N >= promised) & is_last_of_equals_N)
+    return float(sorted_N[kept[-1]]) if len(kept) else 1.01

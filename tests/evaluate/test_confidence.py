@@ -1,0 +1,95 @@
+"""Confidence that is calibrated on some questions and keeps its promise on others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from seekling.errors import DataError
+from seekling.evaluate.confidence import CONFIDENCE, MIN_EPISODES, calibrate, read_calibration, summarize_confidence
+from seekling.types import Episode, EpisodeRecord, Question, StopReason, Turn
+from tests.evaluate.episodes import failed, question, search
+
+
+def answered(number: int, *, is_right: bool, logprob: float, is_shown: bool) -> EpisodeRecord:
+    """An episode whose last turn was found as likely as `logprob`, and whose answer stood in what came back, or not."""
+    asked = Question(f"q{number}", "Where?", ("Paris",))
+    answer = "Paris" if is_right else "Lyon"
+    looked = replace(search(), observation=f"It is {answer}." if is_shown else "Nothing.", action_logprobs=(-0.1,))
+    last = Turn("<answer>", "answer", answer, action_logprobs=(logprob, logprob / 2))
+    return EpisodeRecord(
+        "dev-sft", asked, Episode(asked.id, "", "tags", (), (looked, last), answer, StopReason.ANSWERED)
+    )
+
+
+def sampled(num: int, seed: int) -> list[EpisodeRecord]:
+    """Right answers are surer, and stand in an observation more often, than wrong ones."""
+    rng = np.random.default_rng(seed)
+    records = []
+    for number in range(num):
+        is_right = bool(rng.random() < 0.6)
+        logprob = -float(rng.exponential(0.15 if is_right else 0.9))
+        records.append(
+            answered(number, is_right=is_right, logprob=logprob, is_shown=bool(rng.random() < 0.5 + 0.4 * is_right))
+        )
+    return records
+
+
+def test_confidence_is_the_share_of_right_answers_on_other_questions():
+    calibration = calibrate(sampled(400, 0), promised_precision=0.9)
+    others = sampled(2000, 1)
+    confidences = np.array([calibration.confidence(each.episode) for each in others])
+    is_right = np.array([each.episode.answer == "Paris" for each in others])
+    for low, high in ((0.0, 0.3), (0.3, 0.6), (0.6, 0.9), (0.9, 1.0)):
+        inside = (confidences >= low) & (confidences < high)
+        assert inside.sum() > 30
+        assert is_right[inside].mean() == pytest.approx(confidences[inside].mean(), abs=0.1)
+
+
+def test_what_is_surer_than_the_threshold_keeps_the_promise():
+    summary = summarize_confidence(sampled(2000, 1), calibrate(sampled(400, 0), promised_precision=0.9))
+    assert summary.promised_precision == 0.9
+    assert summary.right_of_shown.value == pytest.approx(0.9, abs=0.04)
+    assert 0.3 < summary.shown.value < 0.9
+    # Less sure answers are worse: the risk grows with the coverage, and the area is below the risk of all.
+    coverages, risks = zip(*summary.curve, strict=True)
+    assert list(coverages) == sorted(coverages)
+    assert coverages[-1] == 1.0
+    assert risks[-1] == pytest.approx(0.4, abs=0.04)
+    assert summary.aurc < risks[-1] / 2
+
+
+def test_a_promise_that_no_answer_keeps_shows_none():
+    records = [answered(n, is_right=n % 2 == 0, logprob=-0.5, is_shown=True) for n in range(60)]
+    calibration = calibrate(records, promised_precision=0.95)
+    summary = summarize_confidence(records, calibration)
+    assert (summary.right_of_shown.n, summary.shown.k) == (0, 0)
+
+
+def test_too_few_answers_or_answers_of_one_sort_calibrate_nothing():
+    assert calibrate(sampled(MIN_EPISODES - 1, 0), promised_precision=0.8) is None
+    right = [answered(n, is_right=True, logprob=-0.1, is_shown=True) for n in range(100)]
+    assert calibrate(right, promised_precision=0.8) is None
+
+
+def test_episodes_without_an_answer_have_no_confidence_and_are_never_covered():
+    calibration = calibrate(sampled(400, 0), promised_precision=0.8)
+    unknown = answered(1, is_right=True, logprob=-0.1, is_shown=True)
+    unknown = replace(unknown, episode=replace(unknown.episode, answer="unknown"))
+    none = replace(unknown, episode=replace(unknown.episode, answer=None, stop_reason=StopReason.MAX_TURNS))
+    assert calibration.confidence(unknown.episode) is calibration.confidence(none.episode) is None
+    summary = summarize_confidence([unknown, none, failed(question(9)), *sampled(8, 3)], calibration)
+    assert summary.shown.n == 10
+    assert summary.curve[-1][0] == 0.8
+
+
+def test_a_calibration_goes_through_its_file(tmp_path):
+    assert read_calibration(tmp_path) is None
+    calibration = calibrate(sampled(100, 0), promised_precision=0.8)
+    calibration.save(tmp_path)
+    assert read_calibration(tmp_path) == calibration
+    (tmp_path / CONFIDENCE).write_text('{"weights": "none"}')
+    with pytest.raises(DataError, match="holds no calibration"):
+        read_calibration(tmp_path)
