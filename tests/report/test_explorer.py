@@ -164,9 +164,11 @@ def test_a_group_stands_side_by_side(browser, report, records):
 def test_the_analysis_counts_what_the_explorer_then_shows(browser, report, records):
     browser.open(report, "#/0/analysis")
     assert texts(browser, ".page h2") == [
-        "What became of every episode", "What episodes do", "Behaviours over the steps of RL", "What searching finds",
-        "Where the time went: 14 min",
+        "What became of every episode", "What episodes do", "Behaviours over the steps of RL",
+        "How far confidence can be trusted", "What searching finds", "Where the time went: 14 min",
     ]  # fmt: skip
+    assert "promised 80" in browser.text("[class=page]")
+    assert browser.run("[...document.querySelectorAll('.chart-grid h3')].at(-1).innerText") == "Risk by coverage"
     links = browser.run("[...document.querySelectorAll('.cause-row a')].map(one => [one.hash, one.textContent])")
     facts = [facts_of(record) for record in records]
     assert len(links) > 8

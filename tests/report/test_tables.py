@@ -1,6 +1,7 @@
 """Result tables as Markdown and LaTeX."""
 
 import dataclasses
+import re
 import json
 
 import pytest
@@ -13,6 +14,7 @@ from seekling.evaluate.summary import summarize
 from seekling.report.tables import (
     TextTable,
     behaviour_table,
+    confidence_table,
     cost_table,
     error_table,
     escape_latex,
@@ -26,6 +28,7 @@ from seekling.report.tables import (
     to_markdown,
 )
 from tests.evaluate.episodes import evaluation
+from tests.report.run_folder import write_run as write_run_folder
 
 
 def write_run(folder, **stages):
@@ -67,6 +70,23 @@ def test_recovery_has_a_row_for_each_policy(run):
     )
     assert [row[0] for row in table.rows] == ["base", "SFT+RL"]
     assert table.rows[1][3].startswith("0/4 = 0.0 %")
+
+
+def test_confidence_has_the_promise_and_what_became_of_it(tmp_path):
+    run = write_run_folder(tmp_path / "a_run", questions=100, steps=2)
+    table = confidence_table(read_policies([run])[0])
+    assert table.header == (
+        "policy",
+        "promised",
+        "right of the answers shown",
+        "answers shown",
+        "area under risk-coverage",
+    )
+    rows = [row for row in table.rows if row[1] != "-"]
+    assert rows
+    assert {row[1] for row in rows} == {"80 %"}
+    assert all(re.match(r"\d+/\d+ = ", row[3]) for row in rows)
+    assert all(0 <= float(row[4]) <= 1 for row in rows)
 
 
 def test_what_a_recipe_expects_stands_beside_what_the_run_reached(tmp_path):

@@ -18,7 +18,8 @@ def command(
     show: Annotated[
         list[str] | None,
         typer.Option(
-            help="results, gains, behaviours, errors, recovery, published, expected, costs or samples; may be repeated."
+            help="results, gains, behaviours, errors, recovery, confidence, published, expected, costs or samples; "
+            "may be repeated."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,

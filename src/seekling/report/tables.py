@@ -287,6 +287,21 @@ def _recovery_rates(found: RecoverySummary | None) -> tuple[Rate | None, ...]:
     )
 
 
+def confidence_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+    """What a promised precision keeps on test questions, and how well confidence ranks answers."""
+    _require([each for each in policies if each.summary.confidence is not None], "confidence")
+    rows = []
+    for each in policies:
+        found = each.summary.confidence
+        if found is None:
+            rows.append(("-",) * 4)
+            continue
+        promised, area = f"{100 * found.promised_precision:.0f} %", "-" if found.aurc is None else f"{found.aurc:.3f}"
+        rows.append((promised, format_rate(found.right_of_shown), format_rate(found.shown), area))
+    columns = ("promised", "right of the answers shown", "answers shown", "area under risk-coverage")
+    return _table("Confidence", columns, rows, policies, label="confidence")
+
+
 def expected_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
     """What the recipes of runs expect, from their `[expected]` blocks, beside what the runs reached.
 
@@ -343,6 +358,7 @@ TABLES: Mapping[str, Callable[[Sequence[EvaluatedPolicy]], TextTable]] = {
     "behaviours": behaviour_table,
     "errors": error_table,
     "recovery": recovery_table,
+    "confidence": confidence_table,
     "expected": expected_table,
     "published": published_table,
     "costs": cost_table,

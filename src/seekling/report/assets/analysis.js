@@ -15,6 +15,7 @@ function analysisView(run) {
     part("The errors", errors, run, stages),
     part("The behaviours", behaviours, run, stages),
     part("The curves of behaviours", behaviourCurves, data),
+    part("The confidence", confidence, data),
     part("The retrieval", searching, stages),
     part("The timings", timings, data, stages),
   );
@@ -113,6 +114,29 @@ function behaviourCurves(data) {
       h("div", { class: "chart-grid" }, names.map((name) => lineChart({ title: spoken(name), xLabel: "optimizer step", yLabel: "share of episodes", zero: true, top: 1, series: [{ name: "share", tone: "train", xs: columns.step, ys: columns[name] }] }, cursors))),
     );
   });
+}
+
+function confidence(data) {
+  const shown = Object.entries(data.evaluations).filter(([, { confidence: found }]) => found && found.curve.length > 1);
+  if (!shown.length) return null;
+  const cursors = new Set();
+  const series = shown.map(([name, { confidence: found }]) => ({
+    name: stageOf(`eval-${name}`).name,
+    tone: stageOf(`eval-${name}`).tone,
+    xs: found.curve.map(([coverage]) => Number((100 * coverage).toFixed(1))),
+    ys: found.curve.map(([, risk]) => risk),
+  }));
+  const rates = shown.map(([name, { confidence: found }]) =>
+    h("li", null, stageName(`eval-${name}`), ` promised ${percent(found.promised_precision, 0)}, right ${found.right_of_shown.k} of ${found.right_of_shown.n} shown; area ${isNumber(found.aurc) ? found.aurc.toFixed(3) : "–"}`),
+  );
+  return h(
+    "section",
+    { class: "curves" },
+    h("h2", null, "How far confidence can be trusted"),
+    h("ul", { class: "time-list" }, rates),
+    h("div", { class: "chart-grid" }, lineChart({ title: "Risk by coverage", xLabel: "questions answered, the surest first (%)", yLabel: "share of these answers that are wrong", zero: true, top: 1, series }, cursors)),
+    h("p", { class: "note" }, "Confidence is calibrated on development questions. An answer less sure than the promise allows is shown as not found."),
+  );
 }
 
 function searching(stages) {
