@@ -168,7 +168,7 @@ def test_the_analysis_counts_what_the_explorer_then_shows(browser, report, recor
         "How far confidence can be trusted", "What searching finds", "Where the time went: 14 min",
     ]  # fmt: skip
     assert "promised 80" in browser.text("[class=page]")
-    assert browser.run("[...document.querySelectorAll('.chart-grid h3')].at(-1).innerText") == "Risk by coverage"
+    assert "Risk by coverage" in texts(browser, ".chart-grid h3")
     links = browser.run("[...document.querySelectorAll('.cause-row a')].map(one => [one.hash, one.textContent])")
     facts = [facts_of(record) for record in records]
     assert len(links) > 8

@@ -1,8 +1,8 @@
 """Result tables as Markdown and LaTeX."""
 
 import dataclasses
-import re
 import json
+import re
 
 import pytest
 
