@@ -243,6 +243,35 @@ def test_a_subject_that_the_grammar_cannot_hold_is_a_failure_not_a_crash(make):
     assert play(make(), strange).reason == "the protocol cannot write the query or the answer"
 
 
+# pages without hops
+
+
+PAGES_ONLY = replace(BRIDGE, hops=(), question="Where was the builder of Alder Mill born?")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_of_two_pages_the_second_is_searched_for_by_the_name_that_the_first_gives_it(make, protocol):
+    env = make(protocol, top_k=1, max_turns=5)
+    titles = {"alder_mill": "Alder Mill", "tobias_wren": "Tobias Wren"}
+    episode = play(env, PAGES_ONLY, title_of=titles.__getitem__).episode
+    assert episode.answer == "Harrow Dell"
+    assert [turn.kind == "answer" for turn in episode.turns] == [False, False, True] or protocol == "code"
+    if protocol != "code":
+        assert thoughts(episode) == [
+            "Where was the builder of Alder Mill born?",
+            "Alder Mill is here. Tobias Wren?",
+            "Where was the builder of Alder Mill born? Harrow Dell.",
+        ]
+
+
+def test_a_page_that_nothing_names_is_not_searched_for(make):
+    asked = replace(PAGES_ONLY, supporting_ids=("alder_mill", "birch_mill"))
+    result = play(
+        make(top_k=1, max_turns=5), asked, title_of={"alder_mill": "Alder Mill", "birch_mill": "Birch Mill"}.get
+    )
+    assert result.reason == "nothing names the page to look up"
+
+
 # going on from a policy's episode
 
 

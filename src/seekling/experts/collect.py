@@ -36,6 +36,7 @@ def collect(
     questions: Sequence[Question],
     *,
     config: ExpertConfig | None = None,
+    title_of: Callable[[str], str] = lambda page: page,
     on_question: Callable[[], None] = lambda: None,
 ) -> tuple[list[EpisodeRecord], CollectReport]:
     """Let the scripted expert answer questions.
@@ -44,6 +45,7 @@ def collect(
         env: the environment in which the policy will be trained.
         questions: in the order in which they are tried.
         config: how the expert goes about it, and how many episodes to keep; the default settings when None.
+        title_of: gives a page's title for its id.
         on_question: called after each question, for progress.
 
     Returns:
@@ -53,7 +55,7 @@ def collect(
         DataError: not one episode was kept, so there would be nothing to learn from.
     """
     report = CollectReport()
-    records = list(_kept(env, questions, report, config or ExpertConfig(), on_question))
+    records = list(_kept(env, questions, report, config or ExpertConfig(), title_of, on_question))
     if not records:
         raise DataError(
             f"the expert answered none of {report.num_questions} questions: {dict(report.dropped)}; check that they "
@@ -67,6 +69,7 @@ def _kept(
     questions: Sequence[Question],
     report: CollectReport,
     config: ExpertConfig,
+    title_of: Callable[[str], str],
     on_question: Callable[[], None],
 ) -> Iterator[EpisodeRecord]:
     seen: set[tuple[str, ...]] = set()
@@ -74,7 +77,7 @@ def _kept(
         if config.max_episodes and report.num_kept >= config.max_episodes:
             return
         report.num_questions += 1
-        result = play(env, question, config)
+        result = play(env, question, config, title_of=title_of)
         on_question()
         if result.episode is None:
             report.dropped[result.reason] += 1

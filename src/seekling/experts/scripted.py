@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seekling.config import ExpertConfig
@@ -33,13 +33,19 @@ class ExpertResult:
 
 
 def play(
-    env: SearchEnv, question: Question, config: ExpertConfig | None = None, *, after: Episode | None = None
+    env: SearchEnv,
+    question: Question,
+    config: ExpertConfig | None = None,
+    *,
+    title_of: Callable[[str], str] = lambda page: page,
+    after: Episode | None = None,
 ) -> ExpertResult:
     """Answer one question by searching.
 
     Args:
         env: the same environment in which the policy will be trained.
-        question: with `hops`, or else with the answer and perhaps its page.
+        question: with `hops`, or else with the answer and perhaps its pages.
+        title_of: gives a page's title for its id; needed where a question has several pages and no hops.
         config: how the expert goes about it; the default settings when None.
         after: a policy's episode of the question: its searches are made again, as far as they were valid, and the
             expert goes on from there (DAgger, arXiv:1011.0686). None: from the beginning.
@@ -49,7 +55,7 @@ def play(
     """
     started = time.perf_counter()
     with env.start(question) as session:
-        run = _Run(session, env.protocol, question, config or ExpertConfig())
+        run = _Run(session, env.protocol, question, config or ExpertConfig(), title_of)
         try:
             if after is not None:
                 run.replay(after)
@@ -79,9 +85,17 @@ class _FailedError(Exception):
 class _Run:
     """One episode as it goes."""
 
-    def __init__(self, session: Session, protocol: Protocol, question: Question, config: ExpertConfig) -> None:
+    def __init__(
+        self,
+        session: Session,
+        protocol: Protocol,
+        question: Question,
+        config: ExpertConfig,
+        title_of: Callable[[str], str],
+    ) -> None:
         self.turns: list[Turn] = []
         self._session, self._protocol, self._question, self._config = session, protocol, question, config
+        self._title_of = title_of
         self._thought = ""
         """Begins the next turn: what the last observation said."""
         self._has_read = True
@@ -99,7 +113,9 @@ class _Run:
     def play(self) -> None:
         question = self._question
         hops = _hops(question)
-        if question.is_side_by_side and self._protocol.name == "code" and question.hops:
+        if not question.hops and len(question.supporting_ids) > 1:
+            self._look_up_pages()
+        elif question.is_side_by_side and self._protocol.name == "code" and question.hops:
             self._look_up_together(hops)
         else:
             for number, hop in enumerate(hops):
@@ -110,7 +126,7 @@ class _Run:
             answer = question.answers[0]
         else:
             answer = self._shown_answer()
-            if question.is_side_by_side:
+            if question.is_side_by_side and question.hops:
                 self._thought += f" {', '.join(hop.answer for hop in hops)}."
         result = self._step(self._protocol.answer_action(answer))
         if result.stop_reason is not StopReason.ANSWERED:
@@ -139,6 +155,44 @@ class _Run:
         if self._question.kind != UNANSWERABLE:
             raise _FailedError("the fact was not retrieved")
         return False
+
+    def _look_up_pages(self) -> None:
+        """Where only the pages are known: search for what is asked, then for the pages that this did not bring.
+
+        A page is searched for by its title only where the question or a passage names it, as a policy would have to.
+        """
+        question = self._question
+        self._thought = question.question.strip()
+        if not self.turns:
+            self._act(self._search(question.question.strip().rstrip("?")))
+        missing = [page for page in question.supporting_ids if not self._is_read(page)]
+        while missing:
+            known = "\n".join([question.question, *(turn.observation for turn in self.turns)])
+            named = [page for page in missing if _holds(known, words.plain_title(self._title_of(page)))]
+            if not named:
+                raise _FailedError("nothing names the page to look up")
+            title = self._title_of(named[0])
+            found = [self._title_of(page) for page in question.supporting_ids if self._is_read(page)]
+            self._thought = f"{found[-1]} is here. {title}?" if found else f"{words.NOT_HERE} {title}?"
+            self._act(self._search(title))
+            missing.remove(named[0])
+            if not self._is_read(named[0]):
+                raise _FailedError("the page was not retrieved")
+        seen = "\n".join(turn.observation for turn in self.turns)
+        if not any(_holds(seen, answer) or answer in ("yes", "no") for answer in question.answers):
+            raise _FailedError("the fact was not retrieved")
+        self._thought = f"{question.question.strip()} {self._shown_answer()}."
+
+    def _search(self, query: str) -> Action:
+        if self._protocol.name == "code":
+            return Action("code", words.program_of_pages(query))
+        return self._protocol.search_action(query)
+
+    def _is_read(self, page: str) -> bool:
+        """Whether text of a page came back."""
+        return any(
+            page in call.document_ids for turn in self.turns for call in turn.calls if call.name not in LISTING_TOOLS
+        )
 
     def _said(self, hop: Hop) -> str:
         return hop.answer if hop.relation else self._shown_answer()

@@ -59,6 +59,19 @@ def program_of_all(hops: Sequence[Hop]) -> str:
     return _filtering(stems(content_words(hops[0].relation)), subjects=[hop.query_subject for hop in hops])
 
 
+def program_of_pages(query: str) -> str:
+    """A program that prints the beginnings of the best pages for a query."""
+    return (
+        f"for page in search_pages({json.dumps(query, ensure_ascii=False)})[:3]:\n"
+        '    print(page["title"], read_section(page["page_id"] + ":full")[:400])'
+    )
+
+
+def plain_title(title: str) -> str:
+    """A title as texts name it: "Ed Wood" for "Ed Wood (film)"."""
+    return re.sub(r"\s*\([^()]*\)$", "", title)
+
+
 def program_that_compares(question: Question, hops: Sequence[Hop]) -> str:
     """A program that computes the answer from the values of all hops; empty where nothing is to be computed."""
     sort = next(iter(question.labels), "")

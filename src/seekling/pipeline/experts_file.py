@@ -96,7 +96,7 @@ def demonstrate(recipe: Recipe, agent: Agent, group: EpisodeGroup) -> tuple[Epis
     question = group.question
     begun = group.episodes if recipe.rl.demonstrations == "continued" else ()
     for after in (*begun, None):
-        episode = play(agent.env, question, recipe.experts, after=after).episode
+        episode = play(agent.env, question, recipe.experts, title_of=agent.library.title_of, after=after).episode
         if episode is not None and exact_match(episode.answer, question.answers):
             trajectory = _trajectory(EpisodeRecord("expert", question, episode), agent)
             if len(trajectory.token_ids_T) <= recipe.rollout.episode_tokens:

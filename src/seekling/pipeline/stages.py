@@ -140,7 +140,13 @@ class _Run:
             return
         questions = self.world.train[: config.num_questions]
         with self.reporter.track("expert episodes", len(questions)) as advance:
-            records, report = collect(self.agent.env, questions, config=config, on_question=lambda: advance(""))
+            records, report = collect(
+                self.agent.env,
+                questions,
+                config=config,
+                title_of=self.world.library.title_of,
+                on_question=lambda: advance(""),
+            )
         self.folder.replace_records("expert", records)
         self.reporter.line(str(report))
 
