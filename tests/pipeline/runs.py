@@ -20,7 +20,7 @@ BIRCH = replace(
     question="When was Birch Mill built?",
     answers=("1655",),
     supporting_ids=("birch_mill",),
-    hops=(Hop("Birch Mill", "year of building", "1655", "birch_mill"),),
+    hops=(Hop("Birch Mill", "built in", "1655", "birch_mill"),),
 )
 DRAFTS = ("draft_acceptance", "drafted_per_token", "drafted_tokens", "accepted_tokens")
 """Of evaluations: what was sampled before an interruption is no longer there to guess from."""
@@ -28,7 +28,7 @@ STAGES = ("expert", "sft", "rl", "eval-base", "eval-sft", "eval-rl")
 OTHER_WORDS = {
     "held-out": "When was it, {} built?",
     "another": "When was one {} built?",
-    "dev": "When was an {} built?",
+    "dev": "When was it and {} built?",
 }
 """Questions about the same pages, in words that the tiny model takes for those that it was trained on."""
 
