@@ -81,8 +81,9 @@ class Hop:
 
 UNANSWERABLE = "unanswerable"
 """Kind of a question that no page answers."""
-UNKNOWN_ANSWER = "unknown"
+UNKNOWN_ANSWERS = ("unknown", "not found", "not known", "not stated", "unanswerable")
 """What is right to answer then."""
+UNKNOWN_ANSWER = UNKNOWN_ANSWERS[0]
 
 
 @dataclass(frozen=True, slots=True)

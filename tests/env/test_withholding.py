@@ -17,7 +17,7 @@ def test_each_twin_follows_its_question_and_is_unanswerable():
     one, twin = with_twins([SINGLE], 1.0)
     assert one is SINGLE
     assert (twin.id, twin.question, twin.kind) == ("7-withheld", SINGLE.question, "unanswerable")
-    assert (twin.answers[0], twin.withheld, twin.supporting_ids) == ("unknown", SINGLE.answers, ())
+    assert (twin.answers[0], twin.withheld) == ("unknown", SINGLE.answers)
     assert twin.labels == ("withheld",)
 
 
@@ -54,9 +54,10 @@ def test_a_search_shows_as_many_passages_as_ever_and_none_that_says_the_answer()
             shown[question.id] = session.step(
                 "<search> harbour Fowey Maud Aln </search>", finish="stop"
             ).turn.observation
-    assert "Maud Trethewey" in shown["7"]
-    assert "Maud Trethewey" not in shown["7-withheld"].replace('"Maud Trethewey"', "")
     assert shown["7"].count("Doc ") == 2
+    assert "Maud Trethewey" in shown["7"]
+    # Of the three pages one says it, and one bears its name.
+    assert "Maud Trethewey" not in shown["7-withheld"]
     assert "Alnwick lies on the river" in shown["7-withheld"]
 
 
@@ -72,16 +73,29 @@ def test_a_program_reads_the_page_without_the_sentences_that_say_it(sandbox):
     assert "holds a fair in May" in observation
 
 
-def test_sentences_go_and_headings_stay():
-    text = "# Orla Venn\n\nOrla Venn was a potter. She was taught by Tam Brook. She died old.\n\n## Tam Brook and after"
-    assert (
-        without(text, ("Tam Brook",))
-        == "# Orla Venn\n\nOrla Venn was a potter. She died old.\n\n## Tam Brook and after"
-    )
+def test_sentences_and_headings_that_say_it_go():
+    text = "# Orla\n\nOrla was a potter. She was taught by Tam Brook. She died old.\n\n## Tam Brook\n\n## After"
+    assert without(text, ("Tam Brook",)) == "# Orla\n\nOrla was a potter. She died old.\n\n\n## After"
+    split = "He rose early. He was born in St. Louis in 1900. He went on."
+    assert without(split, ("St. Louis",)) == "He rose early. He went on."
     assert without(text, ()) == text
 
 
-def test_whole_words_count_whatever_their_case():
-    assert says("He kept BEES.", ("bees",))
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("He kept BEES.", "bees"),
+        ("The Hudson rises there", "Hudson"),
+        ("Hudson River rises", "the Hudson River"),
+        ("the US Army", "U.S. Army"),
+        ("from 1861\u20131865", "1861-1865"),
+        ("Tam\nBrook", "Tam Brook"),
+        (PAGES["alnwick"][1], "may"),
+    ],
+)
+def test_whole_words_count_whatever_their_case_punctuation_and_articles(text, answer):
+    assert says(text, (answer,))
+
+
+def test_parts_of_words_do_not_count():
     assert not says("He kept bees.", ("bee",))
-    assert says(PAGES["alnwick"][1], ("may",))

@@ -53,6 +53,13 @@ def test_what_follows_an_observation_is_counted_by_whether_it_sufficed():
     assert (summary.went_on_when_not.k, summary.went_on_when_not.n) == (3, 5)
 
 
+def test_of_questions_side_by_side_without_hops_text_of_all_pages_is_enough():
+    both = replace(question(20, kind="comparison", support=("page-1", "page-9")), answers=("Paris",))
+    summary = summarize_recovery([record(both, "Paris", HIT, MISS)])
+    assert (summary.went_on_when_not.k, summary.went_on_when_not.n) == (1, 1)
+    assert (summary.stopped_when_shown.k, summary.stopped_when_shown.n) == (1, 1)
+
+
 def test_summaries_carry_the_rates_through_files():
     summary = summarize([record(SINGLE, "Paris", MISS, HIT)])
     assert k_of_n(summary.recovery) == [(1, 1), (0, 0), (0, 1)]

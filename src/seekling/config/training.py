@@ -99,8 +99,8 @@ class RlConfig(Section):
     """search-r1 and tinker are exact match shaped by form, recovery by what was looked at, ternary by whether a wrong
     answer is an invented one; their weights are in the section `reward`."""
     unknown_reward: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Where no episode of a group is right, what it is worth to say that the answer is unknown (BAPO); none in a step
-    in which more than `unknown_limit` of the episodes of answerable questions say so."""
+    """Where no episode of a group is right, what it is worth to say that the answer is unknown (BAPO); none in a step,
+    or a streamed part of one, in which more than `unknown_limit` of the episodes of answerable questions say so."""
     unknown_limit: Fraction = 0.05
     baseline: Literal["group_mean", "leave_one_out", "gae"] = "group_mean"
     """What a reward is compared with; gae trains a critic (section `critic`)."""
@@ -163,6 +163,11 @@ class RlConfig(Section):
         yield (
             self.group_size == 1 and not has_critic,
             f'group_size = 1 leaves baseline = "{self.baseline}" nothing to compare with; use 2 or more, or "gae"',
+        )
+        yield (
+            self.demonstrations != "none" and (has_critic or self.reward == "judge"),
+            f'demonstrations = "{self.demonstrations}" gives groups an episode of the expert: baseline = "gae" has no '
+            'groups, and a judge never saw the episode; use a reward that is computed, or "none"',
         )
         yield (
             self.learn_per_group > 0 and has_critic,

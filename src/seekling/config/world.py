@@ -53,7 +53,8 @@ class DataConfig(Section):
     """Name of the data set (rare-wiki, nq, ...), for question rows that carry none; figures are told apart by it."""
     test_fraction: Fraction = 0.2
     dev_fraction: Fraction = 0.1
-    """Of the training questions; 0 keeps none, and then the last policy is the best one."""
+    """Of the training questions (an almanac has a file of its own); 0 asks none, and then the last policy is the best
+    one."""
     withheld_share: Fraction = 0.0
     """Of the training questions that have a twin: the same question, for which nothing that says the answer is shown,
     so that the right end is to say that it is unknown."""

@@ -18,7 +18,8 @@ Parser = Callable[[Row, str], Question]
 
 
 ACCEPTED_SHAPES = (
-    "expected one of: {question, answers} or {question, answer} with optional id, supporting_ids, kind, source, hops; "
+    "expected one of: {question, answers} or {question, answer} with optional id, supporting_ids, kind, source, hops, "
+    "labels; "
     "wiki-trivia's {question, answer, filename}; "
     "Search-R1's {question, golden_answers or reward_model, data_source, extra_info}; "
     "HotpotQA's {_id, question, answer, supporting_facts, type}; SQuAD's {data: [{title, paragraphs}]}"
@@ -27,6 +28,7 @@ ACCEPTED_SHAPES = (
 # What Search-R1's Parquet files need not be asked for (prompts, contexts) is most of their size.
 PARQUET_COLUMNS = (
     *("id", "_id", "question", "answers", "answer", "supporting_ids", "kind", "type", "source", "hops", "filename"),
+    *("labels", "withheld"),
     *("golden_answers", "data_source", "reward_model", "extra_info", "supporting_facts", "title", "is_impossible"),
     *("metadata.type", "metadata.supporting_facts"),
 )

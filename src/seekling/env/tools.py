@@ -287,13 +287,19 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
 
         return search
 
-    def search_pages(query: str) -> list[dict[str, str]]:
-        """List of {"page_id", "title"}, best first."""
-        return library.search_pages(query)
+    def pages_without(withheld: tuple[str, ...]) -> Callable[[str], list[dict[str, str]]]:
+        def search_pages(query: str) -> list[dict[str, str]]:
+            """List of {"page_id", "title"}, best first."""
+            return withholding.pages(library.search_pages(query), withheld)
 
-    def view_sections(page_id: str) -> list[dict[str, str]]:
-        """List of {"section_id", "section_name"}."""
-        return library.view_sections(page_id)
+        return search_pages
+
+    def sections_without(withheld: tuple[str, ...]) -> Callable[[str], list[dict[str, str]]]:
+        def view_sections(page_id: str) -> list[dict[str, str]]:
+            """List of {"section_id", "section_name"}."""
+            return withholding.pages(library.view_sections(page_id), withheld)
+
+        return view_sections
 
     def read_without(withheld: tuple[str, ...]) -> Callable[[str], str]:
         def read_section(section_id: str) -> str:
@@ -316,8 +322,12 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
 
     return {
         "search": replace(searching(search_without(())), withholding=search_without),
-        "search_pages": replace(searching(search_pages), documents_of=pages_listed),
-        "view_sections": replace(made(view_sections), documents_of=lambda a, _: (str(a["page_id"]),)),
+        "search_pages": replace(searching(pages_without(())), documents_of=pages_listed, withholding=pages_without),
+        "view_sections": replace(
+            made(sections_without(())),
+            documents_of=lambda a, _: (str(a["page_id"]),),
+            withholding=sections_without,
+        ),
         "read_section": replace(made(read_without(())), documents_of=page_read, withholding=read_without),
     }
 

@@ -17,6 +17,7 @@ from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Hit, Question
 MIN_CHARS = 3
 """A shorter answer stands in too many sentences that do not say it."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?=\s)|(?=\n)")
+_PUNCTUATION = re.compile(r"[^\w\s]|_")
 
 
 def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
@@ -35,17 +36,22 @@ def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
 
 
 def says(text: str, withheld: Sequence[str]) -> bool:
-    """Whether a text holds one of the texts, as whole words, whatever their case."""
-    return any(re.search(rf"(?<!\w){re.escape(each)}(?!\w)", text, re.IGNORECASE) for each in withheld)
+    """Whether a text holds one of the texts, as whole words, whatever their case, punctuation and articles."""
+    folded = _fold(text)
+    return any(f" {wanted} " in folded for each in withheld if (wanted := _fold(each).strip()))
 
 
 def without(text: str, withheld: Sequence[str]) -> str:
-    """A text without the sentences that hold one of the texts; headings and all other sentences stay."""
-    if not withheld:
+    """A text without the sentences and headings that hold one of the texts."""
+    if not withheld or not says(text, withheld):
         return text
-    return "".join(
-        part for part in _SENTENCE_END.split(text) if not says(part, withheld) or part.lstrip().startswith("#")
-    )
+    parts = _SENTENCE_END.split(text)
+    is_told = [says(part, withheld) for part in parts]
+    for number in range(len(parts) - 1):
+        # "in St. Louis" is no end of a sentence, though it looks like one.
+        if not is_told[number] and not is_told[number + 1] and says(parts[number] + parts[number + 1], withheld):
+            is_told[number] = is_told[number + 1] = True
+    return "".join(part for part, is_out in zip(parts, is_told, strict=True) if not is_out)
 
 
 def search(find: Callable[[str, int], list[Hit]], query: str, top_k: int, withheld: Sequence[str]) -> list[Hit]:
@@ -55,10 +61,21 @@ def search(find: Callable[[str, int], list[Hit]], query: str, top_k: int, withhe
     wanted = 4 * top_k
     while True:
         hits = find(query, wanted)
-        kept = [hit for hit in hits if not says(hit.passage.text, withheld)]
+        kept = [hit for hit in hits if not says(f"{hit.passage.title}. {hit.passage.text}", withheld)]
         if len(kept) >= top_k or len(hits) < wanted:
             return [replace(hit, rank=rank) for rank, hit in enumerate(kept[:top_k])]
         wanted *= 4
+
+
+def pages(found: list[dict[str, str]], withheld: Sequence[str]) -> list[dict[str, str]]:
+    """Pages or sections of a list whose names hold none of the texts."""
+    return [each for each in found if not any(says(name, withheld) for name in each.values())]
+
+
+def _fold(text: str) -> str:
+    """Words for comparison, with a space before and after: without case, punctuation and articles (SQuAD's rules)."""
+    words = _PUNCTUATION.sub("", text.casefold()).split()
+    return f" {' '.join(word for word in words if word not in ('a', 'an', 'the'))} "
 
 
 def _twin(question: Question) -> Question:
@@ -66,7 +83,6 @@ def _twin(question: Question) -> Question:
         question,
         id=f"{question.id}-withheld",
         answers=(UNKNOWN_ANSWER, "not found"),
-        supporting_ids=(),
         kind=UNANSWERABLE,
         labels=("withheld", *question.labels),
         withheld=question.answers,
@@ -75,8 +91,8 @@ def _twin(question: Question) -> Question:
 
 def _can_be_withheld(question: Question) -> bool:
     is_known = question.kind != UNANSWERABLE and not question.is_side_by_side
-    asked = question.question.lower()
-    return is_known and all(len(each) >= MIN_CHARS and each.lower() not in asked for each in question.answers)
+    is_long = all(len(each) >= MIN_CHARS for each in question.answers)
+    return is_known and is_long and not says(question.question, question.answers)
 
 
 def _draw(question: Question) -> float:

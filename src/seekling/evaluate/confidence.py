@@ -32,6 +32,9 @@ MIN_OF_EACH = 5
 _LOWEST_LOGPROB = -5.0
 _RIDGE = 1.0
 _NEWTON_STEPS = 25
+FOLDS = 5
+"""The threshold is chosen on answers that the fit has not seen."""
+_Z_90 = 1.2816
 
 
 CURVE_POINTS = 100
@@ -47,7 +50,8 @@ class ConfidenceSummary:
     shown: Rate
     """Of all questions, those with such an answer."""
     aurc: float | None
-    """Area under the risk-coverage curve, the mean risk over all coverages: lower is better. None without answers."""
+    """Area under the risk-coverage curve up to the coverage that the policy reaches, by that coverage: the mean risk.
+    Lower is better, between policies that answer about as many questions. None without answers."""
     curve: tuple[tuple[float, float], ...]
     """(coverage, risk), the surest answers first: share of the questions answered, and of these the share wrong."""
 
@@ -110,23 +114,14 @@ def calibrate(records: Sequence[EpisodeRecord], *, promised_precision: float) ->
         return None
     features_NF = np.stack([_features(each.episode) for each in answered])
     means_F, scales_F = features_NF.mean(0), np.maximum(features_NF.std(0), 1e-3)
-    weights_F, bias = _logistic((features_NF - means_F) / scales_F, is_right_N.astype(float))
-    fitted = Calibration(
+    scaled_NF, targets_N = (features_NF - means_F) / scales_F, is_right_N.astype(float)
+    weights_F, bias = _logistic(scaled_NF, targets_N)
+    return Calibration(
         tuple(means_F.tolist()),
         tuple(scales_F.tolist()),
         tuple(weights_F.tolist()),
         bias,
-        1.0,
-        promised_precision,
-        len(answered),
-    )
-    confidences_N = np.array([fitted.confidence(each.episode) for each in answered])
-    return Calibration(
-        fitted.means,
-        fitted.scales,
-        fitted.weights,
-        bias,
-        _threshold(confidences_N, is_right_N, promised_precision),
+        _threshold(_held_out(scaled_NF, targets_N), is_right_N, promised_precision),
         promised_precision,
         len(answered),
     )
@@ -198,12 +193,27 @@ def _logistic(features_NF: np.ndarray, targets_N: np.ndarray) -> tuple[np.ndarra
     return weights_G[:-1], float(weights_G[-1])
 
 
+def _held_out(scaled_NF: np.ndarray, targets_N: np.ndarray) -> np.ndarray:
+    """(N,) confidence of each answer by a fit to the others' folds."""
+    confidences_N = np.empty(len(targets_N))
+    for fold in range(FOLDS):
+        inside_N = np.arange(len(targets_N)) % FOLDS == fold
+        weights_F, bias = _logistic(scaled_NF[~inside_N], targets_N[~inside_N])
+        confidences_N[inside_N] = 1 / (1 + np.exp(-(scaled_NF[inside_N] @ weights_F + bias)))
+    return confidences_N
+
+
 def _threshold(confidences_N: np.ndarray, is_right_N: np.ndarray, promised: float) -> float:
-    """The lowest confidence from which on the share of right answers keeps the promise."""
+    """The lowest confidence from which on the share of right answers keeps the promise, with a margin for chance.
+
+    The margin is Wilson's one-sided bound at 90 %: of the promises that are made so, nine in ten are kept.
+    """
     order = np.argsort(-confidences_N)
-    sorted_N = confidences_N[order]
-    precisions_N = np.cumsum(is_right_N[order]) / np.arange(1, len(order) + 1)
+    sorted_N, num_N = confidences_N[order], np.arange(1, len(order) + 1)
+    share_N = np.cumsum(is_right_N[order]) / num_N
+    spread_N = _Z_90 * np.sqrt(share_N * (1 - share_N) / num_N + (_Z_90 / (2 * num_N)) ** 2)
+    bounds_N = (share_N + _Z_90**2 / (2 * num_N) - spread_N) / (1 + _Z_90**2 / num_N)
     # Answers that are equally sure are shown together.
     is_last_of_equals_N = np.append(sorted_N[1:] < sorted_N[:-1], True)
-    kept = np.flatnonzero((precisions_N >= promised) & is_last_of_equals_N)
+    kept = np.flatnonzero((bounds_N >= promised) & is_last_of_equals_N)
     return float(sorted_N[kept[-1]]) if len(kept) else 1.01

@@ -61,7 +61,8 @@ def summarize_recovery(records: Iterable[EpisodeRecord]) -> RecoverySummary:
 def _followed(record: EpisodeRecord) -> Iterator[tuple[bool, Turn]]:
     """Whether what had been observed by then was enough, and the turn that followed, for every observation."""
     question, episode = record.question, record.episode
-    has_answer = bool(needs_of(question)[-1].answers)
+    # Of questions side by side without hops only the pages are known; text of all of them is taken for enough.
+    has_answer = bool(needs_of(question)[-1].answers) or (question.is_side_by_side and not question.hops)
     for number, (turn, following) in enumerate(pairwise(episode.turns), 1):
         if turn.calls and following.kind != "invalid":
             seen = replace(episode, turns=episode.turns[:number])

@@ -18,6 +18,7 @@ from seekling.config import ExpertConfig
 from seekling.env.environment import SearchEnv, Session, StepResult
 from seekling.env.protocol.base import Action, Protocol
 from seekling.env.tools import LISTING_TOOLS
+from seekling.env.withholding import says
 from seekling.errors import DataError
 from seekling.experts import words
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Episode, Hop, Question, StopReason, Turn
@@ -98,6 +99,8 @@ class _Run:
         self._title_of = title_of
         self._thought = ""
         """Begins the next turn: what the last observation said."""
+        self._is_missing = False
+        """A fact was searched for in vain."""
         self._has_read = True
         """Whether the thought has said so."""
 
@@ -122,7 +125,8 @@ class _Run:
                 if not self._look_up(hop, is_last=number == len(hops) - 1):
                     break
         if question.kind == UNANSWERABLE:
-            self._thought += f" {words.NO_FIT if 'false premise' in question.labels else words.NOT_SAID}"
+            is_contradicted = "false premise" in question.labels and not self._is_missing
+            self._thought += f" {words.NO_FIT if is_contradicted else words.NOT_SAID}"
             answer = question.answers[0]
         else:
             answer = self._shown_answer()
@@ -144,7 +148,7 @@ class _Run:
             self._thought += f" {self._verdict(hop)}"
             self._has_read = True
         tried = {turn.payload for turn in self.turns}
-        for action in self._attempts(hop):
+        for action in self._attempts(hop, is_last=is_last):
             if action.payload in tried:
                 continue
             self._act(action)
@@ -154,6 +158,7 @@ class _Run:
             self._thought = f"{need} {self._verdict(hop)}"
         if self._question.kind != UNANSWERABLE:
             raise _FailedError("the fact was not retrieved")
+        self._is_missing = True
         return False
 
     def _look_up_pages(self) -> None:
@@ -178,6 +183,9 @@ class _Run:
             missing.remove(named[0])
             if not self._is_read(named[0]):
                 raise _FailedError("the page was not retrieved")
+        if question.kind == UNANSWERABLE:
+            self._thought = f"{question.question.strip()} {words.NOT_HERE}"
+            return
         seen = "\n".join(turn.observation for turn in self.turns)
         if not any(_holds(seen, answer) or answer in ("yes", "no") for answer in question.answers):
             raise _FailedError("the fact was not retrieved")
@@ -199,6 +207,8 @@ class _Run:
 
     def _verdict(self, hop: Hop) -> str:
         """Why the last observation does not suffice."""
+        if hop.relation and not hop.document_id:
+            return words.OTHER_PAGE  # there is no page of this name
         return words.NOT_HERE if _is_right_page(hop, self.turns[-1]) else words.OTHER_PAGE
 
     def _look_up_together(self, hops: Sequence[Hop]) -> None:
@@ -215,8 +225,8 @@ class _Run:
                 raise _FailedError("the program computed another answer")
             self._thought = ""
 
-    def _attempts(self, hop: Hop) -> Iterator[Action]:
-        in_own_words = _draw(self._question) < self._config.own_words_share
+    def _attempts(self, hop: Hop, *, is_last: bool) -> Iterator[Action]:
+        in_own_words = is_last and _draw(self._question) < self._config.own_words_share
         if self._protocol.name == "code":
             texts = words.programs(hop, self._question, in_own_words=in_own_words)
             actions = (Action("code", text) for text in texts)
@@ -234,6 +244,8 @@ class _Run:
     def _step(self, action: Action) -> StepResult:
         result = self._session.step(self._protocol.act(action, think=self._thought.strip()), finish="stop")
         self.turns.append(result.turn)
+        if says(result.turn.observation, self._question.withheld):
+            raise _FailedError("a withheld answer was shown")
         return result
 
     def _is_shown(self, hop: Hop, turn: Turn, is_last: bool) -> bool:

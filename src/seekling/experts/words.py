@@ -112,10 +112,11 @@ def content_words(text: str) -> list[str]:
 
 
 def asked_words(hop: Hop, question: Question) -> list[str]:
-    """Content words of a question of one page, without the subject's own."""
-    if len(question.hops) != 1:
+    """Content words of a question without those of its subjects."""
+    if not question.hops or question.is_side_by_side:
         return []
-    subject = {word.lower() for word in re.findall(r"\w+", hop.query_subject)}
+    subjects = " ".join([hop.query_subject, *(each.query_subject for each in question.hops)])
+    subject = {word.lower() for word in re.findall(r"\w+", subjects)}
     return [word for word in content_words(question.question) if len(word) > 3 and word not in subject][:4]
 
 

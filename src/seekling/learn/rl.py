@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +30,7 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.sampler import Sampler, derive_seed
 from seekling.types import (
     UNANSWERABLE,
-    UNKNOWN_ANSWER,
+    UNKNOWN_ANSWERS,
     Episode,
     EpisodeGroup,
     EpisodeRecord,
@@ -193,7 +193,9 @@ class _Taken:
         charges = None
         if self._config.baseline != "gae":  # whose rewards belong to tokens, and are charged there
             charges = self._updater.charges([each for group in groups for each in group.trajectories])
-        records, batch = score_groups(groups, self._reward, self._config, step=self._step, charges=charges)
+        records, batch = score_groups(
+            groups, self._reward, self._config, step=self._step, charges=charges, sampled=sampled
+        )
         self._updater.add(batch, version=self._step - 1)  # as the sampler was told before this rollout
         self.records += [record for record in records if id(record.episode) in sampled]
 
@@ -233,6 +235,7 @@ def score_groups(
     *,
     step: int,
     charges: Sequence[np.ndarray] | None = None,
+    sampled: Collection[int] | None = None,
 ) -> tuple[list[EpisodeRecord], Batch]:
     """Rewards, advantages and the batch of those episodes from which something can be learned.
 
@@ -249,13 +252,16 @@ def score_groups(
         config: baseline and what of a group is learned from.
         step: number of the step, for the records.
         charges: of each trajectory in order, (T,) what its tokens cost; taken off rewards before advantages.
+        sampled: `id` of the episodes that the policy sampled; the others are an expert's. None: all.
     """
     records: list[EpisodeRecord] = []
-    unknown_reward = config.unknown_reward if _share_unknown(groups) <= config.unknown_limit else 0.0
+    is_sampled = (lambda episode: True) if sampled is None else (lambda episode: id(episode) in sampled)
+    unknown_reward = config.unknown_reward if _share_unknown(groups, is_sampled) <= config.unknown_limit else 0.0
     kept: list[tuple[Trajectory, float, float]] = []
     costs = iter(charges) if charges is not None else itertools.repeat(np.zeros(1))
     for group in groups:
-        rewards = _with_unknown([reward(each, group.question) for each in group.episodes], group, unknown_reward)
+        rewards = [reward(each, group.question) for each in group.episodes]
+        rewards = _with_unknown(rewards, group, unknown_reward, is_sampled)
         rewards_G = np.asarray([each.total for each in rewards])
         terms = _terms(rewards_G, np.asarray([next(costs).sum() for _ in rewards]), config)
         for index, episode in enumerate(group.episodes):
@@ -270,28 +276,28 @@ def score_groups(
     return records, Batch([each[0] for each in kept], advantages_B, weights_B=weights_B)
 
 
-def _with_unknown(rewards: list[Reward], group: EpisodeGroup, unknown_reward: float) -> list[Reward]:
-    """The rewards of a group, with what it is worth not to know where nobody knew."""
-    answers = [episode.answer for episode in group.episodes]
-    if not unknown_reward or any(exact_match(answer, group.question.answers) for answer in answers):
+def _with_unknown(
+    rewards: list[Reward], group: EpisodeGroup, unknown_reward: float, is_sampled: Callable[[Episode], bool]
+) -> list[Reward]:
+    """The rewards of a group, with what it is worth not to know where no episode of the policy is right."""
+    golds = group.question.answers
+    if not unknown_reward or any(exact_match(each.answer, golds) for each in group.episodes if is_sampled(each)):
         return rewards
     return [
-        Reward(each.total + unknown_reward, {**each.parts, "unknown": unknown_reward})
-        if exact_match(answer, (UNKNOWN_ANSWER,))
-        else Reward(each.total, {**each.parts, "unknown": 0.0})
-        for each, answer in zip(rewards, answers, strict=True)
+        Reward(each.total + worth, {**each.parts, "unknown": worth})
+        for each, worth in zip(rewards, (unknown_reward * _is_unknown(e) for e in group.episodes), strict=True)
     ]
 
 
-def _share_unknown(groups: Sequence[EpisodeGroup]) -> float:
-    """Of the episodes of answerable questions, the share that says that the answer is unknown."""
-    said = [
-        bool(exact_match(episode.answer, (UNKNOWN_ANSWER,)))
-        for group in groups
-        if group.question.kind != UNANSWERABLE
-        for episode in group.episodes
-    ]
+def _share_unknown(groups: Sequence[EpisodeGroup], is_sampled: Callable[[Episode], bool]) -> float:
+    """Of the policy's episodes of answerable questions, the share that says that the answer is unknown."""
+    answerable = [group for group in groups if group.question.kind != UNANSWERABLE]
+    said = [_is_unknown(episode) for group in answerable for episode in group.episodes if is_sampled(episode)]
     return sum(said) / len(said) if said else 0.0
+
+
+def _is_unknown(episode: Episode) -> bool:
+    return bool(exact_match(episode.answer, UNKNOWN_ANSWERS))
 
 
 def _terms(rewards_G: np.ndarray, costs_G: np.ndarray, config: RlConfig) -> dict[int, tuple[float, float]]:

@@ -16,6 +16,7 @@ from seekling.env.environment import SearchEnv
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.benchmarks import benchmark_of, open_benchmarks
 from seekling.evaluate.bounds import NO_GOLD_PAGE, OracleEnv, PlainProtocol, has_gold_page
+from seekling.evaluate.confidence import read_calibration
 from seekling.evaluate.files import read_records
 from seekling.evaluate.judging import Judge, VerdictCache
 from seekling.evaluate.samples import SampleSummary, summarize_samples
@@ -294,6 +295,7 @@ def _sample(
     name, started = _name_of(request, number), time.perf_counter()
     # The first sample is what one sample would have been.
     seed = recipe.seed if number == 0 else derive_seed(recipe.seed, "sample", number)
+    calibration = read_calibration(Path(settings.model)) if settings.model and not settings.endpoint else None
     try:
         return ask_and_score(
             folder,
@@ -304,7 +306,7 @@ def _sample(
             f"eval-{name}",
             reporter,
             seed=seed,
-            extras=Extras(judge, asked.not_asked, request.usd_per_hour),
+            extras=Extras(judge, asked.not_asked, request.usd_per_hour, calibration),
         )
     finally:
         folder.add_seconds(f"eval-{name}", time.perf_counter() - started)

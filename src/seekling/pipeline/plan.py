@@ -169,6 +169,7 @@ def _num_held_out(recipe: Recipe) -> tuple[int, int]:
     if not data.corpus and recipe.retrieval.kind != "remote":
         from seekling.corpus.almanac import num_questions
 
-        return num_questions(data.almanac_pages, "dev"), num_questions(data.almanac_pages, "test")
+        num_dev = num_questions(data.almanac_pages, "dev") if data.dev_fraction else 0
+        return num_dev, num_questions(data.almanac_pages, "test")
     splits = read_splits(recipe, data.train, data.dev, data.test)
     return len(splits.dev), len(splits.test)

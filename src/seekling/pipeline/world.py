@@ -67,7 +67,8 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
 
             generate(recipe.data.almanac_pages, recipe.data.almanac_seed, almanac)
         corpus = str(almanac / "corpus.jsonl")
-        dev_path = dev_path or ("" if train_path else str(almanac / "dev.jsonl"))
+        has_dev = not train_path and data.dev_fraction > 0
+        dev_path = dev_path or (str(almanac / "dev.jsonl") if has_dev else "")
         train_path = train_path or str(almanac / "train.jsonl")
         test_path = test_path or str(almanac / "test.jsonl")
     if not train_path:

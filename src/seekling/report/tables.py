@@ -296,7 +296,9 @@ def confidence_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
         if found is None:
             rows.append(("-",) * 4)
             continue
-        promised, area = f"{100 * found.promised_precision:.0f} %", "-" if found.aurc is None else f"{found.aurc:.3f}"
+        promised, area = f"{100 * found.promised_precision:.0f} %", "-"
+        if found.aurc is not None:
+            area = f"{found.aurc:.3f} up to {100 * found.curve[-1][0]:.0f} %"
         rows.append((promised, format_rate(found.right_of_shown), format_rate(found.shown), area))
     columns = ("promised", "right of the answers shown", "answers shown", "area under risk-coverage")
     return _table("Confidence", columns, rows, policies, label="confidence")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from seekling.reward.match import exact_match
-from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Episode, Question, Reward, Turn
+from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, UNKNOWN_ANSWERS, Episode, Question, Reward, Turn
 
 PIECE_CHARS = 20
 """A stretch of a page this long, between full stops, is not in an observation by chance."""
@@ -47,7 +47,7 @@ def ternary_reward(episode: Episode, question: Question, *, wrong: float) -> Rew
     Source: TruthRL (arXiv:2509.25760).
     """
     em = exact_match(episode.answer, question.answers)
-    is_wrong = episode.answer is not None and not em and not exact_match(episode.answer, (UNKNOWN_ANSWER,))
+    is_wrong = episode.answer is not None and not em and not exact_match(episode.answer, UNKNOWN_ANSWERS)
     parts = {"em": em, "wrong": -wrong * is_wrong}
     return Reward(total=sum(parts.values()), parts=parts)
 

@@ -31,7 +31,7 @@ def derive_guild(guild: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
     kind = guild.short.removeprefix("the ")
     guild.extra["what"] = f"guild of {guild.sort.lower()}" if kind == "guild" else _WHATS[kind]
     first, second, third, fourth = (dice.pick(words) for words in _MOTTO)
-    return {
+    facts = {
         "founded": year(guild.year),
         "founder": to(guild.maker) if guild.maker else near.stranger(dice),
         "seat": to(guild.home) if guild.home else phrase("the capital"),
@@ -42,6 +42,8 @@ def derive_guild(guild: Entity, near: Near, dice: Dice) -> dict[str, Fact]:
         "rule": one_of(dice, _RULES),
         "fee": one_of(dice, _FEES),
         "treasure": one_of(dice, _TREASURES),
-        "rival": to(near.other("guild", guild, dice)),
         "closed_for": one_of(dice, _CLOSURES),
     }
+    if rival := near.rival_of(guild):
+        facts["rival"] = to(rival)
+    return facts

@@ -36,6 +36,12 @@ class Near:
         towns = [town for town in self.all_of("town") if town.river is not None and town.river.index == river.index]
         return (dice.pick(towns), dice.between(520, 985)) if towns else None
 
+    def rival_of(self, guild: Entity) -> Entity | None:
+        """Return the rival of a guild, whose rival it is too; one of an odd number has none."""
+        guilds = Dice(self._world.seed, "rivals", self._census.number).shuffled(self.all_of("guild"))
+        place = next(i for i, each in enumerate(guilds) if each.index == guild.index) ^ 1
+        return guilds[place] if place < len(guilds) else None
+
     def contemporary(self, person: Entity, dice: Dice) -> Entity | None:
         """Return somebody of the province who was grown up when `person` was, if there is one."""
         start, end = person.birth + 20, person.death or PRESENT

@@ -18,10 +18,10 @@ from seekling.corpus.almanac.model import Entity, Fact, count
 from seekling.corpus.almanac.phonology import ROOTS_PER_PROVINCE, Namer
 from seekling.corpus.almanac.province import Province
 from seekling.corpus.almanac.spec import Relation, Split, Wording
+from seekling.types import UNKNOWN_ANSWERS
 
 QUESTION_KINDS = ("single", "bridge", "chain", "several", "unanswerable")
 """One page; two and three pages, one after the other; two to four pages side by side; none."""
-UNKNOWN = ("unknown", "not found", "not known", "not stated", "unanswerable")
 SEEN, NEW_WORDING, NEW_RELATION = "seen in training", "new wording", "new relation"
 _NOVELTIES = (SEEN, SEEN, NEW_WORDING, NEW_RELATION)
 """Every four questions of dev and test, in a new order each time."""
@@ -86,7 +86,8 @@ class Asker:
             "several": self._several,
             "unanswerable": self._unanswerable,
         }
-        return list({row.question: row for row in makers[kind](wanted, dice)}.values())[:wanted]
+        rows = (row for row in makers[kind](wanted, dice) if not _gives_itself_away(row))
+        return list({row.question: row for row in rows}.values())[:wanted]
 
     # --- one page, and pages one after the other
 
@@ -187,66 +188,70 @@ class Asker:
     def _several(self, wanted: int, dice: Dice) -> Iterator[Row]:
         makers = (self._extremes, self._differences, self._counts, self._odd_ones)
         queues = [iter(dice.shuffled(list(make(dice)))) for make in makers]
-        while queues and wanted:
+        while queues:
             for queue in list(queues):
                 row = next(queue, None)
                 if row is None:
                     queues.remove(queue)
-                elif wanted:
-                    wanted -= 1
+                else:
                     yield row
 
-    def _groups(self, mark: str, size: int, dice: Dice) -> Iterator[tuple[Wording, str, list[Entity]]]:
+    def _groups(self, mark: str, size: int, dice: Dice) -> Iterator[tuple[_Asked, str, list[Entity]]]:
         """Entities of one kind whose pages state a relation with a wording of a mark, a few groups of each."""
+        splits: tuple[Split, ...] = ("", self._split) if self._split else ("",)
         for kind, spec in KINDS.items():
             for key, relation in spec.relations.items():
                 stating = [e for e in self._province.entities if e.kind == kind and key in e.facts]
-                for wording in relation.wordings(mark, ""):
-                    for _ in range(3):
-                        group = dice.shuffled(stating)[:size]
-                        if len(group) >= min(size, 3):
-                            yield wording, key, group
+                for split in splits:
+                    for wording in relation.wordings(mark, split):
+                        novelty = (NEW_WORDING if split else SEEN,) * bool(self._split)
+                        for _ in range(3):
+                            group = dice.shuffled(stating)[:size]
+                            if len(group) >= min(size, 3):
+                                yield (wording, novelty), key, group
 
     def _extremes(self, dice: Dice) -> Iterator[Row]:
         for mark, best in (("-", min), ("+", max)):
-            for wording, key, group in self._groups(mark, 3 + dice.below(2), dice):
+            for (wording, novelty), key, group in self._groups(mark, 3 + dice.below(2), dice):
                 numbers = [e.facts[key].number or 0 for e in group]
                 if numbers.count(best(numbers)) == 1:
                     answer = group[numbers.index(best(numbers))]
                     question = _write(wording, dice, group[0], list=_listed(group, "or"))
-                    yield _several_row("the most", question, _titles(answer), group, key)
+                    yield _several_row(("the most", *novelty), question, _titles(answer), group, key)
 
     def _differences(self, dice: Dice) -> Iterator[Row]:
-        for wording, key, group in self._groups("=", 2, dice):
+        for (wording, novelty), key, group in self._groups("=", 2, dice):
             first, second = group
             years = abs((first.facts[key].number or 0) - (second.facts[key].number or 0))
             if years:
                 question = _write(wording, dice, first, a=first.name, b=second.name)
-                yield _several_row("difference", question, (str(years), f"{years} years"), group, key)
+                answers = (str(years), f"{years} years")
+                yield _several_row(("difference", *novelty), question, answers, group, key)
 
     def _counts(self, dice: Dice) -> Iterator[Row]:
-        for wording, key, group in self._groups("#", 3 + dice.below(2), dice):
+        for (wording, novelty), key, group in self._groups("#", 4, dice):
             facts = [e.facts[key] for e in group]
-            numbers = [fact.number for fact in facts if fact.number is not None]
+            numbers = sorted({fact.number for fact in facts if fact.number is not None})
             if len(numbers) == len(facts):
-                edge = dice.pick(sorted(set(numbers))[1:] or [0])
-                shown, num = str(edge), sum(number < edge for number in numbers)
+                # Any number of them is as likely as any other.
+                num = dice.between(1, len(numbers) - 1)
+                shown = str(numbers[num])
             else:
                 shown = _spoken(dice.pick(facts))
                 num = sum(_spoken(fact) == shown for fact in facts)
             if 0 < num < len(group):
                 question = _write(wording, dice, group[0], x=shown, list=_listed(group, "and"))
-                answers = tuple(answer for answer in count(num, "").answers if answer.strip())
-                yield _several_row("how many", question, tuple(dict.fromkeys(a.strip() for a in answers)), group, key)
+                answers = tuple(dict.fromkeys(answer.strip() for answer in count(num, "").answers))
+                yield _several_row(("how many", *novelty), question, answers, group, key)
 
     def _odd_ones(self, dice: Dice) -> Iterator[Row]:
-        for wording, key, group in self._groups("/", 3, dice):
+        for (wording, novelty), key, group in self._groups("/", 3, dice):
             values = [_spoken(e.facts[key]) for e in group]
             shared = max(values, key=values.count)
             if values.count(shared) == len(group) - 1:
                 odd = next(e for e, value in zip(group, values, strict=True) if value != shared)
                 question = _write(wording, dice, group[0], x=shared, list=_listed(group, "or"))
-                yield _several_row("the odd one", question, _titles(odd), group, key)
+                yield _several_row(("the odd one", *novelty), question, _titles(odd), group, key)
 
     # --- no page
 
@@ -260,7 +265,12 @@ class Asker:
         yield from dice.shuffled(rows)
 
     def _not_stated(self, wanted: int, dice: Dice) -> Iterator[Row]:
-        paths = [((), entity, key) for entity in self._province.entities for key in entity.unstated]
+        paths = [
+            ((), entity, key)
+            for entity in self._province.entities
+            for key in entity.unstated
+            if not _is_said_elsewhere(entity, key)
+        ]
         for (_, entity, key), wording, novelty in self._draw(paths, wanted, dice):
             yield self._unknown("not stated", entity, key, wording, novelty, dice, entity.name, entity.title, entity.id)
 
@@ -280,17 +290,19 @@ class Asker:
             yield self._unknown("no such page", entity, key, wording, novelty, dice, name, title, "")
 
     def _false_premise(self, wanted: int, dice: Dice) -> Iterator[Row]:
+        splits: tuple[Split, ...] = ("", self._split) if self._split else ("",)
         paths = [
-            (entity, wording, other)
+            (entity, wording, other, NEW_WORDING if split else SEEN)
             for _, entity, key in self._stated()
-            for wording in _relation(entity, key).wordings("!", "")
+            for split in splits
+            for wording in _relation(entity, key).wordings("!", split)
             if (other := self._wrong_premise(entity, dice))
         ]
-        for entity, wording, x in dice.shuffled(paths)[:wanted]:
+        for entity, wording, x, novelty in dice.shuffled(paths)[:wanted]:
             question = _write(wording, dice, entity, n=entity.name, x=x)
             hops = (_hop(entity, KINDS[entity.kind].premise),)
-            labels = ("false premise", SEEN) if self._split else ("false premise",)
-            yield Row("unanswerable", question, UNKNOWN, (), hops, labels)
+            labels = ("false premise", novelty) if self._split else ("false premise",)
+            yield Row("unanswerable", question, UNKNOWN_ANSWERS, (), hops, labels)
 
     def _wrong_premise(self, entity: Entity, dice: Dice) -> str:
         """What the premise is for another entity of the kind, and is not for this one; empty when there is none."""
@@ -317,10 +329,26 @@ class Asker:
         page_id: str,
     ) -> Row:
         question = _write(wording, dice, entity, n=name)
-        hop = Hop(title, _relation(entity, key).label, UNKNOWN[0], page_id)
-        return Row("unanswerable", question, UNKNOWN, (), (hop,), (sort, novelty) if self._split else (sort,))
+        hop = Hop(title, _relation(entity, key).label, UNKNOWN_ANSWERS[0], page_id)
+        return Row("unanswerable", question, UNKNOWN_ANSWERS, (), (hop,), (sort, novelty) if self._split else (sort,))
 
 
+def _is_said_elsewhere(entity: Entity, key: str) -> bool:
+    """Whether another page may say what an entity's own does not: of rivals the other's, of a flood the river's."""
+    if key in ("flooded", "flood_year", "peril", "peril_year"):
+        return True
+    return any(name == f"{entity.kind}.{key}" for name, _ in entity.mentions)
+
+
+def _gives_itself_away(row: Row) -> bool:
+    """Whether a question holds its own answer, as that for the place a company is named after."""
+    if row.kind in ("several", "unanswerable"):
+        return False
+    return any(re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", row.question, re.I) for answer in row.answers)
+
+
+_Asked = tuple[Wording, tuple[str, ...]]
+"""A wording, and the label of how new it is; training questions have none."""
 _Path = tuple[tuple[tuple[Entity, str], ...], Entity, str]
 """Entities with the relations that lead on from them, the entity at the end, and what is asked about it."""
 
@@ -357,6 +385,8 @@ def _listed(entities: Sequence[Entity], joint: str) -> str:
     return f"{', '.join(names[:-1])} {joint} {names[-1]}"
 
 
-def _several_row(sort: str, question: str, answers: tuple[str, ...], group: Sequence[Entity], key: str) -> Row:
+def _several_row(
+    labels: tuple[str, ...], question: str, answers: tuple[str, ...], group: Sequence[Entity], key: str
+) -> Row:
     hops = tuple(_hop(entity, key) for entity in group)
-    return Row("several", question, answers, tuple(entity.id for entity in group), hops, (sort,))
+    return Row("several", question, answers, tuple(entity.id for entity in group), hops, labels)
