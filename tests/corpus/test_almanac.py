@@ -23,10 +23,10 @@ NOVELTIES = {"seen in training", "new wording", "new relation"}
 # Lock: a seed names a world for everybody. Change these hashes only when the wording or the facts change on purpose,
 # and say so in the change log, because every recorded result on the almanac is then about another world.
 LOCKED = {
-    "corpus.jsonl": "a430e10059cc4525cddc31d800ad621505dba8eda83d4e4d1171f83e9bac2714",
-    "train.jsonl": "4e1f25139a7f64a042c837cf5883c5192b9047eb43714b3209d33b0b52c9d672",
-    "dev.jsonl": "ac253c53ac6b0e3f6c5486de8c5006c997804057f02b0751550c0acdfae5e161",
-    "test.jsonl": "f5aef9603e7e4604161c051278a0b5d6379ef04272c0b57285d49eb7fbd2ed07",
+    "corpus.jsonl": "7caba98f7eae477a45eda7af110d7c840de16019822346c8ade81e11ac46d7d6",
+    "train.jsonl": "abbd9e91902f74b74a054f2f7cfbf648553011d897b57eff2f5ee298aa135757",
+    "dev.jsonl": "90319a09d74ed547555a197d8598e0ffda2d37965cd527aa006693f701f67b74",
+    "test.jsonl": "63546052869b044e1f4d89674aa5fe6cfc90c265b00f686fb2877bb7b9ad52fc",
 }
 
 

@@ -230,7 +230,11 @@ def test_every_relation_can_be_asked_for_in_training_and_in_words_kept_for_dev_a
                 assert set(relation.lines) == {"?"}, (
                     "a relation that training must not see is no step on the way either"
                 )
-            elif num[""]:
+                continue
+            for mark, lines in relation.lines.items():
+                if mark not in ("?", ">"):
+                    assert {line.split for line in lines} == {"", "dev", "test"}, f"{kind}.{key} {mark}"
+            if num[""]:
                 assert num[""] >= 2, f"{kind}.{key}"
                 assert min(num["dev"], num["test"]) >= 1, f"{kind}.{key}"
             needed = {"?": {"n"}, "!": {"n", "x"}, ">": {"n"}, "-": {"list"}, "+": {"list"}}

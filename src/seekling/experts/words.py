@@ -130,9 +130,10 @@ def _filtering(words: Sequence[str], *, subject: str = "", subjects: Sequence[st
     asked = " or ".join(f"{json.dumps(word, ensure_ascii=False)} in line.lower()" for word in words)
     lines = [
         f"page = search_pages({'name' if subjects else json.dumps(subject, ensure_ascii=False)})[0]",
-        'for line in read_section(page["page_id"] + ":full").replace("\\n", ". ").split(". "):',
+        'print(page["title"])',
+        'for line in read_section(page["page_id"] + ":full").split(". "):',
         f"    if {asked}:",
-        '        print(page["title"], line)',
+        "        print(line)",
     ]
     if subjects:
         lines = [f"for name in {json.dumps(list(subjects), ensure_ascii=False)}:", *(f"    {line}" for line in lines)]

@@ -236,6 +236,8 @@ class Asker:
                 # Any number of them is as likely as any other.
                 num = dice.between(1, len(numbers) - 1)
                 shown = str(numbers[num])
+            elif numbers or len({fact.target is None for fact in facts}) > 1:
+                continue  # equal numbers have no edge between them; 'the road' is no town
             else:
                 shown = _spoken(dice.pick(facts))
                 num = sum(_spoken(fact) == shown for fact in facts)
@@ -246,6 +248,8 @@ class Asker:
 
     def _odd_ones(self, dice: Dice) -> Iterator[Row]:
         for (wording, novelty), key, group in self._groups("/", 3, dice):
+            if len({e.facts[key].target is None for e in group}) > 1:
+                continue
             values = [_spoken(e.facts[key]) for e in group]
             shared = max(values, key=values.count)
             if values.count(shared) == len(group) - 1:
