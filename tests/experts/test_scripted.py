@@ -26,6 +26,7 @@ from tests.env.fakes import FakeLibrary, count_words, make_env
 from tests.experts.village import BRIDGE, COMPARISON, QUESTIONS, SINGLE, UNANSWERABLE, write_village
 
 PROTOCOLS = ["tags", "tools", "code"]
+IN_PAGE_WORDS = ExpertConfig(own_words_share=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +90,8 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     assert thoughts(play(env, SINGLE).episode)[-1] == "Alder Mill, built in? 1612."
     assert thoughts(play(env, UNANSWERABLE).episode) == [
         "Maud Ferris, name of the dog?",
-        "Maud Ferris, name of the dog? Not here.",
-        "Maud Ferris, name of the dog? Not here. The pages do not say.",
+        "Maud Ferris, name of the dog? Not here. Maud Ferris?",
+        "Maud Ferris? Not here. The pages do not say.",
     ]
     assert thoughts(play(env, COMPARISON).episode)[-1] == (
         "Alder Mill, built in? 1612. Birch Mill, built in? 1655. 1612, 1655."
@@ -99,7 +100,9 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
 
 def test_a_page_about_somebody_else_is_told_from_one_that_does_not_say(make):
     nobody = replace(UNANSWERABLE, hops=(Hop("Maud Wren", "place where she was born", "unknown", "maud_wren"),))
-    assert thoughts(play(make(), nobody).episode)[1] == "Maud Wren, place where she was born? Another page."
+    assert (
+        thoughts(play(make(), nobody, IN_PAGE_WORDS).episode)[1] == "Maud Wren, place where she was born? Another page."
+    )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -166,7 +169,7 @@ def test_a_premise_that_the_page_contradicts_ends_in_unknown(make):
     wrong = replace(
         UNANSWERABLE, question="When did Maud Ferris build Alder Mill?", hops=(hop,), labels=("false premise",)
     )
-    episode = play(make(), wrong).episode
+    episode = play(make(), wrong, IN_PAGE_WORDS).episode
     assert thoughts(episode)[-1] == "Alder Mill, built by? Tobias Wren. That does not fit."
     assert episode.answer == "unknown"
 

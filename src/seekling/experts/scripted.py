@@ -138,28 +138,39 @@ class _Run:
 
     def _look_up(self, hop: Hop, *, is_last: bool) -> bool:
         """Search for a fact in several wordings; whether it was shown."""
-        need = words.need(hop, self._question)
+        in_own_words = is_last and _draw(self._question) < self._config.own_words_share
+        ways = words.tries(hop, self._question, in_own_words=in_own_words)
         if any(self._is_shown(hop, turn, is_last) for turn in self.turns):
-            self._thought = f"{self._thought} {need} {self._said(hop)}.".strip()
+            self._thought = f"{self._thought} {ways[0].need} {self._said(hop)}.".strip()
             self._has_read = True
             return True
-        self._thought = f"{self._thought} {need}".strip()
         if not self._has_read:
-            self._thought += f" {self._verdict(hop)}"
+            self._thought = f"{ways[0].need} {self._verdict(hop)}"
             self._has_read = True
-        tried = {turn.payload for turn in self.turns}
-        for action in self._attempts(hop, is_last=is_last):
-            if action.payload in tried:
-                continue
+        for way, action in self._untried(ways):
+            if not self._thought.startswith(way.need):
+                self._thought = f"{self._thought} {way.need}".strip()
             self._act(action)
             if self._is_shown(hop, self.turns[-1], is_last):
-                self._thought = f"{need} {self._said(hop)}."
+                self._thought = f"{way.need} {self._said(hop)}."
                 return True
-            self._thought = f"{need} {self._verdict(hop)}"
+            self._thought = f"{way.need} {self._verdict(hop)}"
         if self._question.kind != UNANSWERABLE:
             raise _FailedError("the fact was not retrieved")
         self._is_missing = True
         return False
+
+    def _untried(self, ways: Sequence[words.Try]) -> Iterator[tuple[words.Try, Action]]:
+        """Ways of which the search was not made before, as many as the expert attempts."""
+        tried = {turn.payload for turn in self.turns}
+        num_left = self._config.attempts
+        for way in ways:
+            is_code = self._protocol.name == "code"
+            action = Action("code", way.program) if is_code else self._protocol.search_action(way.query)
+            if num_left and action.payload not in tried:
+                num_left -= 1
+                tried.add(action.payload)
+                yield way, action
 
     def _look_up_pages(self) -> None:
         """Where only the pages are known: search for what is asked, then for the pages that this did not bring.
@@ -213,7 +224,7 @@ class _Run:
 
     def _look_up_together(self, hops: Sequence[Hop]) -> None:
         """One program for all facts, and one that compares them."""
-        self._thought = words.need(hops[0], self._question)
+        self._thought = f"{hops[0].query_subject}, {hops[0].relation}?"
         self._act(Action("code", words.program_of_all(hops)))
         if not all(self._is_shown(hop, self.turns[-1], is_last=False) for hop in hops):
             raise _FailedError("the fact was not retrieved")
@@ -224,17 +235,6 @@ class _Run:
             if not any(_holds(self.turns[-1].observation, answer) for answer in self._question.answers):
                 raise _FailedError("the program computed another answer")
             self._thought = ""
-
-    def _attempts(self, hop: Hop, *, is_last: bool) -> Iterator[Action]:
-        in_own_words = is_last and _draw(self._question) < self._config.own_words_share
-        if self._protocol.name == "code":
-            texts = words.programs(hop, self._question, in_own_words=in_own_words)
-            actions = (Action("code", text) for text in texts)
-        else:
-            texts = words.queries(hop, self._question, in_own_words=in_own_words)
-            actions = (self._protocol.search_action(text) for text in texts)
-        for _, action in zip(range(self._config.attempts), actions, strict=False):
-            yield action
 
     def _act(self, action: Action) -> None:
         result = self._step(action)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from seekling.types import Hop, Question
 
@@ -23,35 +24,36 @@ _NOT_KEYWORDS = frozenset(
 )
 
 
-def need(hop: Hop, question: Question) -> str:
-    """What is looked for: "Orla Venn, teacher taught?"; where no hops are known, the question."""
-    return f"{hop.query_subject}, {hop.relation}?" if hop.relation else question.question.strip()
+class Try(NamedTuple):
+    """One way to look for a fact."""
+
+    need: str
+    """What is looked for, as the expert thinks it: "Orla Venn, teacher taught?"."""
+    query: str
+    program: str
+    """Prints the lines of the page that may say it."""
 
 
-def queries(hop: Hop, question: Question, *, in_own_words: bool) -> Iterator[str]:
-    """What to search for, the best first: the words of the page, then those of the question.
+def tries(hop: Hop, question: Question, *, in_own_words: bool) -> list[Try]:
+    """Ways to look for a fact: in the words of the page, in those of the question, and by the subject alone.
 
     Args:
         hop: what is looked for.
         question: whose hop it is.
         in_own_words: the words of the question first, which often miss what the page says in others.
     """
-    in_page_words = " ".join([hop.query_subject, hop.relation]).strip()
-    asked = " ".join([hop.query_subject, *asked_words(hop, question)])
-    found = [asked, in_page_words] if in_own_words else [in_page_words, asked]
     if not hop.relation:
-        found.append(" ".join(content_words(question.question)))
-    elif len(question.hops) > 1:
-        found.append(hop.query_subject)
-    yield from dict.fromkeys(found)
+        asked = question.question.strip()
+        return [Try(asked, text, _reading(text)) for text in (asked.rstrip("?"), " ".join(content_words(asked)))]
+    wordings = [words for words in (hop.relation, " ".join(asked_words(hop, question))) if words]
+    ordered = dict.fromkeys([*(reversed(wordings) if in_own_words else wordings), ""])
+    return [_try(hop.query_subject, wording) for wording in ordered]
 
 
-def programs(hop: Hop, question: Question, *, in_own_words: bool) -> Iterator[str]:
-    """Programs that print the lines about a hop: those with the words of the page, of the question, then all lines."""
-    lists = [stems(content_words(hop.relation)), stems(asked_words(hop, question))]
-    ordered = reversed(lists) if in_own_words else lists
-    found = [_filtering(words, subject=hop.query_subject) for words in ordered if words]
-    yield from dict.fromkeys([*found, _reading(hop.query_subject)])
+def _try(subject: str, wording: str) -> Try:
+    words = stems(content_words(wording))
+    program = _filtering(words, subject=subject) if words else _reading(subject)
+    return Try(f"{subject}, {wording}?" if wording else f"{subject}?", f"{subject} {wording}".strip(), program)
 
 
 def program_of_all(hops: Sequence[Hop]) -> str:
