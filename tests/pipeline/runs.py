@@ -55,6 +55,7 @@ def village_recipe(folder: Path, model_dir: Path, **changes: dict[str, object]) 
         "data": {"corpus": str(corpus), "train": str(folder / "train.jsonl"), "test": str(folder / "test.jsonl")},
         "retrieval": {"top_k": 1, "passage_words": 30},
         "env": {"observation_tokens": 80},
+        "experts": {"own_words_share": 0.0},
         "rollout": {"turn_tokens": 100, "temperature": 0.6, "episode_tokens": 700, "in_flight": 8},
         "sft": {"learning_rate": 8e-3, "epochs": 60, "episodes_per_step": 2, "max_grad_norm": 0.5, "row_tokens": 700},
         "rl": {
