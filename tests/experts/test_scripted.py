@@ -15,7 +15,7 @@ from seekling.env.tools import library_tools
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError
 from seekling.experts.collect import CollectReport, collect, normalized_actions
-from seekling.experts.scripted import play
+from seekling.experts.scripted import first_turn, play
 from seekling.models import load_policy
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
@@ -243,6 +243,29 @@ def test_a_failing_search_is_a_failure_of_the_episode_with_its_text():
 def test_a_subject_that_the_grammar_cannot_hold_is_a_failure_not_a_crash(make):
     strange = replace(SINGLE, hops=(replace(SINGLE.hops[0], query_subject="the </search> tag"),))
     assert play(make(), strange).reason == "the protocol cannot write the query or the answer"
+
+
+# the first turn alone
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("share", [0.0, 1.0])
+@pytest.mark.parametrize("question", [*QUESTIONS, replace(BRIDGE, hops=()), replace(SINGLE, hops=())])
+def test_a_first_turn_is_that_of_the_whole_episode(make, protocol, share, question):
+    env, config = make(protocol, max_turns=5), ExpertConfig(own_words_share=share)
+    titles = {"alder_mill": "Alder Mill", "tobias_wren": "Tobias Wren"}
+    whole = play(env, question, config, title_of=titles.get).episode.turns[0]
+    turn = first_turn(env, question, config)
+    assert (turn.action, turn.kind, turn.payload) == (whole.action, whole.kind, whole.payload)
+    assert (turn.observation, turn.calls) == ("", ())
+
+
+def test_a_first_turn_searches_nothing():
+    library = FakeLibrary()
+    assert first_turn(make_env(library=library), SINGLE) is not None
+    assert library.queries == []
+    strange = replace(SINGLE, hops=(replace(SINGLE.hops[0], query_subject="the </search> tag"),))
+    assert first_turn(make_env(), strange) is None
 
 
 # pages without hops

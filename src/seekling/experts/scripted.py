@@ -79,6 +79,27 @@ def play(
         )
 
 
+def first_turn(env: SearchEnv, question: Question, config: ExpertConfig | None = None) -> Turn | None:
+    """What the expert searches for first, without searching: enough to learn how to ask, at a fraction of the cost.
+
+    Args:
+        env: the same environment in which the policy will be trained.
+        question: with `hops`, or else with the answer and perhaps its pages.
+        config: how the expert goes about it; the default settings when None.
+
+    Returns:
+        The turn, without what came of it; None where the protocol cannot write it.
+    """
+    with env.start(question) as session:
+        run = _Run(session, env.protocol, question, config or ExpertConfig(), lambda page: page)
+        try:
+            text = run.begin()
+        except DataError:
+            return None
+    action = env.protocol.parse(text)
+    return Turn(text, action.kind, action.payload)
+
+
 class _FailedError(Exception):
     """Why an episode is no example."""
 
@@ -112,6 +133,22 @@ class _Run:
                 raise _FailedError("the policy's searches found something else this time")
             self.turns.append(replace(turn, is_given=True))
             self._has_read = False
+
+    def begin(self) -> str:
+        """The text of the first turn."""
+        question = self._question
+        hop, *others = _hops(question)
+        if not question.hops and len(question.supporting_ids) > 1:
+            return self._protocol.act(
+                self._search(question.question.strip().rstrip("?")), think=question.question.strip()
+            )
+        if question.is_side_by_side and self._protocol.name == "code" and question.hops:
+            return self._protocol.act(
+                Action("code", words.program_of_all((hop, *others))), think=f"{hop.query_subject}, {hop.relation}?"
+            )
+        in_own_words = not others and _draw(question) < self._config.own_words_share
+        way, action = next(self._untried(words.tries(hop, question, in_own_words=in_own_words)))
+        return self._protocol.act(action, think=way.need)
 
     def play(self) -> None:
         question = self._question

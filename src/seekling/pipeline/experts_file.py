@@ -6,13 +6,14 @@ What is trained on is copied into the run folder, so that the run can be read an
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from seekling.config import Recipe
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.files import read_records
-from seekling.experts.scripted import play
+from seekling.experts.scripted import first_turn, play
 from seekling.experts.select import select_episodes
 from seekling.experts.stepwise import read_steps, step_trajectory
 from seekling.files import write_atomically
@@ -22,7 +23,7 @@ from seekling.pipeline.world import World
 from seekling.reward.match import exact_match
 from seekling.rollout.replay import expert_trajectory
 from seekling.serve.agent import Agent
-from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Trajectory
+from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, StopReason, Trajectory
 
 STEPS = "expert-steps.json"
 """Copy of step-wise records in a run folder."""
@@ -82,6 +83,33 @@ def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
         stop_strings = agent.env.protocol.stops.strings
         return [step_trajectory(record, agent.renderer, stop_strings) for record in read_steps(steps)]
     return [_trajectory(record, agent) for record in folder.read_records("expert")]
+
+
+def query_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
+    """The scripted expert's first turns of the questions that come after those of its episodes, without twins.
+
+    Args:
+        recipe: its experts section.
+        questions: of training.
+        agent: of the policy.
+    """
+    rest = [each for each in questions[recipe.experts.num_questions :] if not each.withheld]
+    found = []
+    for question in rest[: recipe.experts.num_queries]:
+        turn = first_turn(agent.env, question, recipe.experts)
+        if turn is not None:
+            prompt = tuple(agent.env.protocol.prompt(question))
+            episode = Episode(
+                question.id,
+                question.source,
+                agent.env.protocol.name,
+                prompt,
+                (turn,),
+                answer=None,
+                stop_reason=StopReason.MAX_TURNS,
+            )
+            found.append(_trajectory(EpisodeRecord("expert", question, episode), agent))
+    return found
 
 
 def demonstrate(recipe: Recipe, agent: Agent, group: EpisodeGroup) -> tuple[Episode, Trajectory] | None:
