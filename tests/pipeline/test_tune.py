@@ -233,15 +233,6 @@ def test_slots_that_sampling_left_partly_empty_are_counted_whole(tiny_model_dir)
     assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", made_up) == expected
 
 
-def test_slots_are_counted_as_long_as_the_episodes_of_an_evaluation_where_these_are_longer(tiny_model_dir):
-    sections = {"model": {"dtype": "float32"}, "rollout": {"in_flight": 5}}
-    plain, longer = (build_recipe({**sections, "eval": {"episode_tokens": tokens}}) for tokens in (0, 4096))
-    shape, made_up = read_model_shape(tiny_model_dir), MadeUp(plain, 600)
-    sampler = make_sampler(plain, *load_policy(tiny_model_dir, dtype="float32"))
-    found = [unfilled_bytes(each, shape, sampler, "sample", made_up) for each in (plain, longer)]
-    assert found[1] - found[0] == 5 * 2048 * 2 * 2 * 2 * 16 * 4
-
-
 def test_a_trial_of_learning_says_whether_its_row_was_the_whole_step(tiny_model_dir):
     def found(row_tokens):
         sft = {"episodes_per_step": 3, "row_tokens": row_tokens}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seekling.config.base import Section
-from seekling.config.evaluation import EvalConfig, ExpectedConfig
+from seekling.config.evaluation import EVALUATIONS, EvalConfig, ExpectedConfig
 from seekling.config.recipe import Recipe, build_recipe, load_recipe, recipe_to_toml
 from seekling.config.training import (
     CheckpointConfig,
@@ -28,6 +28,7 @@ from seekling.config.world import (
 )
 
 __all__ = [
+    "EVALUATIONS",
     "CheckpointConfig",
     "CriticConfig",
     "CurriculumConfig",

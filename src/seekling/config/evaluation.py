@@ -19,6 +19,11 @@ class EvalEnvConfig(Section):
     observation_tokens: Positive | None = None
 
 
+Evaluation = Literal["base", "sft", "rl"]
+EVALUATIONS: tuple[Evaluation, ...] = ("base", "sft", "rl")
+"""On the test questions, in the order of training; tables have them in this order."""
+
+
 class EvalConfig(Section):
     """Held-out evaluation."""
 
@@ -38,7 +43,7 @@ class EvalConfig(Section):
     found"."""
     judge: bool = False
     """Ask the model of the section `judge` too whether answers are right: the measure `judge`, beside exact match."""
-    stages: tuple[Literal["base", "sft", "rl"], ...] = ("base", "sft", "rl")
+    stages: tuple[Evaluation, ...] = EVALUATIONS
     failing_share: Fraction = 0.0
     """As `env.failing_share`, for held-out questions."""
     turn_tokens: Annotated[int, Field(ge=0)] = 0

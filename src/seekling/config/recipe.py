@@ -15,7 +15,7 @@ from typing import Any
 import pydantic
 
 from seekling.config.base import Section
-from seekling.config.evaluation import EvalConfig, ExpectedConfig
+from seekling.config.evaluation import EVALUATIONS, EvalConfig, Evaluation, ExpectedConfig
 from seekling.config.training import (
     CheckpointConfig,
     CriticConfig,
@@ -67,6 +67,12 @@ class Recipe(Section):
     def has_sft(self) -> bool:
         """Whether there are expert episodes to begin with."""
         return bool(self.experts.file or self.experts.num_questions)
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """Those of `eval.stages` whose stage there is, in the order of training."""
+        has_stage = {"base": True, "sft": self.has_sft, "rl": self.rl.steps > 0}
+        return tuple(name for name in EVALUATIONS if name in self.eval.stages and has_stage[name])
 
     @property
     def evaluated(self) -> Recipe:

@@ -141,8 +141,7 @@ def predict(
     num_asked = recipe.has_sft + has_rl * math.ceil(recipe.rl.steps / (recipe.eval.every_steps or recipe.rl.steps or 1))
     if num_dev and num_asked:
         stages.append(costs.dev("rl" if has_rl else "sft", num_dev, num_asked))
-    asked = {"base": True, "sft": recipe.has_sft, "rl": has_rl}
-    stages += [costs.evaluation(name, num_evaluated) for name in recipe.eval.stages if asked[name]]
+    stages += [costs.evaluation(name, num_evaluated) for name in recipe.evaluations]
     return tuple(stages)
 
 

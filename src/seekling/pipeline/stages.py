@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from seekling.config import Recipe
+from seekling.config import EVALUATIONS, Recipe
 from seekling.doctor.memory import Stage
 from seekling.evaluate.confidence import calibrate, read_calibration
 from seekling.evaluate.files import write_comparisons
@@ -42,8 +42,6 @@ from seekling.rollout.sampler import Sampler
 from seekling.serve.agent import Agent, open_agent, training_decoding
 from seekling.types import EpisodeRecord, Message
 
-EVALUATIONS = ("base", "sft", "rl")
-"""On the test questions, in the order of training."""
 BASE_VERSION = -1
 """Policy version of the untrained model."""
 
@@ -113,11 +111,9 @@ class _Run:
         if folder.chosen is None:
             self._choose()
         self._learner = None  # its memory is free for what is evaluated
-        asked = {"base": True, "sft": has_sft, "rl": has_rl}
-        names = [name for name in EVALUATIONS if name in recipe.eval.stages and asked[name]]
-        for name in names:
+        for name in recipe.evaluations:
             self._once(f"eval-{name}", partial(self._evaluate, name))
-        return [read_summary_of(recipe, folder, name) for name in names]
+        return [read_summary_of(recipe, folder, name) for name in recipe.evaluations]
 
     def _once(self, stage: str, work: Callable[[], bool | None]) -> None:
         """Do a stage that is not done; one that returns False has something left, which the same command does later."""
@@ -265,10 +261,9 @@ class _Run:
         has_critic = stage == "rl" and recipe.rl.baseline == "gae"
         if is_new and saved is not None and (base == self.model_dir or saved.stage == stage):
             if has_critic and saved.stage == "rl":
-                # The state has what it trains; adapters are trained on what SFT made, all weights on anything.
-                sft = self.folder.path / "checkpoints" / "sft"
-                is_on_sft = recipe.model.rank_in("rl") > 0 and sft.is_dir()
-                self._learner.critic = new_critic(recipe, self._learner, sft if is_on_sft else None)
+                # The state has what it trains: all weights, or adapters, which need what they were put on.
+                begins_at = self._before_rl() if recipe.model.rank_in("rl") > 0 else None
+                self._learner.critic = new_critic(recipe, self._learner, begins_at)
             self._learner.load(saved.path / WEIGHTS)
         if has_critic and self._learner.critic is None:
             self._learner.critic = new_critic(recipe, self._learner)
@@ -288,11 +283,13 @@ class _Run:
         if saved is None or saved.stage != "rl":
             learner.keep_reference()
         elif not learner.has_reference:
-            sft = self.folder.path / "checkpoints" / "sft"
-            model, _ = load_policy(
-                sft if sft.exists() else self.model_dir, dtype=self.recipe.model.dtype, device=self.recipe.model.device
-            )
-            learner.keep_reference(model)
+            config = self.recipe.model
+            learner.keep_reference(load_policy(self._before_rl(), dtype=config.dtype, device=config.device)[0])
+
+    def _before_rl(self) -> Path:
+        """The directory of the policy that RL began with."""
+        sft = self.folder.path / "checkpoints" / "sft"
+        return sft if sft.is_dir() else self.model_dir
 
     def _export(self, name: str, learner: Learner) -> None:
         base = self._base or self.model_dir

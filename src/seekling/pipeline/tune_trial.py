@@ -171,7 +171,7 @@ def unfilled_bytes(recipe: Recipe, shape: ModelShape, sampler: LocalSampler, wha
         return 0
     tokens = up_to_step(recipe.cache_tokens)
     if what == "sample":
-        tokens = max(0, up_to_step(recipe.cache_tokens) - up_to_step(made_up.total_tokens))
+        tokens = max(0, tokens - up_to_step(made_up.total_tokens))
     elif what == "sft" or not recipe.rl.stream_minibatches:
         tokens = 0
     # Streamed parts of a step are learned from while other episodes hold their caches.

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from seekling.config import EVALUATIONS
 from seekling.errors import DataError
 from seekling.report.encode import finite
 from seekling.report.lines import LinesFile
 from seekling.types import EpisodeRecord, Json
-
-EVALUATIONS = ("base", "sft", "rl")
-"""In the order of training; the table of a report has them in this order."""
 
 _KNOWN = ("recipe.toml", "record.json", "progress.json", "metrics.jsonl", "episodes", "eval", "samples")
 

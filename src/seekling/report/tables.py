@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seekling.config import ExpectedConfig
+from seekling.config import EVALUATIONS, ExpectedConfig
 from seekling.errors import DataError
 from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
@@ -22,7 +22,6 @@ from seekling.evaluate.intervals import Rate, format_difference, format_mean, fo
 from seekling.evaluate.pooled import Pooled, PooledRate, pooled_gains, read_pooled
 from seekling.evaluate.recovery import RecoverySummary
 from seekling.evaluate.summary import EvalSummary
-from seekling.report.read import EVALUATIONS
 
 _POLICIES = {"base": "base", "sft": "SFT", "rl": "SFT+RL"}
 _MARKDOWN = re.compile(r"([\\`*_<>|~#]|(?<=\])[(\[])")
