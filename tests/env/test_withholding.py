@@ -8,7 +8,7 @@ import pytest
 
 from seekling.env.withholding import MIN_CHARS, says, with_twins, without
 from seekling.types import Question
-from tests.env.fakes import PAGES, QUESTION, make_env
+from tests.env.fakes import PAGES, QUESTION, FakeLibrary, make_env
 
 SINGLE = replace(QUESTION, question="Who built the harbour of Fowey?", answers=("Maud Trethewey",), kind="single")
 
@@ -99,3 +99,19 @@ def test_whole_words_count_whatever_their_case_punctuation_and_articles(text, an
 
 def test_parts_of_words_do_not_count():
     assert not says("He kept bees.", ("bee",))
+
+
+@pytest.mark.parametrize("protocol", ["tags", "tools"])
+def test_where_passages_are_shown_once_a_further_search_shows_the_next_ones(protocol):
+    library = FakeLibrary()
+    env = make_env(library=library, top_k=2, protocol=protocol, repeat_passages=False, max_turns=5)
+    query = "Alnwick Maud Trethewey Fowey harbour"
+    act = env.protocol.act(env.protocol.search_action(query))
+    with env.start(QUESTION) as session:
+        shown = [session.step(act, finish="stop").turn for _ in range(3)]
+    pages = [[page for call in turn.calls for page in call.document_ids] for turn in shown]
+    assert pages[0] + pages[1] == [hit.passage.document_id for hit in library.search(query, 3)]
+    assert pages[2] == []
+    # Another episode begins anew.
+    with env.start(QUESTION) as session:
+        assert session.step(act, finish="stop").turn.observation == shown[0].observation

@@ -165,6 +165,8 @@ def test_written_recipes_list_settings_without_effect_at_their_defaults_and_are_
 def test_a_curriculum_without_groups_is_refused():
     with pytest.raises(ConfigError, match=r"rl\.group_size = 1 makes no groups"):
         build_recipe({"curriculum": {"skip_after": 1}, "rl": {"baseline": "gae", "group_size": 1}})
+    with pytest.raises(ConfigError, match="demonstrations"):
+        build_recipe({"curriculum": {"skip_after": 1}, "rl": {"demonstrations": "whole"}})
 
 
 def test_a_folder_is_no_recipe(tmp_path):

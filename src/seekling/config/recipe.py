@@ -132,6 +132,11 @@ class Recipe(Section):
                 "curriculum.skip_after passes over questions whose groups have equal rewards, and rl.group_size = 1 "
                 "makes no groups; set one of them to another value"
             )
+        if self.curriculum.skip_after and self.rl.demonstrations != "none":
+            raise ValueError(
+                f'rl.demonstrations = "{self.rl.demonstrations}" teaches from questions without a right episode, and '
+                "curriculum.skip_after passes over them; leave one of them out"
+            )
         return self
 
     @pydantic.model_validator(mode="after")

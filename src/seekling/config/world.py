@@ -150,6 +150,9 @@ class EnvConfig(Section):
     """Give one more generation, in which only an answer counts, after max_turns (Search-R1: yes; slime, verl: no)."""
     observation_tokens: Positive = 360
     """Budget of one observation; documents are cut evenly and tags stay closed."""
+    repeat_passages: bool = True
+    """false: `search` shows an episode each passage once, so a further search of a page shows the rest of it, as the
+    next page of a search engine's results would (programs read whole pages, so it changes nothing for code)."""
     both_actions: Literal["first", "answer", "invalid"] = "first"
     """What counts when one turn holds a search and an answer outside its thoughts."""
     invalid_action: Literal["retry", "stop"] = "retry"

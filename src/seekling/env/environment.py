@@ -28,6 +28,7 @@ from seekling.env.programs import ProgramRunner
 from seekling.env.protocol.base import Action, Protocol
 from seekling.env.sandbox.interface import Sandbox
 from seekling.env.tools import Outcome, Tool, run_tool
+from seekling.env.withholding import Withheld
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.types import ActionKind, Json, Message, Question, StopReason, ToolCall, Turn
 
@@ -108,9 +109,10 @@ class Session:
         self._num_searches = 0
         self._is_over = False
         self._tools: Mapping[str, Tool] = env.tools
-        if question.withheld:
+        self._withheld = Withheld(question.withheld)
+        if question.withheld or not env.config.repeat_passages:
             self._tools = {
-                name: replace(tool, function=tool.withholding(question.withheld)) if tool.withholding else tool
+                name: replace(tool, function=tool.withholding(self._withheld)) if tool.withholding else tool
                 for name, tool in env.tools.items()
             }
         self._is_failing = is_made_to_fail(question, env.config.failing_share)
@@ -202,7 +204,10 @@ class Session:
             near = difflib.get_close_matches(name, known, n=1) or known
             error = f"there is no tool {name!r}; try {', '.join(near)}"
             return Outcome(name, arguments, error=error, is_refused=True)
-        return run_tool(self._tools[name], arguments, self._refusal)
+        outcome = run_tool(self._tools[name], arguments, self._refusal)
+        if not self._env.config.repeat_passages:
+            self._withheld.passages.update(hit.passage for search in outcome.searches for hit in search.hits)
+        return outcome
 
     def _refusal(self, tool: Tool, arguments: Mapping[str, Json]) -> str:
         """Why a call that fits its tool may not be made, or empty; a search that may be made is counted."""

@@ -19,6 +19,7 @@ from types import ModuleType
 
 from seekling.env import withholding
 from seekling.env.schema import JsonSchema, check_arguments, schema_of_function
+from seekling.env.withholding import Withheld
 from seekling.errors import ConfigError, InfrastructureError, ToolError
 from seekling.types import Hit, Json, ToolCall
 
@@ -80,8 +81,8 @@ class Tool:
     """A call may wait for something outside of this process. Then it runs in a thread, several at a time."""
     is_retrieval: bool = False
     """It searches: its calls are counted, limited by `max_searches`, and made to fail by `failing_share`."""
-    withholding: Callable[[tuple[str, ...]], Callable[..., object]] | None = None
-    """Given texts, the same function that shows nothing which says one of them; None: it has nothing to keep back."""
+    withholding: Callable[[Withheld], Callable[..., object]] | None = None
+    """Makes the same function for an episode that is not shown everything; None: it has nothing to keep back."""
     check: Callable[[Mapping[str, Json]], None] | None = None
     """Raises a ToolError for arguments that fit `parameters` and yet ask for nothing."""
 
@@ -277,7 +278,7 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
         top_k: passages per query of `search`.
     """
 
-    def search_without(withheld: tuple[str, ...]) -> Callable[[list[str]], list[SearchResult]]:
+    def search_without(withheld: Withheld) -> Callable[[list[str]], list[SearchResult]]:
         def search(query_list: list[str]) -> list[SearchResult]:
             """Find passages for each query."""
             return [
@@ -287,24 +288,24 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
 
         return search
 
-    def pages_without(withheld: tuple[str, ...]) -> Callable[[str], list[dict[str, str]]]:
+    def pages_without(withheld: Withheld) -> Callable[[str], list[dict[str, str]]]:
         def search_pages(query: str) -> list[dict[str, str]]:
             """List of {"page_id", "title"}, best first."""
-            return withholding.pages(library.search_pages(query), withheld)
+            return withholding.pages(library.search_pages(query), withheld.texts)
 
         return search_pages
 
-    def sections_without(withheld: tuple[str, ...]) -> Callable[[str], list[dict[str, str]]]:
+    def sections_without(withheld: Withheld) -> Callable[[str], list[dict[str, str]]]:
         def view_sections(page_id: str) -> list[dict[str, str]]:
             """List of {"section_id", "section_name"}."""
-            return withholding.pages(library.view_sections(page_id), withheld)
+            return withholding.pages(library.view_sections(page_id), withheld.texts)
 
         return view_sections
 
-    def read_without(withheld: tuple[str, ...]) -> Callable[[str], str]:
+    def read_without(withheld: Withheld) -> Callable[[str], str]:
         def read_section(section_id: str) -> str:
             """Text of the section."""
-            return withholding.without(library.read_section(section_id), withheld)
+            return withholding.without(library.read_section(section_id), withheld.texts)
 
         return read_section
 
@@ -320,15 +321,16 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
     def page_read(arguments: Mapping[str, Json], value: object) -> tuple[str, ...]:
         return (_page_of(library, str(arguments["section_id"])),)
 
+    everything = Withheld()
     return {
-        "search": replace(searching(search_without(())), withholding=search_without),
-        "search_pages": replace(searching(pages_without(())), documents_of=pages_listed, withholding=pages_without),
+        "search": replace(searching(search_without(everything)), withholding=search_without),
+        "search_pages": replace(searching(pages_without(everything)), documents_of=pages_listed, withholding=pages_without),
         "view_sections": replace(
-            made(sections_without(())),
+            made(sections_without(everything)),
             documents_of=lambda a, _: (str(a["page_id"]),),
             withholding=sections_without,
         ),
-        "read_section": replace(made(read_without(())), documents_of=page_read, withholding=read_without),
+        "read_section": replace(made(read_without(everything)), documents_of=page_read, withholding=read_without),
     }
 
 

@@ -1,4 +1,4 @@
-"""Facts that are kept from a policy, so that it meets questions whose answer is not to be found.
+"""What the searches of an episode do not show: answers that are kept from the policy, and what it has seen already.
 
 The twin of a question is the same question, for which no passage and no sentence that says its answer is shown: all
 else is as it was, and the right end is to say so. Beside its original it teaches to tell the two apart (a minimal
@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Hit, Question
+from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Hit, Passage, Question
 
 MIN_CHARS = 3
 """A shorter answer stands in too many sentences that do not say it."""
@@ -41,11 +41,16 @@ def says(text: str, withheld: Sequence[str]) -> bool:
     return any(f" {wanted} " in folded for each in withheld if (wanted := _fold(each).strip()))
 
 
+def split_sentences(text: str) -> list[str]:
+    """The sentences and lines of a text, each with the blank before it; together they are the text."""
+    return _SENTENCE_END.split(text)
+
+
 def without(text: str, withheld: Sequence[str]) -> str:
     """A text without the sentences and headings that hold one of the texts."""
     if not withheld or not says(text, withheld):
         return text
-    parts = _SENTENCE_END.split(text)
+    parts = split_sentences(text)
     is_told = [says(part, withheld) for part in parts]
     for number in range(len(parts) - 1):
         # "in St. Louis" is no end of a sentence, though it looks like one.
@@ -54,14 +59,28 @@ def without(text: str, withheld: Sequence[str]) -> str:
     return "".join(part for part, is_out in zip(parts, is_told, strict=True) if not is_out)
 
 
-def search(find: Callable[[str, int], list[Hit]], query: str, top_k: int, withheld: Sequence[str]) -> list[Hit]:
-    """The best `top_k` passages that hold none of the texts: as many as ever, so that their number tells nothing."""
-    if not withheld:
+@dataclass(slots=True)
+class Withheld:
+    """What one episode is not shown."""
+
+    texts: tuple[str, ...] = ()
+    """No passage, sentence or name that holds one of them."""
+    passages: set[Passage] = field(default_factory=set)
+    """None of these; grows where an episode is shown each passage once."""
+
+    def has(self, passage: Passage) -> bool:
+        """Whether a passage is not to be shown."""
+        return passage in self.passages or says(f"{passage.title}. {passage.text}", self.texts)
+
+
+def search(find: Callable[[str, int], list[Hit]], query: str, top_k: int, withheld: Withheld) -> list[Hit]:
+    """The best `top_k` passages that may be shown: as many as ever, so that their number tells nothing."""
+    if not withheld.texts and not withheld.passages:
         return find(query, top_k)
     wanted = 4 * top_k
     while True:
         hits = find(query, wanted)
-        kept = [hit for hit in hits if not says(f"{hit.passage.title}. {hit.passage.text}", withheld)]
+        kept = [hit for hit in hits if not withheld.has(hit.passage)]
         if len(kept) >= top_k or len(hits) < wanted:
             return [replace(hit, rank=rank) for rank, hit in enumerate(kept[:top_k])]
         wanted *= 4
