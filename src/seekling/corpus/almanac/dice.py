@@ -56,6 +56,15 @@ class Dice:
             result[i], result[j] = result[j], result[i]
         return result
 
+    def by_weight(self, items: Sequence[T], divisors: Sequence[int]) -> list[T]:
+        """Return the items in a new order: each next one is drawn with weight 1/divisor from those that are left.
+
+        Source: A-Res (Efraimidis and Spirakis, 2006): in the order of u ** divisor, u uniform; in whole numbers, which
+        are the same on every machine.
+        """
+        keys = [(self.below(1 << 64) ** divisor) >> (64 * (divisor - 1)) for divisor in divisors]
+        return [items[index] for index in sorted(range(len(items)), key=lambda index: -keys[index])]
+
 
 class Scatter:
     """A bijection of [0, size) onto itself that can be inverted: neighbours end up far apart."""

@@ -23,8 +23,8 @@ from seekling.types import UNKNOWN_ANSWERS
 QUESTION_KINDS = ("single", "bridge", "chain", "several", "unanswerable")
 """One page; two and three pages, one after the other; two to four pages side by side; none."""
 SEEN, NEW_WORDING, NEW_RELATION = "seen in training", "new wording", "new relation"
-_NOVELTIES = (SEEN, SEEN, NEW_WORDING, NEW_RELATION)
-"""Every four questions of dev and test, in a new order each time."""
+_NOVELTIES = (SEEN, SEEN, SEEN, SEEN, SEEN, NEW_WORDING, NEW_WORDING, NEW_RELATION)
+"""Every eight questions of dev and test, in a new order each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +150,18 @@ class Asker:
     def _draw(
         self, paths: Sequence[_Path], wanted: int, dice: Dice, *, may_presume: bool = False
     ) -> Iterator[tuple[_Path, Wording, str]]:
-        """Choose paths and wordings; those of dev and test have shares of wordings and relations that are new."""
+        """Choose paths and wordings; those of dev and test have shares of wordings and relations that are new.
+
+        Some things are asked for more often than others (Zipf-Mandelbrot's law): of each kind of page the relation that
+        its file lists in place n has weight 1 / (n + 2).
+        """
         pools: dict[str, list[_Path]] = {SEEN: [], NEW_WORDING: [], NEW_RELATION: []}
         for path in paths:
             relation = _relation(path[1], path[2])
             for novelty, pool in pools.items():
                 if self._wordings(relation, novelty):
                     pool.append(path)
-        rest = {novelty: iter(dice.shuffled(pool)) for novelty, pool in pools.items()}
+        rest = {novelty: iter(dice.by_weight(pool, [_place(path) + 2 for path in pool])) for novelty, pool in pools.items()}
         for novelty in self._novelties(wanted, dice):
             for path in itertools.islice(rest[novelty], 1):
                 _, entity, key = path
@@ -355,6 +359,12 @@ _Asked = tuple[Wording, tuple[str, ...]]
 """A wording, and the label of how new it is; training questions have none."""
 _Path = tuple[tuple[tuple[Entity, str], ...], Entity, str]
 """Entities with the relations that lead on from them, the entity at the end, and what is asked about it."""
+
+
+def _place(path: _Path) -> int:
+    """Place of the relation that a path asks for among those of its kind of page, from 1."""
+    _, entity, key = path
+    return 1 + list(KINDS[entity.kind].relations).index(key)
 
 
 def _relation(entity: Entity, key: str) -> Relation:
