@@ -5,6 +5,7 @@ import re
 import tracemalloc
 from collections import Counter
 
+import numpy as np
 import pytest
 import Stemmer
 import typer
@@ -25,6 +26,16 @@ from seekling.errors import ConfigError
 def test_dice_with_the_same_key_roll_the_same_numbers():
     assert [Dice(1, "x").below(1000) for _ in range(3)] == [Dice(1, "x").below(1000)] * 3
     assert [Dice("lock", 0).below(10**6), Dice("lock", 1).below(10**6)] == [389274, 573633]
+
+
+def test_weighted_orders_draw_each_next_item_by_its_share_of_the_weight_that_is_left():
+    orders = [Dice("weights", number).by_weight("abc", [1, 2, 4]) for number in range(4000)]
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
+    firsts = [sum(order[0] == item for order in orders) / len(orders) for item in "abc"]
+    np.testing.assert_allclose(firsts, [4 / 7, 2 / 7, 1 / 7], atol=0.03)
+    seconds = [order[1] for order in orders if order[0] == "a"]
+    np.testing.assert_allclose(seconds.count("b") / len(seconds), 2 / 3, atol=0.03)
+    assert Dice("lock", 0).by_weight([], []) == []
 
 
 @pytest.mark.parametrize("size", [1, 2, 49, 50, 1000])

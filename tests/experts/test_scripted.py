@@ -16,7 +16,6 @@ from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError
 from seekling.experts.collect import CollectReport, collect, normalized_actions
 from seekling.experts.scripted import first_turn, play
-from seekling.experts.words import quoted
 from seekling.models import load_policy
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
@@ -97,23 +96,6 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     assert thoughts(play(env, COMPARISON).episode)[-1] == (
         "Alder Mill, built in? 1612. Birch Mill, built in? 1655. 1612, 1655."
     )
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_expert_quotes_the_sentence_that_says_what_it_found(make, protocol):
-    episode = play(make(protocol), BRIDGE, IN_PAGE_WORDS.model_copy(update={"evidence": "sentence"})).episode
-    builder, birthplace = "It was built in 1612 by Tobias Wren.", "He was born in Harrow Dell and kept bees all his life."
-    assert [builder in turn.action for turn in episode.turns] == [False, True, False]
-    assert [birthplace in turn.action for turn in episode.turns] == [False, False, True]
-    assert all(quote in turn.observation for quote, turn in zip((builder, birthplace), episode.turns, strict=False))
-
-
-def test_of_a_long_sentence_the_words_around_the_answer_are_quoted():
-    sentence = " ".join(f"w{number}" for number in range(100)) + "."
-    assert quoted(sentence, "w50") == " ".join(f"w{number}" for number in range(38, 62)) + "."
-    assert quoted(sentence, "w1").startswith("w0 w1 ")
-    assert quoted(sentence, "w99").endswith(" w98 w99.")
-    assert quoted("It was built in 1612.", "1612") == "It was built in 1612."
 
 
 def test_a_page_about_somebody_else_is_told_from_one_that_does_not_say(make):

@@ -60,8 +60,6 @@ class ExpertConfig(Section):
     own_words_share: Fraction = 0.33
     """Of the scripted expert's questions, those whose first search is in the question's own words: it misses what the
     page says in others, so that there is something to see and to mend."""
-    evidence: Literal["value", "sentence"] = "value"
-    """How the scripted expert thinks what it found: the value alone, or the whole sentence that says it."""
     num_queries: Annotated[int, Field(ge=0)] = 0
     """Further training questions of which SFT learns the scripted expert's first turn alone: what to search for. They
     cost a twentieth of an episode, since they share its instructions and show no passages."""

@@ -324,7 +324,9 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
     everything = Withheld()
     return {
         "search": replace(searching(search_without(everything)), withholding=search_without),
-        "search_pages": replace(searching(pages_without(everything)), documents_of=pages_listed, withholding=pages_without),
+        "search_pages": replace(
+            searching(pages_without(everything)), documents_of=pages_listed, withholding=pages_without
+        ),
         "view_sections": replace(
             made(sections_without(everything)),
             documents_of=lambda a, _: (str(a["page_id"]),),

@@ -41,16 +41,11 @@ def says(text: str, withheld: Sequence[str]) -> bool:
     return any(f" {wanted} " in folded for each in withheld if (wanted := _fold(each).strip()))
 
 
-def split_sentences(text: str) -> list[str]:
-    """The sentences and lines of a text, each with the blank before it; together they are the text."""
-    return _SENTENCE_END.split(text)
-
-
 def without(text: str, withheld: Sequence[str]) -> str:
     """A text without the sentences and headings that hold one of the texts."""
     if not withheld or not says(text, withheld):
         return text
-    parts = split_sentences(text)
+    parts = _SENTENCE_END.split(text)
     is_told = [says(part, withheld) for part in parts]
     for number in range(len(parts) - 1):
         # "in St. Louis" is no end of a sentence, though it looks like one.

@@ -18,7 +18,7 @@ from seekling.config import ExpertConfig
 from seekling.env.environment import SearchEnv, Session, StepResult
 from seekling.env.protocol.base import Action, Protocol
 from seekling.env.tools import LISTING_TOOLS
-from seekling.env.withholding import says, split_sentences
+from seekling.env.withholding import says
 from seekling.errors import DataError
 from seekling.experts import words
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Episode, Hop, Question, StopReason, Turn
@@ -178,7 +178,7 @@ class _Run:
         in_own_words = is_last and _draw(self._question) < self._config.own_words_share
         ways = words.tries(hop, self._question, in_own_words=in_own_words)
         if any(self._is_shown(hop, turn, is_last) for turn in self.turns):
-            self._thought = f"{self._thought} {ways[0].need} {self._said(hop)}".strip()
+            self._thought = f"{self._thought} {ways[0].need} {self._said(hop)}.".strip()
             self._has_read = True
             return True
         if not self._has_read:
@@ -189,7 +189,7 @@ class _Run:
                 self._thought = f"{self._thought} {way.need}".strip()
             self._act(action)
             if self._is_shown(hop, self.turns[-1], is_last):
-                self._thought = f"{way.need} {self._said(hop)}"
+                self._thought = f"{way.need} {self._said(hop)}."
                 return True
             self._thought = f"{way.need} {self._verdict(hop)}"
         if self._question.kind != UNANSWERABLE:
@@ -237,7 +237,7 @@ class _Run:
         seen = "\n".join(turn.observation for turn in self.turns)
         if not any(_holds(seen, answer) or answer in ("yes", "no") for answer in question.answers):
             raise _FailedError("the fact was not retrieved")
-        self._thought = f"{question.question.strip()} {self._evidence(question.question, self._shown_answer())}"
+        self._thought = f"{question.question.strip()} {self._shown_answer()}."
 
     def _search(self, query: str) -> Action:
         if self._protocol.name == "code":
@@ -251,25 +251,7 @@ class _Run:
         )
 
     def _said(self, hop: Hop) -> str:
-        return self._evidence(hop.relation or self._question.question, hop.answer if hop.relation else "", hop)
-
-    def _evidence(self, asked: str, answer: str, hop: Hop | None = None) -> str:
-        """What was shown, as the expert thinks it: an answer, or the sentence that says it.
-
-        Of several sentences it is the one that has most of the words asked for, on the page asked about.
-        """
-        answer = answer or self._shown_answer()
-        if self._config.evidence == "value":
-            return f"{answer}."
-        wanted = {word[:5] for word in words.content_words(asked)}
-
-        def fit(title_and_sentence: tuple[str, str]) -> tuple[bool, int]:
-            title, sentence = title_and_sentence
-            said = {word[:5] for word in words.content_words(sentence)}
-            return hop is not None and _holds(title, hop.query_subject), len(wanted & said)
-
-        said = [each for turn in reversed(self.turns) for each in _sentences(turn) if _holds(each[1], answer)]
-        return words.quoted(max(said, key=fit)[1], answer) if said else f"{answer}."
+        return hop.answer if hop.relation else self._shown_answer()
 
     def _verdict(self, hop: Hop) -> str:
         """Why the last observation does not suffice."""
@@ -316,16 +298,6 @@ class _Run:
         seen = "\n".join(turn.observation for turn in self.turns)
         answers = self._question.answers
         return next((answer for answer in answers if _holds(seen, answer)), answers[0])
-
-
-def _sentences(turn: Turn) -> Iterator[tuple[str, str]]:
-    """Sentences that a turn brought, as far as the policy was shown them, each with the title of its page."""
-    programs = any(call.name in LISTING_TOOLS for call in turn.calls)
-    for line in "\n".join([turn.observation] if programs else [call.result for call in turn.calls]).splitlines():
-        title, _, text = ("", "", line) if programs else line.partition(": ")
-        for sentence in split_sentences(text):
-            if sentence.strip() and sentence.strip() in turn.observation:
-                yield title, sentence.strip()
 
 
 def _hops(question: Question) -> Sequence[Hop]:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from seekling.types import Hop, Question
 
 NOT_HERE, OTHER_PAGE, NOT_SAID, NO_FIT = "Not here.", "Another page.", "The pages do not say.", "That does not fit."
-QUOTED_WORDS = 24
 _NOT_KEYWORDS = frozenset(
     re.findall(
         r"\w+",
@@ -68,16 +67,6 @@ def program_of_pages(query: str) -> str:
         f"for page in search_pages({json.dumps(query, ensure_ascii=False)})[:3]:\n"
         '    print(page["title"], read_section(page["page_id"] + ":full")[:400])'
     )
-
-
-def quoted(sentence: str, answer: str) -> str:
-    """A sentence as a thought quotes it: of a long one the words around the answer."""
-    said = sentence.split()
-    if len(said) > QUOTED_WORDS:
-        before = len(sentence[: sentence.lower().find(answer.lower())].split())
-        first = max(0, min(before - QUOTED_WORDS // 2, len(said) - QUOTED_WORDS))
-        said = said[first : first + QUOTED_WORDS]
-    return " ".join(said).rstrip(".") + "."
 
 
 def plain_title(title: str) -> str:

@@ -161,7 +161,9 @@ class Asker:
             for novelty, pool in pools.items():
                 if self._wordings(relation, novelty):
                     pool.append(path)
-        rest = {novelty: iter(dice.by_weight(pool, [_place(path) + 2 for path in pool])) for novelty, pool in pools.items()}
+        rest = {
+            novelty: iter(dice.by_weight(pool, [_place(path) + 2 for path in pool])) for novelty, pool in pools.items()
+        }
         for novelty in self._novelties(wanted, dice):
             for path in itertools.islice(rest[novelty], 1):
                 _, entity, key = path
