@@ -26,7 +26,7 @@ LOCKED = {
     "corpus.jsonl": "7caba98f7eae477a45eda7af110d7c840de16019822346c8ade81e11ac46d7d6",
     "train.jsonl": "dcfce0fe820368717efd2db5d1865c8716543bf28be0ee4733f84b3c1b16e5ec",
     "dev.jsonl": "685c77e525123d1d2e9fa80977fbb061a67e5627e7ecd0f51036de507a9f85c5",
-    "test.jsonl": "c91d0bb2bc67bafac11873ca3182dc1762de732b3f45eb31ca47c8a05f7a6966",
+    "test.jsonl": "b2d0066213d3498538edce7aac098247efed6abdfd12bb5e065291f1dd04afa5",
 }
 
 
