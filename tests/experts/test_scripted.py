@@ -82,26 +82,32 @@ def thoughts(episode):
 
 def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     env = make()
-    assert thoughts(play(env, BRIDGE).episode) == [
-        "Alder Mill, built by?",
-        "Alder Mill, built by? Tobias Wren. Tobias Wren, born in?",
-        "Tobias Wren, born in? Harrow Dell.",
+    titles = {"alder_mill": "Alder Mill", "birch_mill": "Birch Mill", "tobias_wren": "Tobias Wren", "maud_ferris": "Maud"}
+
+    def thoughts_on(question):
+        return thoughts(play(env, question, title_of=titles.__getitem__).episode)
+
+    assert thoughts_on(BRIDGE) == [
+        "Alder Mill > built by > born in?",
+        "[Alder Mill] built by: Tobias Wren. Tobias Wren > born in?",
+        "[Tobias Wren] born in: Harrow Dell.",
     ]
-    assert thoughts(play(env, SINGLE).episode)[-1] == "Alder Mill, built in? 1612."
-    assert thoughts(play(env, UNANSWERABLE).episode) == [
-        "Maud Ferris, name of the dog?",
-        "Maud Ferris, name of the dog? Not here. Maud Ferris?",
-        "Maud Ferris? Not here. The pages do not say.",
+    assert thoughts_on(SINGLE)[-1] == "[Alder Mill] built in: 1612."
+    assert thoughts_on(UNANSWERABLE) == [
+        "Maud Ferris > name of the dog?",
+        "[Maud] name of the dog: not here. Maud Ferris > name of the dog?",
+        "[Maud] name of the dog: not here. The pages do not say.",
     ]
-    assert thoughts(play(env, COMPARISON).episode)[-1] == (
-        "Alder Mill, built in? 1612. Birch Mill, built in? 1655. 1612, 1655."
-    )
+    assert thoughts_on(COMPARISON) == [
+        "Alder Mill; Birch Mill > built in?",
+        "[Alder Mill] built in: 1612. [Birch Mill] built in: 1655. Alder Mill: 1612; Birch Mill: 1655.",
+    ]
 
 
 def test_a_page_about_somebody_else_is_told_from_one_that_does_not_say(make):
     nobody = replace(UNANSWERABLE, hops=(Hop("Maud Wren", "born in", "unknown", ""),))
-    first = thoughts(play(make(), nobody, IN_PAGE_WORDS).episode)[1]
-    assert first == "Maud Wren, born in? Another page. Maud Wren, ferris?"
+    first = thoughts(play(make(), nobody, IN_PAGE_WORDS, title_of=str.upper).episode)[1]
+    assert first == "[TOBIAS_WREN] another page. Maud Wren > ferris?"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -169,7 +175,9 @@ def test_a_premise_that_the_page_contradicts_ends_in_unknown(make):
         UNANSWERABLE, question="When did Maud Ferris build Alder Mill?", hops=(hop,), labels=("false premise",)
     )
     episode = play(make(), wrong, IN_PAGE_WORDS).episode
-    assert thoughts(episode)[-1] == "Alder Mill, built by? Tobias Wren. That does not fit."
+    first, last = thoughts(episode)
+    assert first == "Alder Mill > check built by?"
+    assert last == "[alder_mill] built by: Tobias Wren. That does not fit."
     assert episode.answer == "unknown"
 
 
@@ -194,7 +202,7 @@ def test_an_expert_whose_first_search_is_made_to_fail_searches_again_in_other_wo
     assert question.hops[0].document_id not in [page for call in first.calls for page in call.document_ids]
     assert question.hops[0].document_id in [page for call in second.calls for page in call.document_ids]
     assert first.payload != second.payload
-    assert "Another page." in second.action
+    assert "another page." in second.action
     assert last.payload == question.answers[0]
 
 
@@ -314,7 +322,7 @@ def test_an_expert_goes_on_from_where_a_policy_was_and_says_what_is_missing(make
     episode = play(env, SINGLE, after=wrong).episode
     assert episode.turns[0] == replace(missed, is_given=True)
     assert [turn.is_given for turn in episode.turns] == [True] + [False] * (len(episode.turns) - 1)
-    assert thoughts(episode)[1] == "Alder Mill, built in? Another page."
+    assert thoughts(episode)[1] == "[birch_mill] another page. Alder Mill > built in?"
     assert episode.answer == "1612"
 
 
@@ -323,7 +331,7 @@ def test_what_a_policy_has_found_is_not_looked_up_again(make):
     first, *_ = play(env, BRIDGE).episode.turns
     wrong = Episode(BRIDGE.id, "village", "tags", (), (first,), None, StopReason.MAX_TURNS)
     episode = play(env, BRIDGE, after=wrong).episode
-    assert thoughts(episode)[1] == "Alder Mill, built by? Tobias Wren. Tobias Wren, born in?"
+    assert thoughts(episode)[1] == "[alder_mill] built by: Tobias Wren. Tobias Wren > born in?"
     assert [turn.kind for turn in episode.turns] == ["search", "search", "answer"]
 
 

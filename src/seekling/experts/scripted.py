@@ -136,30 +136,26 @@ class _Run:
 
     def begin(self) -> str:
         """The text of the first turn."""
-        question = self._question
-        hop, *others = _hops(question)
-        if not question.hops and len(question.supporting_ids) > 1:
+        question, hops = self._question, _hops(self._question)
+        if self._is_by_pages:
             return self._protocol.act(
                 self._search(question.question.strip().rstrip("?")), think=question.question.strip()
             )
-        if question.is_side_by_side and self._protocol.name == "code" and question.hops:
-            return self._protocol.act(
-                Action("code", words.program_of_all((hop, *others))), think=f"{hop.query_subject}, {hop.relation}?"
-            )
-        in_own_words = not others and _draw(question) < self._config.own_words_share
-        way, action = next(self._untried(words.tries(hop, question, in_own_words=in_own_words)))
-        return self._protocol.act(action, think=way.need)
+        if self._is_together:
+            thought = words.plan(question, hops, hops[0].relation)
+            return self._protocol.act(Action("code", words.program_of_all(hops)), think=thought)
+        way, action = next(self._untried(self._ways(hops)))
+        return self._protocol.act(action, think=words.plan(question, hops, way.need))
 
     def play(self) -> None:
-        question = self._question
-        hops = _hops(question)
-        if not question.hops and len(question.supporting_ids) > 1:
+        question, hops = self._question, _hops(self._question)
+        if self._is_by_pages:
             self._look_up_pages()
-        elif question.is_side_by_side and self._protocol.name == "code" and question.hops:
+        elif self._is_together:
             self._look_up_together(hops)
         else:
-            for number, hop in enumerate(hops):
-                if not self._look_up(hop, is_last=number == len(hops) - 1):
+            for number in range(len(hops)):
+                if not self._look_up(hops[number:]):
                     break
         if question.kind == UNANSWERABLE:
             is_contradicted = "false premise" in question.labels and not self._is_missing
@@ -168,30 +164,45 @@ class _Run:
         else:
             answer = self._shown_answer()
             if question.is_side_by_side and question.hops:
-                self._thought += f" {', '.join(hop.answer for hop in hops)}."
+                self._thought += f" {_values(hops)}"
         result = self._step(self._protocol.answer_action(answer))
         if result.stop_reason is not StopReason.ANSWERED:
             raise _FailedError(_why_over(result))
 
-    def _look_up(self, hop: Hop, *, is_last: bool) -> bool:
-        """Search for a fact in several wordings; whether it was shown."""
-        in_own_words = is_last and _draw(self._question) < self._config.own_words_share
-        ways = words.tries(hop, self._question, in_own_words=in_own_words)
+    @property
+    def _is_by_pages(self) -> bool:
+        """Only the pages are known, and there are several."""
+        return not self._question.hops and len(self._question.supporting_ids) > 1
+
+    @property
+    def _is_together(self) -> bool:
+        """One program looks up everything."""
+        return self._question.is_side_by_side and self._protocol.name == "code" and bool(self._question.hops)
+
+    def _ways(self, hops: Sequence[Hop]) -> list[words.Try]:
+        """Ways to look up the first of these hops; the question's own words are about the last."""
+        in_own_words = len(hops) == 1 and _draw(self._question) < self._config.own_words_share
+        return words.tries(hops[0], self._question, in_own_words=in_own_words)
+
+    def _look_up(self, hops: Sequence[Hop]) -> bool:
+        """Search for the first of the hops that are left, in several wordings; whether it was shown."""
+        hop, is_last, ways = hops[0], len(hops) == 1, self._ways(hops)
         if any(self._is_shown(hop, turn, is_last) for turn in self.turns):
-            self._thought = f"{self._thought} {ways[0].need} {self._said(hop)}.".strip()
+            self._thought = f"{self._thought} {self._found(hop, ways[0])}".strip()
             self._has_read = True
             return True
         if not self._has_read:
-            self._thought = f"{ways[0].need} {self._verdict(hop)}"
+            self._thought = self._verdict(hop, ways[0])
             self._has_read = True
         for way, action in self._untried(ways):
-            if not self._thought.startswith(way.need):
-                self._thought = f"{self._thought} {way.need}".strip()
+            plan = words.plan(self._question, hops, way.need)
+            if not self._thought.startswith(plan):
+                self._thought = f"{self._thought} {plan}".strip()
             self._act(action)
             if self._is_shown(hop, self.turns[-1], is_last):
-                self._thought = f"{way.need} {self._said(hop)}."
+                self._thought = self._found(hop, way)
                 return True
-            self._thought = f"{way.need} {self._verdict(hop)}"
+            self._thought = self._verdict(hop, way)
         if self._question.kind != UNANSWERABLE:
             raise _FailedError("the fact was not retrieved")
         self._is_missing = True
@@ -226,13 +237,13 @@ class _Run:
                 raise _FailedError("nothing names the page to look up")
             title = self._title_of(named[0])
             found = [self._title_of(page) for page in question.supporting_ids if self._is_read(page)]
-            self._thought = f"{found[-1]} is here. {title}?" if found else f"{words.NOT_HERE} {title}?"
+            self._thought = f"{found[-1]} is here. {title}?" if found else f"Not here. {title}?"
             self._act(self._search(title))
             missing.remove(named[0])
             if not self._is_read(named[0]):
                 raise _FailedError("the page was not retrieved")
         if question.kind == UNANSWERABLE:
-            self._thought = f"{question.question.strip()} {words.NOT_HERE}"
+            self._thought = f"{question.question.strip()} Not here."
             return
         seen = "\n".join(turn.observation for turn in self.turns)
         if not any(_holds(seen, answer) or answer in ("yes", "no") for answer in question.answers):
@@ -250,22 +261,30 @@ class _Run:
             page in call.document_ids for turn in self.turns for call in turn.calls if call.name not in LISTING_TOOLS
         )
 
-    def _said(self, hop: Hop) -> str:
-        return hop.answer if hop.relation else self._shown_answer()
+    def _found(self, hop: Hop, way: words.Try) -> str:
+        """What the page says: "[Orla Mill] built by: Tobias Wren."."""
+        if not hop.relation:
+            return f"{way.need} {self._shown_answer()}."
+        title = self._title_of(hop.document_id) if hop.document_id else hop.query_subject
+        return f"[{title}] {way.need}: {hop.answer}."
 
-    def _verdict(self, hop: Hop) -> str:
-        """Why the last observation does not suffice."""
-        if hop.relation and not hop.document_id:
-            return words.OTHER_PAGE  # there is no page of this name
-        return words.NOT_HERE if _is_right_page(hop, self.turns[-1]) else words.OTHER_PAGE
+    def _verdict(self, hop: Hop, way: words.Try) -> str:
+        """Why the last observation does not suffice: "[Orla Mill] built by: not here."."""
+        is_right = _is_right_page(hop, self.turns[-1]) and bool(hop.document_id or not hop.relation)
+        if not hop.relation:
+            return f"{way.need} {words.NOT_HERE if is_right else words.OTHER_PAGE}"
+        if is_right:
+            return f"[{self._title_of(hop.document_id)}] {way.need}: {words.NOT_HERE}"
+        read = next((page for ids in _pages_read(self.turns[-1]) for page in ids), "")
+        return f"[{self._title_of(read) if read else 'nothing'}] {words.OTHER_PAGE}"
 
     def _look_up_together(self, hops: Sequence[Hop]) -> None:
         """One program for all facts, and one that compares them."""
-        self._thought = f"{hops[0].query_subject}, {hops[0].relation}?"
+        self._thought = words.plan(self._question, hops, hops[0].relation)
         self._act(Action("code", words.program_of_all(hops)))
         if not all(self._is_shown(hop, self.turns[-1], is_last=False) for hop in hops):
             raise _FailedError("the fact was not retrieved")
-        self._thought = "; ".join(f"{hop.query_subject}: {hop.answer}" for hop in hops) + "."
+        self._thought = _values(hops)
         program = words.program_that_compares(self._question, hops)
         if program:
             self._act(Action("code", program))
@@ -307,10 +326,18 @@ def _hops(question: Question) -> Sequence[Hop]:
     return (Hop(question.question.strip().rstrip("?"), "", question.answers[0], page),)
 
 
+def _values(hops: Sequence[Hop]) -> str:
+    return "; ".join(f"{hop.query_subject}: {hop.answer}" for hop in hops) + "."
+
+
+def _pages_read(turn: Turn) -> list[Sequence[str]]:
+    """Ids of the pages of which text came back, call by call; lists of pages do not count."""
+    return [call.document_ids for call in turn.calls if call.name not in LISTING_TOOLS]
+
+
 def _is_right_page(hop: Hop, turn: Turn) -> bool:
-    """Whether text of the hop's page came back; lists of pages do not count."""
-    read = [call.document_ids for call in turn.calls if call.name not in LISTING_TOOLS]
-    return not hop.document_id or any(hop.document_id in ids for ids in read)
+    """Whether text of the hop's page came back."""
+    return not hop.document_id or any(hop.document_id in ids for ids in _pages_read(turn))
 
 
 def _draw(question: Question) -> float:

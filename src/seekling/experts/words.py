@@ -1,7 +1,13 @@
 """The words of the scripted expert: what it searches for, the programs it writes, and what it thinks.
 
-Its thoughts have one form: what is looked for, in the words of the page, then what the last observation says about it.
-So each turn says whether the observation suffices, next to the words that decide it.
+Its thoughts have one form: what the page just read says, then the plan for what is still to be looked up:
+
+    Orla Mill > built by > born in?                          two hops: the second is about the answer of the first
+    [Orla Mill] built by: Tobias Wren. Tobias Wren > born in?
+    [Tobias Wren] born in: Harrow Dell.
+
+The plan is made where only the question has been read, so that later turns copy it instead of working it out again; and
+each turn names the page that it reads before it says whether that page suffices.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from typing import NamedTuple
 
 from seekling.types import Hop, Question
 
-NOT_HERE, OTHER_PAGE, NOT_SAID, NO_FIT = "Not here.", "Another page.", "The pages do not say.", "That does not fit."
+NOT_HERE, OTHER_PAGE, NOT_SAID, NO_FIT = "not here.", "another page.", "The pages do not say.", "That does not fit."
 _NOT_KEYWORDS = frozenset(
     re.findall(
         r"\w+",
@@ -28,7 +34,7 @@ class Try(NamedTuple):
     """One way to look for a fact."""
 
     need: str
-    """What is looked for, as the expert thinks it: "Orla Venn, teacher taught?"."""
+    """What is looked for: the relation in the words of the query, or the question where there is no relation."""
     query: str
     program: str
     """Prints the lines of the page that may say it."""
@@ -47,13 +53,37 @@ def tries(hop: Hop, question: Question, *, in_own_words: bool) -> list[Try]:
         return [Try(asked, text, _reading(text)) for text in (asked.rstrip("?"), " ".join(content_words(asked)))]
     wordings = [words for words in (hop.relation, " ".join(asked_words(hop, question))) if words]
     ordered = dict.fromkeys([*(reversed(wordings) if in_own_words else wordings), ""])
-    return [_try(hop.query_subject, wording) for wording in ordered]
+    return [_try(hop, wording) for wording in ordered]
 
 
-def _try(subject: str, wording: str) -> Try:
-    words = stems(content_words(wording))
+def _try(hop: Hop, wording: str) -> Try:
+    words, subject = stems(content_words(wording)), hop.query_subject
     program = _filtering(words, subject=subject) if words else _reading(subject)
-    return Try(f"{subject}, {wording}?" if wording else f"{subject}?", f"{subject} {wording}".strip(), program)
+    return Try(wording or hop.relation, f"{subject} {wording}".strip(), program)
+
+
+def plan(question: Question, hops: Sequence[Hop], need: str) -> str:
+    """What is still to be looked up: "Orla Mill > built by > born in?", or "Orla Mill; Birch Mill > built in?".
+
+    Args:
+        question: what was asked.
+        hops: the one to look up now and those after it.
+        need: the relation of the first in the words of its query; or the whole question where it has no relation.
+    """
+    hop, *later = hops
+    if not hop.relation:
+        return need
+    if question.is_side_by_side:
+        return f"{'; '.join(each.query_subject for each in hops)} > {need}?"
+    if is_premise(question, hops):
+        return f"{hop.query_subject} > check {need}?"
+    return f"{' > '.join([hop.query_subject, need, *(each.relation for each in later)])}?"
+
+
+def is_premise(question: Question, hops: Sequence[Hop]) -> bool:
+    """Whether the first of these hops is something that the question takes for granted about its subject."""
+    is_side_remark = len(hops) > 1 and hops[0].query_subject == hops[1].query_subject
+    return not question.is_side_by_side and (is_side_remark or "false premise" in question.labels)
 
 
 def program_of_all(hops: Sequence[Hop]) -> str:
