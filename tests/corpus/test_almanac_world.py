@@ -293,7 +293,7 @@ def test_the_command_writes_an_almanac_and_reports_it_as_json(tmp_path):
     assert {key: summary[key] for key in ("pages", "seed", "train", "dev", "test")} == {
         "pages": 150,
         "seed": 2,
-        "train": 450,
+        "train": 750,
         "dev": 200,
         "test": 400,
     }

@@ -75,9 +75,9 @@ def test_a_tenth_of_an_almanac_has_all_its_kinds_in_proportion(tmp_path):
     questions = read_questions(tmp_path / "train.jsonl")
     random.Random(0).shuffle(questions)
     rest, held = split_by_page(questions, 0.1)
-    assert 150 <= len(held) <= 250
+    assert len(questions) / 12 <= len(held) <= len(questions) / 6
     assert with_shared_page(held, rest) == []
     counts, kinds = Counter(each.kind for each in questions), Counter(each.kind for each in held)
     shares = {kind: kinds[kind] / count for kind, count in counts.items()}
     assert set(shares) == {"single", "bridge", "chain", "several", "unanswerable"}
-    assert all(0.07 <= share <= 0.16 for share in shares.values())
+    assert all(0.07 <= share <= 0.18 for share in shares.values())

@@ -155,10 +155,10 @@ class _Run:
             self._look_up_together(hops)
         else:
             for number in range(len(hops)):
-                if not self._look_up(hops[number:]):
+                if not self._look_up(hops[number:]) or self._has_false_premise:
                     break
         if question.kind == UNANSWERABLE:
-            is_contradicted = "false premise" in question.labels and not self._is_missing
+            is_contradicted = self._has_false_premise and not self._is_missing
             self._thought += f" {words.NO_FIT if is_contradicted else words.NOT_SAID}"
             answer = question.answers[0]
         else:
@@ -168,6 +168,10 @@ class _Run:
         result = self._step(self._protocol.answer_action(answer))
         if result.stop_reason is not StopReason.ANSWERED:
             raise _FailedError(_why_over(result))
+
+    @property
+    def _has_false_premise(self) -> bool:
+        return "false premise" in self._question.labels
 
     @property
     def _is_by_pages(self) -> bool:

@@ -75,15 +75,10 @@ def plan(question: Question, hops: Sequence[Hop], need: str) -> str:
         return need
     if question.is_side_by_side:
         return f"{'; '.join(each.query_subject for each in hops)} > {need}?"
-    if is_premise(question, hops):
-        return f"{hop.query_subject} > check {need}?"
-    return f"{' > '.join([hop.query_subject, need, *(each.relation for each in later)])}?"
-
-
-def is_premise(question: Question, hops: Sequence[Hop]) -> bool:
-    """Whether the first of these hops is something that the question takes for granted about its subject."""
-    is_side_remark = len(hops) > 1 and hops[0].query_subject == hops[1].query_subject
-    return not question.is_side_by_side and (is_side_remark or "false premise" in question.labels)
+    relations = [each.relation for each in later]
+    if later and later[0].query_subject == hop.query_subject:  # what the question takes for granted, and what it asks
+        return f"{hop.query_subject} > check {', '.join([need, *relations])}?"
+    return f"{' > '.join([hop.query_subject, need, *relations])}?"
 
 
 def program_of_all(hops: Sequence[Hop]) -> str:
@@ -144,10 +139,10 @@ def content_words(text: str) -> list[str]:
 
 
 def asked_words(hop: Hop, question: Question) -> list[str]:
-    """Content words of a question without those of its subjects."""
+    """Content words of a question without those of its subjects and of what it takes for granted."""
     if not question.hops or question.is_side_by_side:
         return []
-    subjects = " ".join([hop.query_subject, *(each.query_subject for each in question.hops)])
+    subjects = " ".join([hop.query_subject, *(f"{each.query_subject} {each.answer}" for each in question.hops)])
     subject = {word.lower() for word in re.findall(r"\w+", subjects)}
     return [word for word in content_words(question.question) if len(word) > 3 and word not in subject][:4]
 

@@ -122,7 +122,7 @@ def _write_all(world: World, out: Path, folder: Path, tell: Progress) -> Almanac
 def num_questions(pages: int, side: Side) -> int:
     """How many questions an almanac of some pages has for train, dev or test."""
     if side == "train":
-        return max(200, 3 * pages)
+        return max(300, 5 * pages)
     return min(2000, max(400 if side == "test" else 200, pages * (3 if side == "test" else 2) // 10))
 
 

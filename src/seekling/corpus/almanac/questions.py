@@ -302,15 +302,16 @@ class Asker:
     def _false_premise(self, wanted: int, dice: Dice) -> Iterator[Row]:
         splits: tuple[Split, ...] = ("", self._split) if self._split else ("",)
         paths = [
-            (entity, wording, other, NEW_WORDING if split else SEEN)
+            (entity, key, wording, other, NEW_WORDING if split else SEEN)
             for _, entity, key in self._stated()
             for split in splits
             for wording in _relation(entity, key).wordings("!", split)
             if (other := self._wrong_premise(entity, dice))
         ]
-        for entity, wording, x, novelty in dice.shuffled(paths)[:wanted]:
+        for entity, key, wording, x, novelty in dice.shuffled(paths)[:wanted]:
             question = _write(wording, dice, entity, n=entity.name, x=x)
-            hops = (_hop(entity, KINDS[entity.kind].premise),)
+            asked = Hop(entity.title, _relation(entity, key).label, UNKNOWN_ANSWERS[0], entity.id)
+            hops = (_hop(entity, KINDS[entity.kind].premise), asked)
             labels = ("false premise", novelty) if self._split else ("false premise",)
             yield Row("unanswerable", question, UNKNOWN_ANSWERS, (), hops, labels)
 
