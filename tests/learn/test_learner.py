@@ -450,6 +450,28 @@ def test_weights_can_be_loaded_without_the_optimizers_past(tmp_path):
     assert not all(torch.equal(tensor, weights[name]) for name, tensor in fresh.export_weights().items())
 
 
+def moved_by_a_small_gradient(learner, **stage):
+    """By how much the weights move when a stage begins with a gradient of a hundredth of the usual one."""
+    learner.start_stage(row_tokens=1024, max_grad_norm=0.0, **stage)
+    before = {name: tensor.clone() for name, tensor in learner.export_weights().items()}
+    learner.forward_backward(batch_of(5), clipped_policy_loss)
+    learner.scale_gradients(0.01)
+    learner.optim_step(0.01)
+    after = learner.export_weights()
+    moved = [(after[name] - tensor).detach().flatten() for name, tensor in before.items()]
+    return float(torch.cat(moved).norm())
+
+
+def test_kept_moments_make_a_small_gradient_a_small_step_where_fresh_ones_make_it_a_whole_one():
+    fresh, kept, one = (Learner(small_model()) for _ in range(3))
+    for each in (fresh, kept, one):
+        steps(each, range(3))
+    whole = moved_by_a_small_gradient(one)
+    assert moved_by_a_small_gradient(fresh) == whole
+    assert 0 < moved_by_a_small_gradient(kept, keep_moments=True) < whole / 10
+    assert kept.num_steps == 1
+
+
 def damage(path, how):
     whole = path.read_bytes()
     content = {
@@ -534,7 +556,7 @@ def test_in_bfloat16_a_reference_just_kept_is_the_policy_to_the_last_bit(tiny_mo
     long = [trajectory(ids.tolist(), [0] * 500 + [1] * 100)]
     learner.keep_reference()
     before = learner.logprobs(long)
-    learner.forward_backward(batch_of(5), cross_entropy)
+    learner.forward_backward(batch_of(5), clipped_policy_loss)
     learner.optim_step(0.05)
     np.testing.assert_array_equal(learner.reference_logprobs(long), before)
     assert np.abs(learner.logprobs(long)[0] - before[0]).max() > 0.01

@@ -142,6 +142,9 @@ class RlConfig(Section):
     warmup_steps: Annotated[int, Field(ge=0)] = 2
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     """Of Adam."""
+    keep_moments: bool = False
+    """Begin with the second moments of SFT: a gradient that is small beside SFT's takes a small step. Afresh, Adam's
+    first steps move every weight by about the learning rate, however small its gradient is."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """0: gradients are not scaled down."""

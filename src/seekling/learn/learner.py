@@ -446,6 +446,7 @@ class Learner:
         max_grad_norm: float,
         betas: tuple[float, float] | None = None,
         weight_decay: float | None = None,
+        keep_moments: bool = False,
     ) -> None:
         """Begin a new stage with these weights: the optimizer's moments and the step count start afresh.
 
@@ -454,9 +455,15 @@ class Learner:
             max_grad_norm: as in the constructor.
             betas: of AdamW; None keeps those of the stage before.
             weight_decay: of AdamW; None keeps that of the stage before.
+            keep_moments: the second moments stay, with the number of steps that they are averages of; the first
+                ones, which are a direction, are forgotten anyway.
         """
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
-        self._optimizer.state.clear()
+        if keep_moments:
+            for state in self._optimizer.state.values():
+                state["exp_avg"].zero_()
+        else:
+            self._optimizer.state.clear()
         for group in self._optimizer.param_groups:
             group["betas"] = group["betas"] if betas is None else betas
             group["weight_decay"] = group["weight_decay"] if weight_decay is None else weight_decay

@@ -275,6 +275,7 @@ class _Run:
                 max_grad_norm=settings.max_grad_norm,
                 betas=recipe.rl.betas if stage == "rl" else None,
                 weight_decay=settings.weight_decay,
+                keep_moments=stage == "rl" and recipe.rl.keep_moments,
             )
         return self._learner
 
