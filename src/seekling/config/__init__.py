@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seekling.config.base import Section
 from seekling.config.evaluation import EVALUATIONS, EvalConfig, ExpectedConfig
-from seekling.config.recipe import Recipe, build_recipe, load_recipe, recipe_to_toml
+from seekling.config.recipe import RECIPES, Recipe, build_recipe, load_recipe, recipe_to_toml
 from seekling.config.training import (
     CheckpointConfig,
     CriticConfig,
@@ -40,6 +40,7 @@ __all__ = [
     "HealthConfig",
     "JudgeConfig",
     "ModelConfig",
+    "RECIPES",
     "Recipe",
     "RetrievalConfig",
     "RewardConfig",

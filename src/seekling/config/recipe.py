@@ -39,6 +39,10 @@ from seekling.config.world import (
 from seekling.errors import ConfigError
 
 
+RECIPES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))}
+"""The recipes that come with the package, by name."""
+
+
 class Recipe(Section):
     """A whole run: collect -> SFT -> RL -> eval."""
 
@@ -167,7 +171,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply `section.key=value` overrides.
 
     Args:
-        path: a TOML file.
+        path: a TOML file, or the name of one of `RECIPES`.
         overrides: values in TOML spelling; a bare word that is not TOML counts as a string.
 
     Returns:
@@ -177,10 +181,14 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         ConfigError: the file is missing or not TOML, a key is unknown, or a value is out of range; lists all problems.
     """
     path = Path(path)
+    if not path.exists():
+        path = RECIPES.get(str(path), path)
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"no recipe at {path}; the ones that come with seekling are in recipes/") from None
+        raise ConfigError(
+            f"no recipe at {path}; expected a TOML file, or the name of a recipe: {', '.join(RECIPES)}"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     except OSError as error:
