@@ -9,10 +9,10 @@ INDEX is a folder that `seekling index` made, dense for `server` and `dense`, bm
 a question file such as an almanac's test.jsonl. Both sides of a part get the same passages, vectors, encoder, queries
 and threads. Run it with OMP_NUM_THREADS=1 where other work shares the machine.
 
-server: `seekling serve-search` against Search-R1's server as `reference_search_server.py` re-creates it, requests of
-one query each, at several numbers of clients. The answer cache of ours is off; `--cached` adds a row with it.
-`--copies` makes the index larger: each copy of a vector is the vector with a little noise of its own, as neighbours in
-a large corpus are.
+server: `seekling serve --search-only` against Search-R1's server as `reference_search_server.py` re-creates it,
+requests of one query each, at several numbers of clients. The answer cache of ours is off; `--cached` adds a row with
+it. `--copies` makes the index larger: each copy of a vector is the vector with a little noise of its own, as
+neighbours in a large corpus are.
 bm25: our index in-process against bm25s's own `tokenize` and `retrieve` over the same texts.
 dense: our exact index in-process against flat FAISS and, where it is installed, Chroma; all with our encoder.
 faults: requests through a proxy that breaks 1 % of the answers; each must end right, or as a typed failure.
@@ -175,7 +175,7 @@ class RepeatedPassages:
 
 
 def serve_ours(index: Path, work: Path, port: int, cache_bytes: int) -> None:
-    """`seekling serve-search` over an index whose vectors are those of the work folder."""
+    """`seekling serve --search-only` over an index whose vectors are those of the work folder."""
     from seekling.retrieval.dense import DenseRanker, ExactVectors
     from seekling.retrieval.encoders import load_encoder
     from seekling.serve.running import run_app

@@ -19,7 +19,7 @@ def read_section(section_id):
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        main(["sandbox", "run", *words])
+        main(["sandbox", *words])
     out, err = capsys.readouterr()
     return int(ended.value.code or 0), out, err
 

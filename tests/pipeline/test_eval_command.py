@@ -7,7 +7,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.config import recipe_to_toml
 from seekling.evaluate import read_records
 from tests.chat_server import chat_server, completion
@@ -27,7 +27,7 @@ def recipe(tmp_path_factory, tiny_model_dir):
 
 
 def seekling(*words):
-    return CliRunner().invoke(build_app(wanted="eval"), ["eval", *(str(word) for word in words)])
+    return CliRunner().invoke(app, ["eval", *(str(word) for word in words)])
 
 
 def evaluate(recipe, out, server, *words, name="gpt"):

@@ -1,4 +1,4 @@
-"""`seekling tune`: what is tried, what is chosen, what is written, and that an interrupted one leaves nothing."""
+"""`seekling doctor --tune`: what is tried, what is chosen, what is written, and what an interruption leaves."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_the_limit_that_is_given_is_that_of_the_trials_and_of_the_new_recipe(tin
     tried = scripted_trials(monkeypatch)
     source, out = recipe_file(tmp_path, tiny_model_dir), tmp_path / "tuned.toml"
     with pytest.raises(SystemExit) as stopped:
-        main(["tune", str(source), "--out", str(out), "--memory-gb", "3.5"])
+        main(["doctor", "--tune", str(source), "--out", str(out), "--memory-gb", "3.5"])
     assert stopped.value.code == 0
     assert {each.model.memory_gb for each in tried} == {3.5}
     assert load_recipe(out).model.memory_gb == 3.5
@@ -247,7 +247,7 @@ def test_the_command_measures_every_stage_and_writes_a_recipe_that_trains(tiny_m
     before = source.read_bytes()
     out = tmp_path / "tuned.toml"
     with pytest.raises(SystemExit) as stopped:
-        main(["tune", str(source), "--out", str(out), "--json", *WORDS])
+        main(["doctor", "--tune", str(source), "--out", str(out), "--json", *WORDS])
     assert stopped.value.code == 0
     said = json.loads(capsys.readouterr().out)
     assert [each["work"] for each in said["trials"]] == ["sample", "sft", "rl"]
@@ -279,7 +279,15 @@ def _is_running(pid):
 
 def test_an_interrupted_command_leaves_no_file_and_no_process(tiny_model_dir, tmp_path):
     source = recipe_file(tmp_path, tiny_model_dir)
-    words = [sys.executable, "-c", "from seekling.cli.main import main; main()", "tune", str(source), *WORDS]
+    words = [
+        sys.executable,
+        "-c",
+        "from seekling.cli.main import main; main()",
+        "doctor",
+        "--tune",
+        str(source),
+        *WORDS,
+    ]
     process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE)
     try:
         while not (children := _children(process.pid)) and process.poll() is None:
@@ -297,7 +305,7 @@ def test_an_interrupted_command_leaves_no_file_and_no_process(tiny_model_dir, tm
 @pytest.mark.parametrize("words", [["--in-flight", "4,x"], ["--row-tokens", "0"]])
 def test_sizes_that_are_no_numbers_are_refused(tiny_model_dir, tmp_path, words, capsys):
     with pytest.raises(SystemExit):
-        main(["tune", str(recipe_file(tmp_path, tiny_model_dir)), *words])
+        main(["doctor", "--tune", str(recipe_file(tmp_path, tiny_model_dir)), *words])
     assert f"{words[0]} {words[1]!r} is not a list of whole numbers" in capsys.readouterr().err
 
 

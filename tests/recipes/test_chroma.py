@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.config import load_recipe
 from seekling.corpus.almanac import generate
 from seekling.errors import SeeklingError
@@ -43,7 +43,7 @@ SMALLER = [
 
 def run(*words):
     words = [str(each) for each in words]
-    result = CliRunner().invoke(build_app(wanted=words[0]), words)
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
 
 

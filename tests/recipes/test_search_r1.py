@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.config import RECIPES, build_recipe, load_recipe, recipe_to_toml
 from seekling.env.protocol.tools import ToolsProtocol
 from seekling.env.tools import tool_from_function
@@ -110,7 +110,7 @@ def test_tinkers_header_asks_gemini_with_the_task_type_of_queries():
 
 @pytest.mark.parametrize("name", [*FULL, *(f"{name}-mini" for name in FULL)])
 def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path):
-    result = CliRunner().invoke(build_app(wanted="train"), ["train", name, "--dry-run"])
+    result = CliRunner().invoke(app, ["train", name, "--dry-run"])
     assert result.exit_code == 0, result.output
     path = tmp_path / "again.toml"
     path.write_text(result.stdout, encoding="utf-8")

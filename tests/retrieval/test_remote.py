@@ -110,10 +110,12 @@ def test_without_a_second_try_every_fault_is_a_typed_failure_and_all_else_the_ri
 
 
 class ServerProcess:
-    """`seekling serve-search` in a process of its own."""
+    """`seekling serve --search-only` in a process of its own."""
 
     def __init__(self, index, port="0"):
-        code = f"from seekling.cli.main import main; main(['serve-search', {str(index)!r}, '--port', {port!r}])"
+        code = (
+            f"from seekling.cli.main import main; main(['serve', '--search-only', {str(index)!r}, '--port', {port!r}])"
+        )
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True)
         self.process.stdout.readline()

@@ -80,7 +80,7 @@ def test_a_collection_of_another_encoder_is_refused(index_dir, url, tmp_path):
 
 
 def test_a_missing_collection_is_named_with_the_command_that_fills_it(encoder, url):
-    with pytest.raises(IndexMismatchError, match="seekling index push"):
+    with pytest.raises(IndexMismatchError, match="seekling index --push"):
         open_store(url, encoder)
 
 
@@ -113,7 +113,7 @@ def test_a_collection_that_others_filled_is_searched_and_its_dimension_checked(e
 
 def test_pages_cannot_be_read_from_a_store_and_it_says_what_can(index_dir, encoder, url):
     fill_store(index_dir, url)
-    with pytest.raises(SearchServerError, match="serve-search"):
+    with pytest.raises(SearchServerError, match="serve --search-only"):
         open_store(url, encoder).find("bergen")
 
 

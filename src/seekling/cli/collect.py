@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seekling.cli.chat_options import (
+from seekling.cli.options import (
     JUDGE_FLAGS,
+    AsJson,
     EndpointExtra,
     EndpointKeyEnv,
     EndpointModel,
@@ -22,8 +23,10 @@ from seekling.cli.chat_options import (
     JudgeModel,
     JudgeTokens,
     JudgeUrl,
+    Overrides,
     PriceIn,
     PriceOut,
+    Recipe,
     Requests,
     chat_endpoint,
     chat_price,
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/code-search.toml.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    recipe: Recipe,
+    overrides: Overrides = None,
     endpoint: EndpointUrl = "",
     endpoint_model: EndpointModel = "",
     endpoint_key_env: EndpointKeyEnv = "",
@@ -57,13 +60,13 @@ def command(
     judge_extra: JudgeExtra = "",
     judge_tokens: JudgeTokens = 1024,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/collect-<name of the recipe>.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the selection as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Let a served model answer the training questions, and keep its good episodes to train on.
+    """Keep the good episodes of a served model, to train on.
 
-    It acts through the recipe's own environment and protocol. Every reply is kept as it arrives: the same command goes
-    on after a stop of any kind, and asks nothing twice. `seekling train RECIPE experts.file=OUT/episodes/expert.jsonl`
-    then trains on what was kept.
+    It is asked the training questions, through the recipe's own environment and protocol. Every reply is kept as it
+    arrives: the same command goes on after a stop of any kind, and asks nothing twice. `seekling train RECIPE
+    experts.file=OUT/episodes/expert.jsonl` then trains on what was kept.
     """
     resolved = load_recipe(recipe, overrides or [])
     folder = out or Path("runs") / f"collect-{resolved.name}"

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from seekling.cli.options import AsJson, Overrides
 from seekling.config import SandboxConfig, load_recipe
 from seekling.errors import MissingExtraError, SandboxError
 from seekling.types import Json
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 def command(
     recipe: Annotated[Path | None, typer.Argument(help="A recipe whose cost is to be predicted.")] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what this machine can do, and what a recipe will cost on it.
 

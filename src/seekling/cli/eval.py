@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from seekling.cli.chat_options import (
+from seekling.cli.options import (
     JUDGE_FLAGS,
+    AsJson,
     EndpointExtra,
     EndpointKeyEnv,
     EndpointModel,
     EndpointTries,
     EndpointUrl,
+    JudgeCache,
     JudgeExtra,
     JudgeKeyEnv,
     JudgeModel,
     JudgeTokens,
     JudgeUrl,
+    Overrides,
     PriceIn,
     PriceOut,
+    Recipe,
     chat_endpoint,
     chat_price,
 )
@@ -35,8 +39,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file: its data, env, retrieval and eval settings count.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    recipe: Recipe,
+    overrides: Overrides = None,
     model: Annotated[
         str, typer.Option(help="Model spec or directory, or a run, for its best policy; default the recipe's model.")
     ] = "",
@@ -65,8 +69,8 @@ def command(
     judge_key_env: JudgeKeyEnv = "",
     judge_extra: JudgeExtra = "",
     judge_tokens: JudgeTokens = 1024,
-    judge_cache: Annotated[Path | None, typer.Option(help="File of verdicts; default in the run folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+    judge_cache: JudgeCache = None,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on questions and print the scores with their intervals.
 

@@ -1,47 +1,29 @@
-"""`seekling index`: a corpus becomes an index folder; `seekling index inspect` says what one holds."""
+"""`seekling index`: a corpus becomes an index folder; with --inspect it says what one holds."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import rich.console
-import rich.progress
 import rich.table
 import rich.text
 import typer
-import typer.core
 
-from seekling.cli.section_options import section_of
+from seekling.cli.options import AsJson, section_of
+from seekling.cli.progress import progress
 from seekling.config import RetrievalConfig
 
 if TYPE_CHECKING:
-    from typer._click.core import Context
-
     from seekling.retrieval.record import IndexRecord
 
 _DEFAULTS = RetrievalConfig()
-_LINE_EVERY_S = 10.0
 
 
-class _BuildByDefault(typer.core.TyperGroup):
-    """`seekling index CORPUS --out INDEX` is `seekling index build CORPUS --out INDEX`."""
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["build", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(cls=_BuildByDefault, help="Cut a corpus into passages and index them for searching.")
-
-
-@app.command("build")
-def build(
+def command(
+    ctx: typer.Context,
     corpus: Annotated[
         Path,
         typer.Argument(
@@ -84,31 +66,16 @@ def build(
     """
     from seekling.retrieval.index import build_index
 
-    config = section_of(
-        RetrievalConfig,
-        kind=kind,
-        encoder=encoder,
-        entries=entries,
-        passage_words=passage_words,
-        overlap_words=overlap_words,
-        passage_tokenizer=passage_tokenizer,
-        vectors=vectors,
-        html=html,
-        drop_similar=drop_similar,
-        language=language,
-        stem=stem,
-        stop_words=stop_words,
-    )
+    config = section_of(RetrievalConfig, ctx.params)
     started = time.monotonic()
-    with _progress() as report:
+    with progress() as report:
         record = build_index(corpus, out, config, force=force, update=update, progress=report)
     _print_outcome(record, out, time.monotonic() - started)
 
 
-@app.command("inspect")
 def inspect(
     index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what an index holds, how it was made, and whether its files are whole."""
     from seekling.retrieval.record import check_files, read_record
@@ -124,7 +91,6 @@ def inspect(
     rich.console.Console(highlight=False, soft_wrap=True).print(table)
 
 
-@app.command("push")
 def push(
     index: Annotated[Path, typer.Argument(help="A dense or hybrid index.", show_default=False)],
     store: Annotated[
@@ -138,7 +104,7 @@ def push(
     """Copy an index's passages and vectors into a vector database (extras chroma and qdrant)."""
     from seekling.retrieval.stores import fill_store
 
-    with _progress() as report:
+    with progress() as report:
         num_passages = fill_store(index, store, report=lambda done, total: report("push", done, total))
     rich.console.Console(soft_wrap=True, highlight=False).print(
         f"{store}: {num_passages:,} passages; to search them: retrieval.kind=remote retrieval.url={store}", markup=False
@@ -187,34 +153,3 @@ def _print_outcome(record: IndexRecord, out: Path, seconds: float) -> None:
     if record.num_dropped:
         console.print(f"left out: {record.num_dropped:,} near-duplicates, listed in {out / 'dropped.jsonl'}")
     console.print(f'try: seekling search {out} "your question"', markup=False)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A bar with the time left on a terminal's stderr; elsewhere a plain line every ten seconds."""
-    console = rich.console.Console(stderr=True)
-    if not console.is_terminal:
-        yield _plain_lines()
-        return
-    columns = (*rich.progress.Progress.get_default_columns(), rich.progress.MofNCompleteColumn())
-    with rich.progress.Progress(*columns, console=console, transient=True) as bars:
-        tasks: dict[str, rich.progress.TaskID] = {}
-
-        def report(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done, total=total)
-
-        yield report
-
-
-def _plain_lines() -> Callable[[str, int, int | None], None]:
-    last = time.monotonic()
-
-    def report(stage: str, done: int, total: int | None) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _LINE_EVERY_S:
-            last = time.monotonic()
-            print(f"{stage}: {done:,}" + (f" of {total:,}" if total is not None else ""), file=sys.stderr, flush=True)
-
-    return report

@@ -1,4 +1,4 @@
-"""`seekling judge-audit`."""
+"""`seekling eval --judge-audit`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seekling.cli.chat_options import JudgeExtra, JudgeKeyEnv, JudgeTokens, JudgeUrl, Requests
+from seekling.cli.options import AsJson, JudgeCache, JudgeExtra, JudgeKeyEnv, JudgeTokens, JudgeUrl, Requests
 from seekling.config import JudgeConfig
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def command(
     requests_per_minute: Requests = 0.0,
     in_flight: Annotated[int, typer.Option(min=1, help="Episodes judged at once.")] = 8,
     limit: Annotated[int, typer.Option(min=0, help="Judge the first so many episodes; 0: all.")] = 0,
-    cache: Annotated[Path | None, typer.Option(help="File of verdicts; default judge-cache.jsonl beside.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+    judge_cache: JudgeCache = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare a judge with exact match and with labelled answers.
 
@@ -49,7 +49,7 @@ def command(
         max_tokens=judge_tokens,
         in_flight=in_flight,
         requests_per_minute=requests_per_minute,
-        cache=str(cache or ""),
+        cache=str(judge_cache or ""),
     )
     records = list(read_records(episodes))[: limit or None]
     known = read_labels(labels) if labels is not None else {}

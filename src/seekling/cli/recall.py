@@ -1,4 +1,4 @@
-"""`seekling recall`: how well indexes find the pages that hold the answers, side by side."""
+"""`seekling search --recall`: how well indexes find the pages that hold the answers, side by side."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import rich.console
-import rich.progress
 import rich.table
 import typer
 
+from seekling.cli.options import AsJson
+from seekling.cli.progress import progress
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError
 
@@ -31,8 +32,8 @@ def command(
         ),
     ],
     cuts: Annotated[str, typer.Option("--at", help="Lengths of the list at which recall is looked at.")] = "3,5,10",
-    num_questions: Annotated[int, typer.Option("--questions", help="Only the first N questions; 0: all.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    num_questions: Annotated[int, typer.Option(min=0, help="Only the first so many questions; 0: all.")] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Score indexes by the pages they find: recall, MRR and nDCG, with intervals."""
     from seekling.corpus.questions import read_questions
@@ -43,21 +44,16 @@ def command(
     lengths = _parse_cuts(cuts)
     *indexes, file = dict.fromkeys(places)
     questions = read_questions(file)[: num_questions or None]
-    console = rich.console.Console(stderr=True)
     scores: dict[str, RetrievalScores] = {}
-    with rich.progress.Progress(console=console, disable=not console.is_terminal, transient=True) as bars:
+    with progress() as report:
         for index in indexes:
-            tell = functools.partial(_tell, bars, bars.add_task(index))
+            tell = functools.partial(report, index)
             scores[index] = score_retrieval(_open(index), questions, lengths, progress=tell)
     if as_json:
         document = {"questions": file, "retrievers": {index: asdict(each) for index, each in scores.items()}}
         typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
     else:
         _print_table(scores)
-
-
-def _tell(bars: rich.progress.Progress, task: rich.progress.TaskID, done: int, total: int) -> None:
-    bars.update(task, completed=done, total=total)
 
 
 def _parse_cuts(text: str) -> tuple[int, ...]:

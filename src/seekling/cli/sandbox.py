@@ -1,4 +1,4 @@
-"""`seekling sandbox`: try the sandbox by hand."""
+"""`seekling sandbox`: one model-written program, by hand."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seekling.cli.options import AsJson
 from seekling.config import RetrievalConfig, SandboxConfig, load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
@@ -24,31 +25,23 @@ if TYPE_CHECKING:
 FUNCTION_NAMES = ("search_pages", "view_sections", "read_section")
 ALMANAC_PAGES = 150
 
-app = typer.Typer(help="Look at and try the sandbox that runs model-written programs.")
 
-
-@app.callback()
-def _group() -> None:
-    """Look at and try the sandbox that runs model-written programs."""
-
-
-@app.command("run")
-def run(
+def command(
     file: Annotated[Path, typer.Argument(help="A Python program; - reads it from standard input.", show_default=False)],
     functions: Annotated[
         Path | None,
         typer.Option(
             help="A Python file whose search_pages, view_sections and read_section the program may call. It is run "
-            "here, outside of the sandbox. Default: those of an almanac of 100 pages.",
+            "here, outside of the sandbox. Default: those of an almanac of 150 pages.",
             show_default=False,
         ),
     ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="Take back end and limits from this recipe.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run one program in a fresh session and print its outcome, output and error.
+    """Run a program in the sandbox and print its outcome, output and error.
 
     The exit code is 0 whatever the program did; it is 1 when the sandbox could not run it.
     """

@@ -1,4 +1,4 @@
-"""`seekling score`: figures for anyone's answers."""
+"""`seekling eval --score`: figures for anyone's answers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from seekling.cli.chat_options import (
+from seekling.cli.options import (
     JUDGE_FLAGS,
+    AsJson,
+    JudgeCache,
     JudgeExtra,
     JudgeKeyEnv,
     JudgeModel,
@@ -43,8 +45,8 @@ def command(
     judge_key_env: JudgeKeyEnv = "",
     judge_extra: JudgeExtra = "",
     judge_tokens: JudgeTokens = 1024,
-    judge_cache: Annotated[Path | None, typer.Option(help="File in which verdicts are kept.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    judge_cache: JudgeCache = None,
+    as_json: AsJson = False,
 ) -> None:
     """Score anyone's answers against a question file.
 

@@ -11,6 +11,7 @@ import rich.console
 import rich.text
 import typer
 
+from seekling.cli.options import AsJson
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def command(
         typer.Option(
             "--where",
             help="Only documents that fulfil this: column, sign (= != ~ >= <=), value, such as kind=pdf or "
-            "title~castle. May be repeated. `seekling index inspect` lists the columns.",
+            "title~castle. May be repeated. `seekling index --inspect` lists the columns.",
             show_default=False,
         ),
     ] = None,
@@ -36,7 +37,7 @@ def command(
         str, typer.Option(help="More like this: the id of a passage or a page, instead of a query.", show_default=False)
     ] = "",
     top_k: Annotated[int, typer.Option(help="Most passages to print.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search an index and print the best passages."""
     from seekling.retrieval.index import open_index

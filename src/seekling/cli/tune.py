@@ -1,4 +1,4 @@
-"""`seekling tune`."""
+"""`seekling doctor --tune`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from seekling.cli.options import AsJson, Overrides, Recipe
 from seekling.config import load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/demo.toml; it stays as it is.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    recipe: Recipe,
+    overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The new recipe; default <recipe>-tuned.toml, here.")] = None,
     memory_gb: Annotated[
         float | None, typer.Option(help="What a run may take, as model.memory_gb; default most of what is free.")
@@ -33,7 +34,7 @@ def command(
     row_tokens: Annotated[
         str, typer.Option(help="row_tokens to try, instead of the recipe's and 1024, 2048, 4096, 8192.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure which settings are fast and fit into memory here, and write them as a new recipe.
 

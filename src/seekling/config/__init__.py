@@ -29,6 +29,7 @@ from seekling.config.world import (
 
 __all__ = [
     "EVALUATIONS",
+    "RECIPES",
     "CheckpointConfig",
     "CriticConfig",
     "CurriculumConfig",
@@ -40,7 +41,6 @@ __all__ = [
     "HealthConfig",
     "JudgeConfig",
     "ModelConfig",
-    "RECIPES",
     "Recipe",
     "RetrievalConfig",
     "RewardConfig",

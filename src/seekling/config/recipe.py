@@ -38,8 +38,7 @@ from seekling.config.world import (
 )
 from seekling.errors import ConfigError
 
-
-RECIPES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))}
+RECIPES = {path.stem: path for path in (Path(__file__).parents[1] / "recipes").glob("*.toml")}
 """The recipes that come with the package, by name."""
 
 
@@ -187,7 +186,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
-            f"no recipe at {path}; expected a TOML file, or the name of a recipe: {', '.join(RECIPES)}"
+            f"no recipe at {path}; expected a TOML file, or the name of a recipe: {', '.join(sorted(RECIPES))}"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None

@@ -49,7 +49,7 @@ class ExpertConfig(Section):
     """Expert episodes for SFT: scripted experts that act through the real environment, or a file of them."""
 
     file: str = ""
-    """Instead of the scripted expert: episodes of `seekling collect`, or step-wise records of `seekling stepwise`."""
+    """Instead of the scripted expert: episodes of `seekling collect`, or records of `seekling data stepwise`."""
     balance: Literal["none", "kind", "question"] = "none"
     """kind: of no kind more than of the rarest one; question: one episode per question, the shortest."""
 

@@ -106,13 +106,13 @@ class RetrievalConfig(Section):
     stop_words: bool = True
     """BM25 leaves the most frequent words of the language out."""
     url: str = ""
-    """Address of the search server (`seekling serve-search`, or any other that speaks Search-R1's /retrieve)."""
+    """Address of the search server (`seekling serve --search-only`, or any other that speaks Search-R1's /retrieve)."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """Of one try; a try that fails is repeated, for about half a minute."""
 
 
 class SearchServerConfig(Section):
-    """How `seekling serve-search` answers; no part of a recipe."""
+    """How `seekling serve --search-only` answers; no part of a recipe."""
 
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 lets other machines in. There is no password."""

@@ -153,7 +153,7 @@ def _load_steps(path: Path, recipe: Recipe, folder: RunFolder, agent: Agent, rep
         count = Counter(length > limit for length in lengths)[True]
         raise DataError(
             f"{count} of the {len(records)} records of {path} are longer than rollout.episode_tokens = {limit} (up to "
-            f"{max(lengths)}); raise it, or write the records again with seekling stepwise --max-tokens {limit}"
+            f"{max(lengths)}); raise it, or write the records again with seekling data stepwise --max-tokens {limit}"
         )
     write_atomically(folder.path / STEPS, path.read_text(encoding="utf-8"))
     reporter.line(f"{path}: {len(records)} step-wise records")

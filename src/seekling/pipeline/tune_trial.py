@@ -1,4 +1,4 @@
-"""One measurement of `seekling tune`, in a process of its own so that its peak memory is its own.
+"""One measurement of `seekling doctor --tune`, in a process of its own so that its peak memory is its own.
 
 Reads a recipe from standard input, does a little of a stage's work with it on made-up episodes of the size that the
 recipe's have, and prints a JSON object. What is measured: docs/ENGINE.md.

@@ -1,7 +1,7 @@
 """A retriever whose index lives behind a server that speaks Search-R1's `POST /retrieve`.
 
-Ours does (`seekling serve-search`), and so do Search-R1's own and its relatives. Ours also gives whole documents, so
-that an agent can read pages remotely. A failing server is a `SearchServerError`, never an empty result.
+Ours does (`seekling serve --search-only`), and so do Search-R1's own and its relatives. Ours also gives whole
+documents, so that an agent can read pages remotely. A failing server is a `SearchServerError`, never an empty result.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class StoreIndex:
         """
         raise SearchServerError(
             f"{self._name} holds passages and no pages, so {document_id!r} cannot be read; the code protocol needs an "
-            "index folder or `seekling serve-search`"
+            "index folder or `seekling serve --search-only`"
         )
 
     def corpus_hash(self) -> str:
@@ -143,7 +143,9 @@ def open_store(url: str, encoder: str) -> StoreIndex:
     store = _connect(parse_store(url))
     note = store.note()
     if note is None:
-        raise IndexMismatchError(f"{url}: there is no such collection; fill one with: seekling index push INDEX {url}")
+        raise IndexMismatchError(
+            f"{url}: there is no such collection; fill one with: seekling index --push INDEX {url}"
+        )
     now = describe_encoder(encoder)
     if "encoder" in note:
         changed = encoder_changes(EncoderRecord.model_validate_json(note["encoder"]), encoder)

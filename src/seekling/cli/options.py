@@ -1,16 +1,31 @@
-"""What the options of several commands say about an OpenAI-compatible endpoint."""
+"""Options that several commands have, and what they mean together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from seekling.config import RECIPES, Section
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
     from seekling.rollout.chat import ChatEndpoint
     from seekling.rollout.chat_roller import Price
+
+_Section = TypeVar("_Section", bound=Section)
+
+Recipe = Annotated[
+    Path,
+    typer.Argument(
+        help="A TOML file, or the name of a recipe (`seekling train --list`).", autocompletion=lambda: list(RECIPES)
+    ),
+]
+Overrides = Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")]
+Policy = Annotated[str, typer.Option(help="Of a run: best, rl or sft; default: the best.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 ENDPOINT_FLAGS = ("--endpoint", "--endpoint-model", "--endpoint-extra")
 JUDGE_FLAGS = ("--judge-url", "--judge-model", "--judge-extra")
@@ -25,6 +40,7 @@ JudgeModel = Annotated[str, typer.Option(help="Model name of the judge.")]
 JudgeKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")]
 JudgeExtra = Annotated[str, typer.Option(help="JSON object added to each request to the judge.")]
 Requests = Annotated[float, typer.Option(min=0, help="Requests per minute, at most; 0: no limit.")]
+JudgeCache = Annotated[Path | None, typer.Option(help="File in which verdicts are kept.")]
 JudgeTokens = Annotated[int, typer.Option(min=1, help="Limit of the judge's reply; reasoning counts.")]
 PriceIn = Annotated[float | None, typer.Option(min=0, help="USD per million prompt tokens; with --price-out.")]
 PriceOut = Annotated[float | None, typer.Option(min=0, help="USD per million written tokens; with --price-in.")]
@@ -87,3 +103,25 @@ def chat_endpoint(
 
     fields = read_fields(extra, flags[2])
     return ChatEndpoint(url, model, key_env, num_tries=num_tries, extra=fields, requests_per_minute=requests_per_minute)
+
+
+def section_of(section: type[_Section], options: Mapping[str, object]) -> _Section:
+    """Check options by the rules of the settings whose names they have.
+
+    Args:
+        section: which one.
+        options: of the command, by name; those that are no settings of the section are passed over.
+
+    Raises:
+        ConfigError: a value is out of range; names the options.
+    """
+    import pydantic
+
+    try:
+        return section.model_validate({name: each for name, each in options.items() if name in section.model_fields})
+    except pydantic.ValidationError as error:
+        problems = [
+            f"--{str(each['loc'][0]).replace('_', '-')}: {each['msg']} (got {each['input']!r})"
+            for each in error.errors()
+        ]
+        raise ConfigError("; ".join(problems)) from None
