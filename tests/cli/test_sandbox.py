@@ -65,15 +65,8 @@ def test_limits_come_from_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     (tmp_path / "recipe.toml").write_text("[sandbox]\nsoft_limit_s = 0.2\n")
     program = write(tmp_path, "while True: pass")
-    words = (
-        program,
-        "--json",
-        "--functions",
-        str(tmp_path / "functions.py"),
-        "--recipe",
-        str(tmp_path / "recipe.toml"),
-    )
-    row = json.loads(run(capsys, *words)[1])
+    files = ("--functions", str(tmp_path / "functions.py"), "--recipe", str(tmp_path / "recipe.toml"))
+    row = json.loads(run(capsys, program, "--json", *files)[1])
     assert row["outcome"] == "timeout"
     assert "stopped after 0.2 s of processor time" in row["error_text"]
 

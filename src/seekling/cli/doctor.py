@@ -134,16 +134,8 @@ def _print_costs(costs: tuple[StageCost, ...], free: int | None) -> None:
 
 
 def _parts(memory: Memory) -> str:
-    parts = (
-        ("process", memory.process_bytes),
-        ("weights", memory.weights_bytes),
-        ("optimizer", memory.optimizer_bytes),
-        ("activations", memory.activations_bytes),
-        ("logits", memory.logits_bytes),
-        ("caches", memory.caches_bytes),
-        ("freed blocks", memory.freed_bytes),
-    )
-    return ", ".join(f"{name} {num_bytes / 1e9:.2f}" for name, num_bytes in parts if num_bytes) + " GB"
+    parts = {name.removesuffix("_bytes"): num_bytes / 1e9 for name, num_bytes in asdict(memory).items() if num_bytes}
+    return ", ".join(f"{name} {num_gb:.2f}" for name, num_gb in parts.items()) + " GB"
 
 
 def _size(num_bytes: int | None) -> str:

@@ -125,3 +125,18 @@ def section_of(section: type[_Section], options: Mapping[str, object]) -> _Secti
             for each in error.errors()
         ]
         raise ConfigError("; ".join(problems)) from None
+
+
+def whole_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Read the value of an option such as --at 3,5,10.
+
+    Returns:
+        The numbers, rising, each once.
+
+    Raises:
+        ConfigError: it is no list of whole numbers above 0.
+    """
+    words = text.replace(",", " ").split()
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ConfigError(f"{option} {text!r} is not a list of whole numbers above 0, such as 3,5,10")
+    return tuple(sorted({int(word) for word in words}))

@@ -12,7 +12,7 @@ import rich.console
 import rich.table
 import typer
 
-from seekling.cli.options import AsJson
+from seekling.cli.options import AsJson, whole_numbers
 from seekling.cli.progress import progress
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError
@@ -31,7 +31,7 @@ def command(
             show_default=False,
         ),
     ],
-    cuts: Annotated[str, typer.Option("--at", help="Lengths of the list at which recall is looked at.")] = "3,5,10",
+    cuts: Annotated[str, typer.Option("--at", help="Lengths of the list to look at; default 3,5,10.")] = "",
     num_questions: Annotated[int, typer.Option(min=0, help="Only the first so many questions; 0: all.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -41,7 +41,7 @@ def command(
 
     if len(places) < 2:
         raise ConfigError(f"got only {places[0]}; expected one or more indexes and then a question file")
-    lengths = _parse_cuts(cuts)
+    lengths = whole_numbers("--at", cuts) or (3, 5, 10)
     *indexes, file = dict.fromkeys(places)
     questions = read_questions(file)[: num_questions or None]
     scores: dict[str, RetrievalScores] = {}
@@ -54,16 +54,6 @@ def command(
         typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
     else:
         _print_table(scores)
-
-
-def _parse_cuts(text: str) -> tuple[int, ...]:
-    try:
-        cuts = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        cuts = []
-    if not cuts or cuts[0] < 1:
-        raise ConfigError(f"--at is {text!r}; expected whole numbers of at least 1, such as 3,5,10")
-    return tuple(cuts)
 
 
 def _open(place: str) -> Library:

@@ -95,14 +95,9 @@ def _almanac_functions(folder: Path) -> Mapping[str, Callable[..., object]]:
     from seekling.retrieval.library import open_library
 
     generate(pages=ALMANAC_PAGES, seed=0, out=folder / "almanac")
-    config = RetrievalConfig()
-    build_index(folder / "almanac" / "corpus.jsonl", folder / "index", config)
+    build_index(folder / "almanac" / "corpus.jsonl", folder / "index", RetrievalConfig())
     library = open_library(folder / "index")
-    return {
-        "search_pages": library.search_pages,
-        "view_sections": library.view_sections,
-        "read_section": library.read_section,
-    }
+    return {name: getattr(library, name) for name in FUNCTION_NAMES}
 
 
 def _print(result: Result) -> None:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seekling.cli.options import AsJson, Overrides, Recipe
+from seekling.cli.options import AsJson, Overrides, Recipe, whole_numbers
 from seekling.config import load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
@@ -49,9 +49,8 @@ def command(
     target = out or Path(f"{recipe.stem}-tuned.toml")
     if target.exists():  # known before the work
         raise ConfigError(f"{target} exists already; name another file with --out")
-    choice = Choice(
-        _numbers("--group-sizes", group_sizes), _numbers("--in-flight", in_flight), _numbers("--row-tokens", row_tokens)
-    )
+    options = {"--group-sizes": group_sizes, "--in-flight": in_flight, "--row-tokens": row_tokens}
+    choice = Choice(*(whole_numbers(option, text) for option, text in options.items()))
 
     def on_trial(trial: Trial) -> None:
         typer.echo(f"{trial.work} {trial.settings}: {trial.failure or f'{trial.tokens_per_s:.0f} tokens/s'}", err=True)
@@ -64,13 +63,6 @@ def command(
         return
     _print(found)
     typer.echo(f"recipe: {target}")
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    words = text.replace(",", " ").split()
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise ConfigError(f"{option} {text!r} is not a list of whole numbers above 0, such as 8,16,24")
-    return tuple(sorted({int(word) for word in words}))
 
 
 def _print(found: Tuned) -> None:
