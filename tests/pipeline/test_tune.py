@@ -279,16 +279,12 @@ def _is_running(pid):
 
 def test_an_interrupted_command_leaves_no_file_and_no_process(tiny_model_dir, tmp_path):
     source = recipe_file(tmp_path, tiny_model_dir)
-    words = [
-        sys.executable,
-        "-c",
-        "from seekling.cli.main import main; main()",
-        "doctor",
-        "--tune",
-        str(source),
-        *WORDS,
-    ]
-    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE)
+    words = ["doctor", "--tune", str(source), *WORDS]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from seekling.cli.main import main; main()", *words],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+    )
     try:
         while not (children := _children(process.pid)) and process.poll() is None:
             time.sleep(0.05)
