@@ -38,12 +38,12 @@ def search(query_list: list[str]) -> str:
 def test_slimes_constants():
     recipe = load_recipe(RECIPES / "search-r1-slime.toml")
     rl = recipe.rl
-    assert (rl.steps, rl.questions_per_step, rl.group_size, rl.reward) == (3000, 32, 8, "em")
-    assert (rl.clip_low, rl.clip_high, rl.kl, rl.kl_coefficient, rl.kl_in) == (0.2, 0.28, "k3", 1e-3, "loss")
-    assert (rl.correction, rl.correction_cap, rl.advantage_scale) == ("tis", 2.0, "sample_std")
-    assert (rl.learning_rate, rl.warmup_steps, rl.betas, rl.weight_decay) == (1e-6, 0, (0.9, 0.98), 0.01)
+    assert (rl.steps, rl.questions_per_step, rl.group_size, rl.reward.kind) == (3000, 32, 8, "em")
+    assert (rl.loss.clip_low, rl.loss.clip_high, rl.loss.kl, rl.loss.kl_coefficient, rl.loss.kl_in) == (0.2, 0.28, "k3", 1e-3, "loss")
+    assert (rl.loss.correction, rl.loss.correction_cap, rl.advantage.scale) == ("tis", 2.0, "sample_std")
+    assert (rl.learning_rate, rl.optimizer.warmup_steps, rl.optimizer.betas, rl.optimizer.weight_decay) == (1e-6, 0, (0.9, 0.98), 0.01)
     assert (recipe.env.max_turns, recipe.env.forced_answer, recipe.retrieval.top_k) == (2, False, 3)
-    assert (recipe.rollout.turn_tokens, recipe.rollout.temperature, recipe.eval.temperature) == (512, 1.0, 0.0)
+    assert (recipe.rollout.turn_tokens, recipe.rollout.temperature, recipe.eval.rollout.temperature) == (512, 1.0, 0.0)
     assert recipe.expected.metrics == ("nq/em", "hotpotqa/em")
     assert recipe.expected.values == (0.4576, 0.3381)
 
@@ -52,10 +52,10 @@ def test_tinkers_constants():
     recipe = load_recipe(RECIPES / "search-r1-tinker.toml")
     rl = recipe.rl
     assert (rl.questions_per_step, rl.group_size, rl.steps) == (512, 8, 169_615 // 512)
-    assert (rl.loss, rl.aggregation, rl.advantage_scale) == ("importance_sampling", "sum", "none")
-    assert (rl.old_logprobs, rl.correction) == ("rollout", "none")
-    assert (rl.reward, recipe.reward.format_coefficient, rl.constant_groups) == ("tinker", 0.1, "drop")
-    assert (rl.learning_rate, rl.betas, rl.kl_coefficient, rl.stream_minibatches) == (4e-5, (0.9, 0.95), 0.0, 4)
+    assert (rl.loss.kind, rl.loss.aggregation, rl.advantage.scale) == ("importance_sampling", "sum", "none")
+    assert (rl.loss.old_logprobs, rl.loss.correction) == ("rollout", "none")
+    assert (rl.reward.kind, recipe.rl.reward.format_coefficient, rl.groups.constant_groups) == ("tinker", 0.1, "drop")
+    assert (rl.learning_rate, rl.optimizer.betas, rl.loss.kl_coefficient, rl.optimizer.stream_minibatches) == (4e-5, (0.9, 0.95), 0.0, 4)
     assert (recipe.model.lora_rank, recipe.seed, recipe.env.max_turns) == (32, 2, 5)
     assert (recipe.rollout.turn_tokens, recipe.rollout.episode_tokens) == (1024, 32768)
 
@@ -63,15 +63,15 @@ def test_tinkers_constants():
 def test_process_distillations_constants():
     recipe = load_recipe(RECIPES / "process-distill-ppo.toml")
     rl, critic = recipe.rl, recipe.critic
-    assert (rl.steps, rl.questions_per_step, rl.group_size, rl.minibatches) == (600, 32, 1, 1)
-    assert (rl.baseline, rl.learning_rate, critic.learning_rate) == ("gae", 1e-6, 1e-5)
-    assert (rl.weight_decay, rl.betas, rl.max_grad_norm) == (0.01, (0.9, 0.999), 1.0)
-    assert (rl.clip_low, rl.clip_high, critic.value_clip) == (0.2, 0.2, 0.5)
-    assert (rl.old_logprobs, rl.correction) == ("recomputed", "none")
-    assert (rl.kl_coefficient, rl.kl, rl.kl_in, critic.gamma, critic.gae_lambda) == (1e-3, "k1", "reward", 1.0, 1.0)
-    assert (recipe.eval.temperature, recipe.eval.top_p, recipe.retrieval.top_k) == (0.7, 0.9, 3)
+    assert (rl.steps, rl.questions_per_step, rl.group_size, rl.optimizer.minibatches) == (600, 32, 1, 1)
+    assert (rl.advantage.baseline, rl.learning_rate, rl.critic.learning_rate) == ("gae", 1e-6, 1e-5)
+    assert (rl.optimizer.weight_decay, rl.optimizer.betas, rl.optimizer.max_grad_norm) == (0.01, (0.9, 0.999), 1.0)
+    assert (rl.loss.clip_low, rl.loss.clip_high, rl.critic.value_clip) == (0.2, 0.2, 0.5)
+    assert (rl.loss.old_logprobs, rl.loss.correction) == ("recomputed", "none")
+    assert (rl.loss.kl_coefficient, rl.loss.kl, rl.loss.kl_in, rl.critic.gamma, rl.critic.gae_lambda) == (1e-3, "k1", "reward", 1.0, 1.0)
+    assert (recipe.eval.rollout.temperature, recipe.eval.rollout.top_p, recipe.retrieval.top_k) == (0.7, 0.9, 3)
     assert recipe.expected.values == (0.4127, 0.4890)
-    assert (recipe.data.train_sources, recipe.data.test_sources) == (("nq",), ("nq",))
+    assert (recipe.data.questions.train_sources, recipe.data.questions.test_sources) == (("nq",), ("nq",))
 
 
 def test_process_distillations_sft_alone_trains_adapters_and_its_evaluation_has_limits_of_its_own():
@@ -205,8 +205,8 @@ def write_parquet(path, split, sources):
 
 
 SMALLER = [
-    "retrieval.kind=bm25",
-    "retrieval.passage_words=30",
+    "retrieval.index.kind=bm25",
+    "retrieval.index.passage_words=30",
     "rollout.turn_tokens=24",
     "rollout.episode_tokens=1200",
     "rollout.in_flight=8",
@@ -217,10 +217,10 @@ SMALLER = [
 OF = {
     "search-r1-slime": ["rl.group_size=3"],
     # With a random model nobody earns anything: kept, such groups go through all of a step.
-    "search-r1-tinker": ["rl.group_size=3", "rl.stream_minibatches=2", "rl.constant_groups=keep"],
+    "search-r1-tinker": ["rl.group_size=3", "rl.optimizer.stream_minibatches=2", "rl.groups.constant_groups=keep"],
     "process-distill-ppo": [
         *("experts.file=", "experts.num_questions=2", "sft.epochs=1"),
-        *("eval.turn_tokens=24", "eval.episode_tokens=1200"),
+        *("eval.rollout.turn_tokens=24", "eval.rollout.episode_tokens=1200"),
     ],
 }
 
@@ -243,9 +243,9 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model_read_the_parquet_as_it_i
     assert len(episodes) == 2 * 2 * recipe.rl.group_size
     # Of the test file only the recipe's own data sets are asked; ids restart in each.
     asked = {row["question"]["source"] for row in rows(tmp_path / "run" / "episodes" / "eval-rl.jsonl")}
-    assert asked == {"nq", "popqa", "hotpotqa"} & set(recipe.data.test_sources)
+    assert asked == {"nq", "popqa", "hotpotqa"} & set(recipe.data.questions.test_sources)
     trained = {row["question"]["source"] for row in episodes}
-    assert trained <= set(recipe.data.train_sources or ("nq", "hotpotqa"))
+    assert trained <= set(recipe.data.questions.train_sources or ("nq", "hotpotqa"))
     settings = summary.settings
     assert (settings.max_generations, settings.turn_tokens) == (
         (6, 24) if name == "process-distill-ppo" else (recipe.env.max_turns, 24)
@@ -261,8 +261,8 @@ def test_two_real_steps_of_the_full_recipe_with_the_default_model(name, tmp_path
         *SMALLER,
         *OF[name],
         f"model.spec={real_model_dir}",
-        *("data.train=", "data.test=", "data.train_sources=[]", "data.test_sources=[]"),
-        *("data.almanac_pages=150", 'data.kinds=["single"]'),
+        *("data.train=", "data.test=", "data.questions.train_sources=[]", "data.questions.test_sources=[]"),
+        *("data.almanac_pages=150", 'data.questions.kinds=["single"]'),
         *("experts.num_questions=6", "sft.epochs=1", "sft.learning_rate=5e-4", "sft.episodes_per_step=2"),
         *("rollout.turn_tokens=40", "env.observation_tokens=100", "eval.stages=[]"),
         *("sft.row_tokens=512", "rl.row_tokens=512", "retrieval.top_k=1"),

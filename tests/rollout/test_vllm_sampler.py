@@ -331,7 +331,7 @@ def test_recipes_that_vllm_would_follow_otherwise_are_refused():
     for section, values, word in (
         ("rollout", {"draft_tokens": 2}, "draft_tokens = 2 has no effect"),
         ("rollout", {"top_p": 0.9, "min_p": 0.1}, "rollout.top_p and rollout.min_p"),
-        ("eval", {"top_p": 0.9, "min_p": 0.1}, "eval.top_p and eval.min_p"),
+        ("eval", {"top_p": 0.9, "min_p": 0.1}, "eval.rollout.top_p and eval.rollout.min_p"),
     ):
         raw = {section: values, "rl": {"steps": 0}}
         build_recipe(raw)

@@ -43,7 +43,7 @@ def command(
     name: Annotated[str, typer.Option(help="What to call this policy in the files: eval-NAME.")] = "model",
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/eval-<recipe>-<name>.")] = None,
     mode: Annotated[str, typer.Option(help="search, or a bound: closed-book, gold-passage, oracle-search.")] = "search",
-    samples: Annotated[int, typer.Option(min=1, help="Samples per question; above 1 needs eval.temperature > 0.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, help="Samples per question; above 1 needs eval.rollout.temperature > 0.")] = 1,
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
     ] = None,

@@ -141,7 +141,7 @@ def push(
     with _progress() as report:
         num_passages = fill_store(index, store, report=lambda done, total: report("push", done, total))
     rich.console.Console(soft_wrap=True, highlight=False).print(
-        f"{store}: {num_passages:,} passages; to search them: retrieval.kind=remote retrieval.url={store}", markup=False
+        f"{store}: {num_passages:,} passages; to search them: retrieval.index.kind=remote retrieval.url={store}", markup=False
     )
 
 

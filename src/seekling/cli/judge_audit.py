@@ -34,7 +34,7 @@ def command(
     """Compare a judge with exact match and with labelled answers.
 
     Prints how often they agree, how far beyond chance (kappa), and how often answers are right at each rating of the
-    approach, all with 95 % intervals. The judge is asked as it is for `rl.reward = "judge"`.
+    approach, all with 95 % intervals. The judge is asked as it is for `rl.reward.kind = "judge"`.
     """
     from seekling.evaluate import read_records
     from seekling.evaluate.judge_audit import audit_judge, read_labels

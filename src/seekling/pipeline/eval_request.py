@@ -141,12 +141,12 @@ def _check(recipe: Recipe, request: EvalRequest) -> None:
         )
     if not request.name.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(f"--name {request.name!r} becomes part of a file name; use letters, digits, - and _")
-    if request.num_samples > 1 and recipe.eval.temperature == 0:
+    if request.num_samples > 1 and recipe.eval.rollout.temperature == 0:
         raise ConfigError(
             f"{request.num_samples} samples of a greedy policy are {request.num_samples} copies; "
-            "set eval.temperature above 0, or ask for one sample"
+            "set eval.rollout.temperature above 0, or ask for one sample"
         )
-    for name, ours in (("temperature", recipe.eval.temperature), ("top_p", recipe.eval.top_p)):
+    for name, ours in (("temperature", recipe.eval.rollout.temperature), ("top_p", recipe.eval.rollout.top_p)):
         extra = request.endpoint.extra if request.endpoint is not None else {}
         # Left out of the request, both are 1 on every server.
         theirs = 1 if name in extra and extra[name] is None else extra.get(name, ours)
@@ -176,7 +176,7 @@ def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
     elif request.questions is not None:
         questions = read_questions(request.questions)
     if questions is not world.test and questions is not world.dev:
-        questions = [each for each in questions if not recipe.data.kinds or each.kind in recipe.data.kinds]
+        questions = [each for each in questions if not recipe.data.questions.kinds or each.kind in recipe.data.questions.kinds]
         questions = questions[: recipe.eval.num_questions or None]
         _refuse_trained(questions, world)
     num_all = len(questions)
@@ -184,7 +184,7 @@ def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
         questions = [question for question in questions if has_gold_page(world.library, question)]
     if not questions:
         raise DataError(
-            f"of {num_all} questions none can be asked in mode {request.mode}; check the file, data.kinds and, for "
+            f"of {num_all} questions none can be asked in mode {request.mode}; check the file, data.questions.kinds and, for "
             "modes that need gold pages, supporting_ids"
         )
     lost = num_all - len(questions)

@@ -1,4 +1,4 @@
-"""`rl.reward = "judge"`: episodes are judged while others are still being sampled.
+"""`rl.reward.kind = "judge"`: episodes are judged while others are still being sampled.
 
 A judge that fails is infrastructure, like a search server that does: its episode leaves the group, is counted, and is
 never scored 0. So what learns meets judged episodes only.

@@ -113,7 +113,7 @@ def open_remote(config: RetrievalConfig, patience: Patience | None = None) -> Re
         SearchServerError: nobody answers.
     """
     if not config.url:
-        raise ConfigError('retrieval.kind = "remote" needs retrieval.url, such as http://localhost:8000')
+        raise ConfigError('retrieval.index.kind = "remote" needs retrieval.url, such as http://localhost:8000')
     url = config.url.rstrip("/").removesuffix(_RETRIEVE)
     index = RemoteIndex(Service(url, patience or Patience(timeout_s=config.timeout_s)))
     try:

@@ -153,7 +153,7 @@ def open_store(url: str, encoder: str) -> StoreIndex:
     if changed:
         raise IndexMismatchError(
             f"{url} was made with another encoder than {encoder} is now:\n  " + "\n  ".join(changed) + "\n"
-            "Name the encoder that made it (--encoder, retrieval.encoder)"
+            "Name the encoder that made it (--encoder, retrieval.index.encoder)"
         )
     return StoreIndex(store, load_encoder(now), url)
 
