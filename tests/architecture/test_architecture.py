@@ -16,12 +16,13 @@ import seekling
 
 SRC = Path(seekling.__file__).parent
 PATHS = sorted(path for path in SRC.rglob("*.py"))
-BASE = {"types", "errors", "config", "files", "compiled", "cores"}
+BASE = {"types", "errors", "config", "client", "files", "compiled", "cores"}
 
 ROOM_IMPORTS = {
     "types": {"errors"},
     "errors": set(),
     "config": {"errors"},
+    "client": {"errors", "types"},
     "files": set(),
     "compiled": set(),
     "cores": set(),
@@ -104,7 +105,7 @@ HEAVY = {
     "matplotlib": {"report/figures.py"},
     "wandb": {"pipeline/trackers.py"},
     "trackio": {"pipeline/trackers.py"},
-    "urllib3": {"retrieval/service.py"},
+    "urllib3": {"client.py"},
     "starlette": {"serve"},
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},

@@ -133,7 +133,11 @@ def test_ids_count_up_and_cutting_is_deterministic(content, words):
     ("words", "overlap_words", "message"),
     [
         (0, 0, "passages of 0 words cannot be cut; expected at least 1; set retrieval.index.passage_words"),
-        (5, 5, "an overlap of 5 words does not fit passages of 5 words; expected 0 to 4; set retrieval.index.overlap_words"),
+        (
+            5,
+            5,
+            "an overlap of 5 words does not fit passages of 5 words; expected 0 to 4; set retrieval.index.overlap_words",
+        ),
         (
             5,
             -1,

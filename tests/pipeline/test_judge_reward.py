@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seekling.config import JudgeConfig
+from seekling.config import EndpointConfig, JudgeConfig
 from seekling.errors import ConfigError
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, VerdictCache
@@ -16,7 +16,7 @@ from seekling.pipeline.eval_request import evaluate_model
 from seekling.pipeline.judge_reward import JudgedRoller, judge_endpoint, open_judge
 from seekling.pipeline.stages import run_recipe
 from seekling.report.tables import expected_table, read_policies
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.types import Question, StopReason
@@ -47,8 +47,8 @@ def rolled(server, tiny_model_dir, cache=None):
     scripts = [[(encode(tokenizer, f"<answer> {answer} </answer>"), "stop")] for answer in ANSWERS]
     renderer = Renderer(tokenizer)
     env = make_env(count_tokens=renderer.count_tokens)
-    endpoint = ChatEndpoint(server.url, "judge", num_tries=1)
-    judge = Judge(ChatClient(endpoint), VerdictCache(cache), num_tries=2)
+    endpoint = EndpointConfig(url=server.url, model="judge", request_tries=1)
+    judge = Judge(ChatClient(endpoint), VerdictCache(cache), request_tries=2)
     roller = JudgedRoller(Roller(env, ScriptedSampler(scripts), renderer), judge, in_flight=3)
     told = []
     groups = roller.rollout(QUESTIONS, Decoding(64, 512), group_size=4, seed=1, on_group=told.append)

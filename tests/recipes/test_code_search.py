@@ -26,8 +26,16 @@ def test_the_full_recipe_has_the_constants_of_its_source():
     assert (recipe.model.lora_rank, recipe.model.lora_alpha) == (16, 32)
     assert (recipe.sft.learning_rate, recipe.sft.epochs) == (1e-5, 8)
     assert (recipe.rl.group_size, recipe.rl.steps, recipe.rl.advantage.scale) == (24, 1500, "std")
-    assert (recipe.rl.reward.kind, recipe.rollout.temperature_range, recipe.env.protocol) == ("judge", (0.7, 1.15), "code")
-    assert (recipe.rl.questions_per_step, recipe.rl.groups.learn_per_group, recipe.rl.optimizer.minibatches) == (1, 0, 1)
+    assert (recipe.rl.reward.kind, recipe.rollout.temperature_range, recipe.env.protocol) == (
+        "judge",
+        (0.7, 1.15),
+        "code",
+    )
+    assert (recipe.rl.questions_per_step, recipe.rl.groups.learn_per_group, recipe.rl.optimizer.minibatches) == (
+        1,
+        0,
+        1,
+    )
     assert recipe.judge.model == "Qwen/Qwen3-8B-AWQ"
     assert (recipe.expected.before, recipe.expected.values) == ((0.1146,), (0.4268,))
 
@@ -62,7 +70,13 @@ def trivia(tmp_path):
     rows_of = [(f"{q[:-1]}, said {n}?" if n else q, a, page) for n in range(5) for q, a, page in asked]
     lines = [json.dumps({"question": q, "answer": a, "filename": page}) for q, a, page in rows_of]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    world = [f"data.corpus={corpus}", f"data.train={path}", "retrieval.index.kind=bm25", "experts.file=", "sft.epochs=1"]
+    world = [
+        f"data.corpus={corpus}",
+        f"data.train={path}",
+        "retrieval.index.kind=bm25",
+        "experts.file=",
+        "sft.epochs=1",
+    ]
     return [*world, "experts.num_questions=2", "rollout.episode_tokens=1200", "rollout.cache_bytes=1000000000"]
 
 

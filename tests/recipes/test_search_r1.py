@@ -39,9 +39,20 @@ def test_slimes_constants():
     recipe = load_recipe(RECIPES / "search-r1-slime.toml")
     rl = recipe.rl
     assert (rl.steps, rl.questions_per_step, rl.group_size, rl.reward.kind) == (3000, 32, 8, "em")
-    assert (rl.loss.clip_low, rl.loss.clip_high, rl.loss.kl, rl.loss.kl_coefficient, rl.loss.kl_in) == (0.2, 0.28, "k3", 1e-3, "loss")
+    assert (rl.loss.clip_low, rl.loss.clip_high, rl.loss.kl, rl.loss.kl_coefficient, rl.loss.kl_in) == (
+        0.2,
+        0.28,
+        "k3",
+        1e-3,
+        "loss",
+    )
     assert (rl.loss.correction, rl.loss.correction_cap, rl.advantage.scale) == ("tis", 2.0, "sample_std")
-    assert (rl.learning_rate, rl.optimizer.warmup_steps, rl.optimizer.betas, rl.optimizer.weight_decay) == (1e-6, 0, (0.9, 0.98), 0.01)
+    assert (rl.learning_rate, rl.optimizer.warmup_steps, rl.optimizer.betas, rl.optimizer.weight_decay) == (
+        1e-6,
+        0,
+        (0.9, 0.98),
+        0.01,
+    )
     assert (recipe.env.max_turns, recipe.env.forced_answer, recipe.retrieval.top_k) == (2, False, 3)
     assert (recipe.rollout.turn_tokens, recipe.rollout.temperature, recipe.eval.rollout.temperature) == (512, 1.0, 0.0)
     assert recipe.expected.metrics == ("nq/em", "hotpotqa/em")
@@ -55,7 +66,12 @@ def test_tinkers_constants():
     assert (rl.loss.kind, rl.loss.aggregation, rl.advantage.scale) == ("importance_sampling", "sum", "none")
     assert (rl.loss.old_logprobs, rl.loss.correction) == ("rollout", "none")
     assert (rl.reward.kind, recipe.rl.reward.format_coefficient, rl.groups.constant_groups) == ("tinker", 0.1, "drop")
-    assert (rl.learning_rate, rl.optimizer.betas, rl.loss.kl_coefficient, rl.optimizer.stream_minibatches) == (4e-5, (0.9, 0.95), 0.0, 4)
+    assert (rl.learning_rate, rl.optimizer.betas, rl.loss.kl_coefficient, rl.optimizer.stream_minibatches) == (
+        4e-5,
+        (0.9, 0.95),
+        0.0,
+        4,
+    )
     assert (recipe.model.lora_rank, recipe.seed, recipe.env.max_turns) == (32, 2, 5)
     assert (recipe.rollout.turn_tokens, recipe.rollout.episode_tokens) == (1024, 32768)
 
@@ -68,7 +84,13 @@ def test_process_distillations_constants():
     assert (rl.optimizer.weight_decay, rl.optimizer.betas, rl.optimizer.max_grad_norm) == (0.01, (0.9, 0.999), 1.0)
     assert (rl.loss.clip_low, rl.loss.clip_high, rl.critic.value_clip) == (0.2, 0.2, 0.5)
     assert (rl.loss.old_logprobs, rl.loss.correction) == ("recomputed", "none")
-    assert (rl.loss.kl_coefficient, rl.loss.kl, rl.loss.kl_in, rl.critic.gamma, rl.critic.gae_lambda) == (1e-3, "k1", "reward", 1.0, 1.0)
+    assert (rl.loss.kl_coefficient, rl.loss.kl, rl.loss.kl_in, rl.critic.gamma, rl.critic.gae_lambda) == (
+        1e-3,
+        "k1",
+        "reward",
+        1.0,
+        1.0,
+    )
     assert (recipe.eval.rollout.temperature, recipe.eval.rollout.top_p, recipe.retrieval.top_k) == (0.7, 0.9, 3)
     assert recipe.expected.values == (0.4127, 0.4890)
     assert (recipe.data.questions.train_sources, recipe.data.questions.test_sources) == (("nq",), ("nq",))

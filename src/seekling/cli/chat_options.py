@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from seekling.cli.section_options import section_of
+from seekling.config import EndpointConfig, JudgeConfig
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
-    from seekling.rollout.chat import ChatEndpoint
     from seekling.rollout.chat_roller import Price
 
-ENDPOINT_FLAGS = ("--endpoint", "--endpoint-model", "--endpoint-extra")
-JUDGE_FLAGS = ("--judge-url", "--judge-model", "--judge-extra")
+_Endpoint = TypeVar("_Endpoint", bound=EndpointConfig)
 
 EndpointUrl = Annotated[str, typer.Option(help="OpenAI-compatible base URL, such as http://host:8000/v1.")]
 EndpointModel = Annotated[str, typer.Option(help="Model name there.")]
@@ -52,38 +52,25 @@ def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
     return Price(price_in, price_out)
 
 
-def chat_endpoint(
-    url: str,
-    model: str,
-    key_env: str,
-    extra: str,
-    *,
-    flags: tuple[str, str, str] = ENDPOINT_FLAGS,
-    num_tries: int = 6,
-    requests_per_minute: float = 0.0,
-) -> ChatEndpoint | None:
-    """Read an endpoint's options.
+def endpoint_of(section: type[_Endpoint], url: str, model: str, **more: str | float) -> _Endpoint | None:
+    """Read the options of a server.
 
     Args:
+        section: what it is: an endpoint, or a judge.
         url: base address.
         model: name there.
-        key_env: environment variable of the key; empty for none.
-        extra: JSON object of further request fields; empty for none.
-        flags: how the options of address, model and extra fields are called.
-        num_tries: per request.
-        requests_per_minute: at most; 0 is no limit.
+        more: its other settings.
 
     Returns:
-        The endpoint; None when neither address nor model is given.
+        The settings; None when neither address nor model is given.
 
     Raises:
-        ConfigError: only one of address and model is given, or the extra fields are no JSON object.
+        ConfigError: only one of address and model is given, or a setting is wrong.
     """
+    is_judge = issubclass(section, JudgeConfig)
+    prefix, address = ("--judge-", "--judge-url") if is_judge else ("--endpoint-", "--endpoint")
     if not (url or model):
         return None
     if not (url and model):
-        raise ConfigError(f"got one of {flags[0]} and {flags[1]}; both are needed")
-    from seekling.rollout.chat import ChatEndpoint, read_fields
-
-    fields = read_fields(extra, flags[2])
-    return ChatEndpoint(url, model, key_env, num_tries=num_tries, extra=fields, requests_per_minute=requests_per_minute)
+        raise ConfigError(f"got one of {address} and {prefix}model; both are needed")
+    return section_of(section, prefix, url=url, model=model, **more)

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from seekling.cli.chat_options import (
-    JUDGE_FLAGS,
     EndpointExtra,
     EndpointKeyEnv,
     EndpointModel,
@@ -25,10 +24,10 @@ from seekling.cli.chat_options import (
     PriceIn,
     PriceOut,
     Requests,
-    chat_endpoint,
     chat_price,
+    endpoint_of,
 )
-from seekling.config import load_recipe
+from seekling.config import EndpointConfig, JudgeConfig, load_recipe
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,12 +66,13 @@ def command(
     """
     resolved = load_recipe(recipe, overrides or [])
     folder = out or Path("runs") / f"collect-{resolved.name}"
-    served = chat_endpoint(
+    served = endpoint_of(
+        EndpointConfig,
         endpoint,
         endpoint_model,
-        endpoint_key_env,
-        endpoint_extra,
-        num_tries=endpoint_tries,
+        key_env=endpoint_key_env,
+        extra=endpoint_extra,
+        request_tries=endpoint_tries,
         requests_per_minute=requests_per_minute,
     )
     if served is None:
@@ -89,10 +89,16 @@ def command(
         in_flight=in_flight,
         price=price,
         budget=Budget(budget_usd, budget_tokens, price),
-        judge=chat_endpoint(
-            judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS, num_tries=endpoint_tries
+        judge=endpoint_of(
+            JudgeConfig,
+            judge_url,
+            judge_model,
+            key_env=judge_key_env,
+            extra=judge_extra,
+            request_tries=endpoint_tries,
+            max_tokens=judge_tokens,
+            in_flight=in_flight,
         ),
-        judge_tokens=judge_tokens,
     )
     reporter = Reporter()
     reporter.line(f"folder: {folder}")

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from seekling.cli.chat_options import (
-    JUDGE_FLAGS,
     EndpointExtra,
     EndpointKeyEnv,
     EndpointModel,
@@ -23,10 +22,10 @@ from seekling.cli.chat_options import (
     JudgeUrl,
     PriceIn,
     PriceOut,
-    chat_endpoint,
     chat_price,
+    endpoint_of,
 )
-from seekling.config import load_recipe
+from seekling.config import EndpointConfig, JudgeConfig, load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
 
@@ -43,7 +42,7 @@ def command(
     name: Annotated[str, typer.Option(help="What to call this policy in the files: eval-NAME.")] = "model",
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/eval-<recipe>-<name>.")] = None,
     mode: Annotated[str, typer.Option(help="search, or a bound: closed-book, gold-passage, oracle-search.")] = "search",
-    samples: Annotated[int, typer.Option(min=1, help="Samples per question; above 1 needs eval.rollout.temperature > 0.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, help="Samples per question; more need eval.rollout.temperature.")] = 1,
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
     ] = None,
@@ -98,15 +97,28 @@ def command(
         benchmarks=tuple(benchmark or ()),
         questions=questions,
         is_dev=dev,
-        endpoint=chat_endpoint(endpoint, endpoint_model, endpoint_key_env, endpoint_extra, num_tries=endpoint_tries),
+        endpoint=endpoint_of(
+            EndpointConfig,
+            endpoint,
+            endpoint_model,
+            key_env=endpoint_key_env,
+            extra=endpoint_extra,
+            request_tries=endpoint_tries,
+        ),
         in_flight=in_flight,
         price=chat_price(price_in, price_out),
         usd_per_hour=price_hour,
-        judge=chat_endpoint(
-            judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS, num_tries=endpoint_tries
+        judge=endpoint_of(
+            JudgeConfig,
+            judge_url,
+            judge_model,
+            key_env=judge_key_env,
+            extra=judge_extra,
+            request_tries=endpoint_tries,
+            max_tokens=judge_tokens,
+            in_flight=in_flight,
+            cache=str(judge_cache or ""),
         ),
-        judge_tokens=judge_tokens,
-        judge_cache=judge_cache,
     )
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")

@@ -12,19 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from seekling.cli.chat_options import (
-    JUDGE_FLAGS,
     JudgeExtra,
     JudgeKeyEnv,
     JudgeModel,
     JudgeTokens,
     JudgeUrl,
-    chat_endpoint,
+    endpoint_of,
 )
+from seekling.config import JudgeConfig
 
 if TYPE_CHECKING:
     from seekling.evaluate.judging import Judge
     from seekling.evaluate.score import PredictionScores
-    from seekling.rollout.chat import ChatEndpoint
 
 
 def command(
@@ -57,14 +56,15 @@ def command(
     from seekling.evaluate.benchmarks import open_benchmarks
     from seekling.reward.compat import compatible_scorer
 
-    endpoint = chat_endpoint(judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS)
-    judge = _judge(endpoint, judge_cache, judge_tokens)
+    settings = endpoint_of(
+        JudgeConfig, judge_url, judge_model, key_env=judge_key_env, extra=judge_extra, max_tokens=judge_tokens
+    )
     asked = open_benchmarks(benchmark, questions).questions if benchmark else read_questions(questions)
     scores = score_predictions(
         read_predictions(predictions),
         asked,
         scorer=compatible_scorer(compat) if compat else None,
-        judge=judge,
+        judge=_judge(settings, judge_cache) if settings is not None else None,
     )
     if as_json:
         print(json.dumps(scores.to_json(), ensure_ascii=False, indent=2))
@@ -72,13 +72,11 @@ def command(
         _print(scores, predictions.name)
 
 
-def _judge(endpoint: ChatEndpoint | None, cache: Path | None, max_tokens: int) -> Judge | None:
-    if endpoint is None:
-        return None
+def _judge(settings: JudgeConfig, cache: Path | None) -> Judge:
     from seekling.evaluate.judging import Judge, VerdictCache
     from seekling.rollout.chat import ChatClient
 
-    return Judge(ChatClient(endpoint), VerdictCache(cache), max_tokens=max_tokens)
+    return Judge(ChatClient(settings), VerdictCache(cache), max_tokens=settings.max_tokens)
 
 
 def _print(scores: PredictionScores, name: str) -> None:

@@ -10,11 +10,12 @@ from seekling.errors import ConfigError
 _Section = TypeVar("_Section", bound=Section)
 
 
-def section_of(section: type[_Section], /, **values: str | float) -> _Section:
+def section_of(section: type[_Section], /, prefix: str = "--", **values: str | float) -> _Section:
     """Check options by the rules of the settings whose names they have.
 
     Args:
         section: which one.
+        prefix: of the options' names.
         values: of the options, by setting.
 
     Raises:
@@ -26,7 +27,7 @@ def section_of(section: type[_Section], /, **values: str | float) -> _Section:
         return section.model_validate(values)
     except pydantic.ValidationError as error:
         problems = [
-            f"--{str(each['loc'][0]).replace('_', '-')}: {each['msg']} (got {each['input']!r})"
+            f"{prefix}{str(each['loc'][0]).replace('_', '-')}: {each['msg']} (got {each['input']!r})"
             for each in error.errors()
         ]
         raise ConfigError("; ".join(problems)) from None

@@ -89,7 +89,9 @@ def cut_passages(
         ConfigError: `words` is below 1, or `overlap_words` is negative or leaves no room for new words.
     """
     if words < 1:
-        raise ConfigError(f"passages of {words} words cannot be cut; expected at least 1; set retrieval.index.passage_words")
+        raise ConfigError(
+            f"passages of {words} words cannot be cut; expected at least 1; set retrieval.index.passage_words"
+        )
     if not 0 <= overlap_words < words:
         raise ConfigError(
             f"an overlap of {overlap_words} words does not fit passages of {words} words; "

@@ -79,7 +79,9 @@ class EvalSettings:
             model=model or recipe.model.spec,
             endpoint=endpoint,
             observation_tokens=env.observation_tokens,
-            encoder="" if recipe.retrieval.url or recipe.retrieval.index.kind == "bm25" else recipe.retrieval.index.encoder,
+            encoder=""
+            if recipe.retrieval.url or recipe.retrieval.index.kind == "bm25"
+            else recipe.retrieval.index.encoder,
             num_passages=num_passages,
             failing_share=env.failing_share if mode == "search" else 0.0,
             min_p=rollout.min_p,

@@ -254,7 +254,7 @@ def low_variance_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
 
 
 KL_ESTIMATORS = {"k1": log_ratio_kl, "k2": squared_kl, "k3": low_variance_kl}
-"""Log-probabilities under the policy that sampled and under another -> KL(policy || other); by the value of `rl.loss.kl`."""
+"""Log-probabilities under the policy that sampled and under another -> KL(policy || other); by `rl.loss.kl`."""
 
 
 def token_weights(num_trained_B: np.ndarray, aggregation: Aggregation) -> np.ndarray:

@@ -75,8 +75,8 @@ def _stages(recipe: Recipe) -> Iterator[str]:
         )
         kl = f"{rl.loss.kl} {rl.loss.kl_coefficient:g} in the {rl.loss.kl_in}" if rl.loss.kl_coefficient else "none"
         yield (
-            f"rl: reward {rl.reward.kind}, loss {rl.loss.kind}, baseline {rl.advantage.baseline}, {rl.loss.aggregation}, "
-            f"correction {rl.loss.correction}, KL {kl}"
+            f"rl: reward {rl.reward.kind}, loss {rl.loss.kind}, baseline {rl.advantage.baseline}, "
+            f"{rl.loss.aggregation}, correction {rl.loss.correction}, KL {kl}"
         )
     questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
     decoding = f"temperature {recipe.eval.rollout.temperature:g}" if recipe.eval.rollout.temperature else "greedy"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
 from seekling.pipeline.experts_file import demonstrate, expert_trajectories, load_experts, query_trajectories
 from seekling.pipeline.export import WEIGHTS, copy_policy, export_stage, new_critic, new_learner, stage_base
 from seekling.pipeline.guard import HealthGuard
-from seekling.pipeline.judge_reward import JudgedRoller, open_eval_judge, open_judge
+from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.progress import Reporter, deferred_interrupt
 from seekling.pipeline.record import describe_run
 from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, TrainingState, best_of
@@ -366,7 +366,8 @@ class _Run:
         weights = dict(model.named_parameters())
         self._checked(scored_by(model)).load_weights(weights, version=BASE_VERSION + number)
         del model, weights
-        with open_eval_judge(self.recipe, self.folder.path, self.reporter) as judge:
+        config = self.recipe.judge if self.recipe.eval.judge else None
+        with open_judge(config, self.folder.path, self.reporter) if config else nullcontext() as judge:
             summary = evaluate_policy(
                 self.recipe,
                 self.folder,

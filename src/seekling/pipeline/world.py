@@ -117,10 +117,8 @@ def read_splits(recipe: Recipe, train_path: str, dev_path: str, test_path: str) 
     train = with_twins(train, data.withheld_share)
     if not train or not test:
         raise DataError(
-            f"{len(train)} training and {len(test)} test questions are left; both are needed (data.questions.kinds = "
-            f"{list(data.questions.kinds)}, data.questions.train_kinds = {list(data.questions.train_kinds)}, data.test_fraction = "
-            f"{data.test_fraction}, data.questions.train_sources = {list(data.questions.train_sources)}, data.questions.test_sources = "
-            f"{list(data.questions.test_sources)}; where most questions share pages "
+            f"{len(train)} training and {len(test)} test questions are left; both are needed (data.test_fraction = "
+            f"{data.test_fraction}, data.questions: {data.questions!r}; where most questions share pages "
             'none can be held out by page: give data.test, or data.split = "order")'
         )
     pairs = ((test, [*train, *dev], "test", "training or development"), (dev, train, "development", "training"))
@@ -161,7 +159,7 @@ def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -
     """The library over an index in the run folder, built when it is not there, and its corpus hash."""
     record = build_index(corpus, folder / "index", recipe.retrieval.index)
     reporter.line(
-        f"index: {record.num_documents} pages, {record.num_passages} passages, {record.kind}"
+        f"index: {record.counts.documents} pages, {record.counts.passages} passages, {record.settings.kind}"
         + (" (reused)" if record.is_reused else "")
     )
     return open_library(folder / "index", recipe.retrieval), record.corpus_hash

@@ -149,8 +149,8 @@ class ZygoteProcess:
         if "seccomp" not in self.layers and not config.allow_unsafe:
             raise SandboxError(
                 f"this machine has no system call filter ({reply['notes'].get('seccomp', 'seccomp')}), so programs "
-                'written by a model could read your files. Use env.sandbox.backend = "monty", or, to run without it all '
-                "the same, env.sandbox.allow_unsafe = true"
+                'written by a model could read your files. Use env.sandbox.backend = "monty", or, to run without it, '
+                "env.sandbox.allow_unsafe = true"
             )
 
     def _last_words(self) -> str:
