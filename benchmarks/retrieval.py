@@ -83,9 +83,8 @@ def main() -> None:
         return
     record = read_record(arguments.index)
     threads = os.environ.get("OMP_NUM_THREADS", "all")
-    print(
-        f"{record.settings.kind} index of {record.counts.passages} passages, {threads} threads, median of {arguments.repeats}"
-    )
+    what = f"{record.settings.kind} index of {record.counts.passages} passages"
+    print(f"{what}, {threads} threads, median of {arguments.repeats}")
     queries = list(dict.fromkeys(question.question for question in read_questions(arguments.questions)))
     PARTS[arguments.part](arguments, queries)
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from seekling.config import EndpointConfig
 from seekling.evaluate.judging import Judge, JudgeAudit, VerdictCache
 from seekling.rollout.chat import ChatClient
 from tests.chat_server import chat_server, completion

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from seekling.config import EndpointConfig, JudgeConfig
+from seekling.config import EndpointConfig, JudgeConfig, build_recipe
 from seekling.errors import ConfigError
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, VerdictCache
 from seekling.models import load_policy
 from seekling.pipeline.eval_request import evaluate_model
-from seekling.pipeline.judge_reward import JudgedRoller, judge_endpoint, open_judge
+from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.stages import run_recipe
 from seekling.report.tables import expected_table, read_policies
 from seekling.rollout.chat import ChatClient
@@ -90,14 +90,10 @@ def test_a_judge_that_refuses_us_ends_the_rollout(tiny_model_dir):
         rolled(server, tiny_model_dir)
 
 
-def test_the_judges_settings_become_its_endpoint():
-    config = JudgeConfig(url="http://here/v1", model="m", key_env="K", extra='{"seed": null}', requests_per_minute=5)
-    endpoint = judge_endpoint(config)
-    assert (endpoint.url, endpoint.model, endpoint.key_env) == ("http://here/v1", "m", "K")
-    assert (endpoint.extra, endpoint.requests_per_minute) == ({"seed": None}, 5)
+def test_further_fields_of_a_judge_that_are_no_object_are_refused():
     for extra in ("{", "[]"):
-        with pytest.raises(ConfigError, match=r"judge\.extra"):
-            judge_endpoint(JudgeConfig(url="http://here", extra=extra))
+        with pytest.raises(ConfigError, match=r"judge\.extra: .* expected a JSON object"):
+            build_recipe({"judge": {"url": "http://here", "extra": extra}})
 
 
 def test_a_local_judge_is_asked_like_a_served_one(tiny_model_dir, tmp_path):

@@ -78,7 +78,7 @@ def test_tinkers_constants():
 
 def test_process_distillations_constants():
     recipe = load_recipe(RECIPES / "process-distill-ppo.toml")
-    rl, critic = recipe.rl, recipe.critic
+    rl = recipe.rl
     assert (rl.steps, rl.questions_per_step, rl.group_size, rl.optimizer.minibatches) == (600, 32, 1, 1)
     assert (rl.advantage.baseline, rl.learning_rate, rl.critic.learning_rate) == ("gae", 1e-6, 1e-5)
     assert (rl.optimizer.weight_decay, rl.optimizer.betas, rl.optimizer.max_grad_norm) == (0.01, (0.9, 0.999), 1.0)

@@ -30,7 +30,7 @@ def replying(*replies):
 def test_a_reply_carries_its_text_and_its_tokens_and_the_request_what_was_asked(monkeypatch):
     monkeypatch.setenv("MY_KEY", "secret")
     with chat_server(replying((200, completion("hi", finish="length")))) as server:
-        client = client_of(server, key_env="MY_KEY", extra={"reasoning_effort": "low", "seed": None})
+        client = client_of(server, key_env="MY_KEY", extra='{"reasoning_effort": "low", "seed": null}')
         reply = client.ask(HELLO, max_tokens=7, temperature=0.5, top_p=0.9, seed=2**40 + 3)
     assert reply == ChatReply("hi", is_cut=True, prompt_tokens=10, completion_tokens=5)
     assert server.requests == [
@@ -133,7 +133,7 @@ def test_retry_after_is_waited_for(monkeypatch):
 def test_a_missing_key_and_a_strange_address_are_the_users():
     with pytest.raises(ConfigError, match="the environment variable NOT_SET_HERE is not set"):
         ChatClient(EndpointConfig(url="http://localhost", model="tiny", key_env="NOT_SET_HERE"))
-    with pytest.raises(ConfigError, match="'localhost:8000' is not the address of an endpoint"):
+    with pytest.raises(ConfigError, match="'localhost:8000' is not the address of a server"):
         ChatClient(EndpointConfig(url="localhost:8000", model="tiny"))
 
 

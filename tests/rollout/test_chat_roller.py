@@ -35,9 +35,8 @@ def env_of(protocol="tags", **changes):
 def roll(respond, questions=(MILL,), *, env=None, decoding=GREEDY, price=None, seen=None, in_flight=1):
     with chat_server(respond) as server:
         endpoint = EndpointConfig(url=server.url, model="tiny", request_tries=2)
-        roller = ChatRoller(
-            env or env_of(), ChatClient(endpoint, first_pause_s=0.001), in_flight=in_flight, price=price
-        )
+        client = ChatClient(endpoint, first_pause_s=0.001)
+        roller = ChatRoller(env or env_of(), client, in_flight=in_flight, price=price)
         on_group = [].append if seen is None else seen.append
         groups = roller.rollout(list(questions), decoding, seed=3, on_group=on_group)
     return groups, server

@@ -76,8 +76,8 @@ class Updater:
             raise InfrastructureError(
                 f"an episode was sampled with weights of version {oldest}, and the learner is at version {version}: "
                 f"{version - oldest} rollouts older, where rl.optimizer.max_staleness = {limit} allows {limit}; the "
-                "sampler did not take the newest weights. Mend that, or raise rl.optimizer.max_staleness where sampling "
-                "runs ahead on purpose"
+                "sampler did not take the newest weights. Mend that, or raise rl.optimizer.max_staleness where "
+                "sampling runs ahead on purpose"
             )
 
     def finish(self, *, rate: float, critic_rate: float) -> Metrics:

@@ -10,6 +10,7 @@ import threading
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from seekling.client import BadReplyError, Client, Patience, RefusedError, key_from
 from seekling.config import EndpointConfig
@@ -130,11 +131,12 @@ class ChatClient:
         return reply
 
 
-def _reply_of(row: Json) -> ChatReply:
+def _reply_of(reply: Json) -> ChatReply:
+    row: Any = reply
     try:
-        choice = row["choices"][0]  # type: ignore[call-overload, index]
+        choice = row["choices"][0]
         content = choice["message"].get("content")
-        usage = row.get("usage") or {}  # type: ignore[union-attr]
+        usage = row.get("usage") or {}
         finish = choice.get("finish_reason")
         counts = [int(str(usage.get(name) or 0)) for name in _COUNTS]
         if not (content is None or isinstance(content, str)):
