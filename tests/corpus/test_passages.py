@@ -133,8 +133,12 @@ def test_ids_count_up_and_cutting_is_deterministic(content, words):
     ("words", "overlap_words", "message"),
     [
         (0, 0, "passages of 0 words cannot be cut; expected at least 1; set retrieval.index.passage_words"),
-        (5, 5, "an overlap of 5 words does not fit passages of 5; expected 0 to 4; set retrieval.index.overlap_words"),
-        (5, -1, "an overlap of -1 words does not fit passages of 5; expected 0 to 4; set retrieval.index.overlap_words"),
+        (5, 5, "an overlap of 5 words does not fit passages of 5; expected 0-4; set retrieval.index.overlap_words"),
+        (
+            5,
+            -1,
+            "an overlap of -1 words does not fit passages of 5; expected 0-4; set retrieval.index.overlap_words",
+        ),
     ],
 )
 def test_impossible_sizes_are_refused(words, overlap_words, message):

@@ -24,6 +24,7 @@ from seekling.retrieval.endpoint import parse_endpoint
 from seekling.types import Question
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows
+from tests.settings import recipe_of
 
 RECIPES = Path(seekling.__file__).parents[2] / "recipes"
 FULL = ("search-r1-slime", "search-r1-tinker", "process-distill-ppo")
@@ -162,10 +163,13 @@ def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path)
         ({"stream_minibatches": 2, "minibatches": 2}, "stream_minibatches adds gradients up"),
         ({"stream_minibatches": 3}, "does not divide questions_per_step = 8"),
         ({"minibatches": 65}, "more than the 64 episodes"),
-        ({"baseline": "leave_one_out", "advantage_scale": "none"}, 'has no effect with baseline = "leave_one_out"'),
-        ({"baseline": "gae", "advantage_scale": "sample_std"}, 'set that, or leave advantage_scale at "std"'),
-        ({"loss": "importance_sampling", "clip_high": 0.5}, 'clip_high = 0.5 has no effect with loss = "importance_'),
-        ({"loss": "importance_sampling", "clip_low": 0.1}, 'it needs loss = "ppo", "cispo" or "gspo"'),
+        (
+            {"baseline": "leave_one_out", "scale": "none"},
+            'scale = "none" has no effect here; it needs baseline = "group_mean"',
+        ),
+        ({"baseline": "gae", "scale": "sample_std"}, 'set that, or leave scale at "std"'),
+        ({"loss": "importance_sampling", "clip_high": 0.5}, "rl.loss: clip_high = 0.5 has no effect here"),
+        ({"loss": "importance_sampling", "clip_low": 0.1}, 'it needs kind = "ppo", "cispo" or "gspo"'),
         ({"aggregation": "sum", "aggregation_tokens": 7}, "leave aggregation_tokens at 1024"),
         ({"correction": "none", "correction_cap": 3.0}, 'it needs correction = "tis" or "mask"'),
         ({"reward": "tinker"}, 'reads the form of env.protocol = "tools"'),
@@ -173,22 +177,39 @@ def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path)
 )
 def test_settings_that_contradict_each_other_are_refused_with_a_way_out(settings, says):
     with pytest.raises(ConfigError) as error:
-        build_recipe({"rl": settings})
+        recipe_of({"rl": settings})
     assert says in str(error.value)
     assert "{" not in str(error.value)  # the sentence, not the whole section
 
 
 def test_written_recipes_list_settings_without_effect_at_their_defaults_and_are_read_again():
-    recipe = build_recipe({"rl": {"baseline": "leave_one_out", "loss": "importance_sampling"}})
+    recipe = recipe_of({"rl": {"baseline": "leave_one_out", "loss": "importance_sampling"}})
     assert build_recipe(tomllib.loads(recipe_to_toml(recipe))) == recipe
-    assert 'advantage_scale = "std"' in recipe_to_toml(recipe)
+    assert 'scale = "std"' in recipe_to_toml(recipe)
 
 
 def test_a_curriculum_without_groups_is_refused():
-    with pytest.raises(ConfigError, match=r"rl\.group_size = 1 makes no groups"):
-        build_recipe({"curriculum": {"skip_after": 1}, "rl": {"baseline": "gae", "group_size": 1}})
+    with pytest.raises(ConfigError, match="group_size = 1 makes no groups"):
+        recipe_of({"rl": {"skip_after": 1, "baseline": "gae", "group_size": 1}})
     with pytest.raises(ConfigError, match="demonstrations"):
-        build_recipe({"curriculum": {"skip_after": 1}, "rl": {"demonstrations": "whole"}})
+        recipe_of({"rl": {"skip_after": 1, "demonstrations": "whole"}})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("rl.reward=f1", "rl.reward: this setting is now rl.reward.kind"),
+        ("rl.kl_coefficient=0.1", "rl.kl_coefficient: this setting is now rl.loss.kl_coefficient"),
+        ("health.window=3", "health.window: this setting is now rl.health.window"),
+        ("curriculum.skip_after=1", "curriculum.skip_after: this setting is now rl.groups.skip_after"),
+        ("retrieval.passage_words=9", "retrieval.passage_words: this setting is now retrieval.index.passage_words"),
+        ("eval.failing_share=0.5", "eval.failing_share: this setting is now eval.env.failing_share"),
+    ],
+)
+def test_a_setting_that_moved_is_refused_with_its_new_name(old, new):
+    with pytest.raises(ConfigError) as error:
+        load_recipe(RECIPES / "demo.toml", [old, "rl.loss.kind=ppo"])
+    assert str(error.value).splitlines()[1:] == [f"  {new}"]
 
 
 def test_a_folder_is_no_recipe(tmp_path):

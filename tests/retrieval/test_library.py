@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seekling.config import IndexConfig, RetrievalConfig, build_recipe
+from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ConfigError, DataError, IndexMismatchError, ToolError
 from seekling.retrieval.dense import read_vectors
 from seekling.retrieval.encoders import describe_encoder, load_encoder
@@ -11,6 +11,7 @@ from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
 from seekling.retrieval.record import rebuild_command
 from tests.retrieval.towns import TOWNS, write_corpus, write_tiny_encoder
+from tests.settings import recipe_of
 
 FOWEY = TOWNS[-1][2]
 
@@ -178,7 +179,7 @@ def test_a_page_without_a_title_cannot_be_indexed_by_it(tmp_path):
 @pytest.mark.parametrize("protocol", ["tags", "tools"])
 def test_titles_are_refused_where_passages_are_shown(protocol):
     with pytest.raises(ConfigError, match="shows passages"):
-        build_recipe({"retrieval": {"entries": "titles"}, "env": {"protocol": protocol}})
+        recipe_of({"retrieval": {"entries": "titles"}, "env": {"protocol": protocol}})
 
 
 def test_flat_sections_are_those_of_wiki_search(tmp_path, library):

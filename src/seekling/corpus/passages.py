@@ -95,7 +95,7 @@ def cut_passages(
     if not 0 <= overlap_words < words:
         raise ConfigError(
             f"an overlap of {overlap_words} words does not fit passages of {words}; "
-            f"expected 0 to {words - 1}; set retrieval.index.overlap_words"
+            f"expected 0-{words - 1}; set retrieval.index.overlap_words"
         )
     content = document.content
     cutter = _Cutter(content, words, overlap_words, spans_of)
