@@ -83,7 +83,8 @@ def main() -> None:
         return
     record = read_record(arguments.index)
     threads = os.environ.get("OMP_NUM_THREADS", "all")
-    print(f"{record.kind} index of {record.num_passages} passages, {threads} threads, median of {arguments.repeats}")
+    what = f"{record.settings.kind} index of {record.counts.passages} passages"
+    print(f"{what}, {threads} threads, median of {arguments.repeats}")
     queries = list(dict.fromkeys(question.question for question in read_questions(arguments.questions)))
     PARTS[arguments.part](arguments, queries)
 
@@ -385,9 +386,9 @@ def open_chroma(
 def count_faults(arguments: argparse.Namespace, queries: Sequence[str]) -> None:
     """Many requests through a proxy that breaks 1 % of the answers."""
     sys.path.insert(0, str(ROOT))
-    from seekling.errors import SearchServerError
+    from seekling.client import Client, Patience
+    from seekling.errors import ServerError
     from seekling.retrieval.remote import RemoteIndex
-    from seekling.retrieval.service import Patience, Service
     from tests.search_server import faulty_proxy, in_threads, serve
 
     asked = list(itertools.islice(itertools.cycle(queries), arguments.requests or 10_000))
@@ -397,12 +398,12 @@ def count_faults(arguments: argparse.Namespace, queries: Sequence[str]) -> None:
     for num_tries in (1, 6):
         with serve(str(arguments.index)) as url, faulty_proxy(url, 0.01, delay_s=6.0) as proxy:
             patience = Patience(timeout_s=5.0, num_tries=num_tries, first_pause_s=0.01, failures_to_open=10**9)
-            client = RemoteIndex(Service(proxy.url, patience))
+            client = RemoteIndex(Client(proxy.url, patience))
 
             def outcome(query: str, client: RemoteIndex = client) -> str:
                 try:
                     return "right" if client.search([query], TOP_K)[0] == expected[query] else "WRONG"
-                except SearchServerError:
+                except ServerError:
                     return "typed failure"
 
             started = time.perf_counter()

@@ -63,7 +63,7 @@ def test_for_people_it_prints_outcome_output_and_error(tmp_path: Path, capsys: p
 
 def test_limits_come_from_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "functions.py").write_text(FUNCTIONS)
-    (tmp_path / "recipe.toml").write_text("[sandbox]\nsoft_limit_s = 0.2\n")
+    (tmp_path / "recipe.toml").write_text("[env.sandbox]\nsoft_limit_s = 0.2\n")
     program = write(tmp_path, "while True: pass")
     files = ("--functions", str(tmp_path / "functions.py"), "--recipe", str(tmp_path / "recipe.toml"))
     row = json.loads(run(capsys, program, "--json", *files)[1])

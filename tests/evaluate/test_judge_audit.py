@@ -6,10 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from seekling.cli.main import app
+from seekling.config import EndpointConfig
 from seekling.errors import DataError
 from seekling.evaluate.judge_audit import agreement_of, audit_judge, read_labels
 from seekling.evaluate.judging import Judge, VerdictCache
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from tests.chat_server import chat_server, completion
 from tests.evaluate.episodes import failed, question, record, search
 
@@ -31,8 +32,8 @@ def respond(body):
 
 
 def judge_of(server, cache=None):
-    endpoint = ChatEndpoint(server.url, "judge", num_tries=1, first_pause_s=0.001)
-    return Judge(ChatClient(endpoint), VerdictCache(cache))
+    endpoint = EndpointConfig(url=server.url, model="judge", request_tries=1)
+    return Judge(ChatClient(endpoint, first_pause_s=0.001), VerdictCache(cache))
 
 
 def labels_of(numbers):

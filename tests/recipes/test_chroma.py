@@ -32,10 +32,10 @@ SMALLER = [
     "rl.steps=1",
     "rl.questions_per_step=2",
     "rl.group_size=2",
-    "rl.stream_minibatches=2",
-    "rl.constant_groups=keep",
-    'data.kinds=["single"]',
-    "data.test_sources=[]",
+    "rl.optimizer.stream_minibatches=2",
+    "rl.groups.constant_groups=keep",
+    'data.questions.kinds=["single"]',
+    "data.questions.test_sources=[]",
     'eval.stages=["rl"]',
     "eval.num_questions=2",
 ]
@@ -63,7 +63,7 @@ def train_over(store, corpus, encoder, folder, overrides):
     index, reporter = folder / "pages.idx", QuietReporter()
     run("index", corpus, "--kind", "dense", "--encoder", encoder, "--passage-words", 120, "--out", index)
     run("index", "push", index, store)
-    chroma = [f"retrieval.url={store}", f"retrieval.encoder={encoder}"]
+    chroma = [f"retrieval.url={store}", f"retrieval.index.encoder={encoder}"]
     (summary,) = run_recipe(load_recipe("search-r1-tinker", [*SMALLER, *chroma, *overrides]), folder / "run", reporter)
     assert f"index: remote, {store}" in reporter.lines
     # The run knows which corpus lies in the collection, though only the index that filled it had one.

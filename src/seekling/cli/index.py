@@ -14,12 +14,12 @@ import typer
 
 from seekling.cli.options import AsJson, section_of
 from seekling.cli.progress import progress
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig
 
 if TYPE_CHECKING:
     from seekling.retrieval.record import IndexRecord
 
-_DEFAULTS = RetrievalConfig()
+_DEFAULTS = IndexConfig()
 
 
 def command(
@@ -66,7 +66,7 @@ def command(
     """
     from seekling.retrieval.index import build_index
 
-    config = section_of(RetrievalConfig, ctx.params)
+    config = section_of(IndexConfig, ctx.params)
     started = time.monotonic()
     with progress() as report:
         record = build_index(corpus, out, config, force=force, update=update, progress=report)
@@ -107,31 +107,35 @@ def push(
     with progress() as report:
         num_passages = fill_store(index, store, report=lambda done, total: report("push", done, total))
     rich.console.Console(soft_wrap=True, highlight=False).print(
-        f"{store}: {num_passages:,} passages; to search them: retrieval.kind=remote retrieval.url={store}", markup=False
+        f"{store}: {num_passages:,} passages; to search them: retrieval.url={store}", markup=False
     )
 
 
 def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
-    unit = f"tokens of {record.passage_tokenizer}" if record.passage_tokenizer else "words"
-    yield "kind", record.kind
-    yield "documents", f"{record.num_documents:,}"
-    if record.drop_similar:
-        yield "left out", f"{record.num_dropped:,} near-duplicates ({record.drop_similar} or more), see dropped.jsonl"
-    overlap = f", {record.overlap_words} of them from the one before" if record.overlap_words else ""
-    if record.entries == "titles":
-        yield "titles", f"{record.num_passages:,}"
+    settings = record.settings
+    unit = f"tokens of {settings.passage_tokenizer}" if settings.passage_tokenizer else "words"
+    yield "kind", settings.kind
+    yield "documents", f"{record.counts.documents:,}"
+    if settings.drop_similar:
+        yield (
+            "left out",
+            f"{record.counts.dropped:,} near-duplicates ({settings.drop_similar} or more), see dropped.jsonl",
+        )
+    overlap = f", {settings.overlap_words} of them from the one before" if settings.overlap_words else ""
+    if settings.entries == "titles":
+        yield "titles", f"{record.counts.passages:,}"
     else:
-        yield "passages", f"{record.num_passages:,} of at most {record.passage_words} {unit}{overlap}"
+        yield "passages", f"{record.counts.passages:,} of at most {settings.passage_words} {unit}{overlap}"
     if record.terms:
-        stem, stop = "stemmed" if record.stem else "not stemmed", "without" if record.stop_words else "with"
-        yield "terms", f"{record.num_terms:,}, {record.language}, {stem}, {stop} stop words"
+        stem, stop = "stemmed" if settings.stem else "not stemmed", "without" if settings.stop_words else "with"
+        yield "terms", f"{record.counts.terms:,}, {settings.language}, {stem}, {stop} stop words"
     if record.encoder is not None:
         yield (
             "encoder",
             f"{record.encoder.spec}, {record.encoder.dimension} dimensions, {record.encoder.pooling} pooling",
         )
         yield "prefixes", f"query {record.encoder.query_prefix!r}, passage {record.encoder.passage_prefix!r}"
-        yield "vectors", record.vectors or ""
+        yield "vectors", settings.vectors
     columns = ", ".join(f"{name} ({count:,})" for name, count in record.columns.items())
     yield "filters", f"id, title{', ' if columns else ''}{columns}"
     yield "corpus", record.corpus_hash
@@ -142,7 +146,7 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
 def _print_outcome(record: IndexRecord, out: Path, seconds: float) -> None:
     console = rich.console.Console(soft_wrap=True, highlight=False)
     size_mb = sum(file.size for file in record.files.values()) / 1e6
-    what = f"{record.kind} index of {record.num_documents:,} documents, {record.num_passages:,} passages"
+    what = f"{record.settings.kind} index of {record.counts.documents:,} documents, {record.counts.passages:,} passages"
     if record.is_reused:
         console.print(f"{out}: this {what} was already there, made from the same corpus and settings; nothing to do")
         return
@@ -150,6 +154,6 @@ def _print_outcome(record: IndexRecord, out: Path, seconds: float) -> None:
     if record.changes is not None:
         counts = ", ".join(f"{count:,} {name}" for name, count in record.changes.model_dump().items())
         console.print(f"pages: {counts}")
-    if record.num_dropped:
-        console.print(f"left out: {record.num_dropped:,} near-duplicates, listed in {out / 'dropped.jsonl'}")
+    if record.counts.dropped:
+        console.print(f"left out: {record.counts.dropped:,} near-duplicates, listed in {out / 'dropped.jsonl'}")
     console.print(f'try: seekling search {out} "your question"', markup=False)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from seekling.config import RECIPES, Section
+from seekling.config import RECIPES, EndpointConfig, JudgeConfig, Section
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
-    from seekling.rollout.chat import ChatEndpoint
     from seekling.rollout.chat_roller import Price
 
 _Section = TypeVar("_Section", bound=Section)
+_Endpoint = TypeVar("_Endpoint", bound=EndpointConfig)
 
 Recipe = Annotated[
     Path,
@@ -27,23 +27,72 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="section.key=value, 
 Policy = Annotated[str, typer.Option(help="Of a run: best, rl or sft; default: the best.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
-ENDPOINT_FLAGS = ("--endpoint", "--endpoint-model", "--endpoint-extra")
-JUDGE_FLAGS = ("--judge-url", "--judge-model", "--judge-extra")
-
-EndpointUrl = Annotated[str, typer.Option(help="OpenAI-compatible base URL, such as http://host:8000/v1.")]
+EndpointUrl = Annotated[
+    str, typer.Option("--endpoint", help="OpenAI-compatible base URL, such as http://host:8000/v1.")
+]
 EndpointModel = Annotated[str, typer.Option(help="Model name there.")]
 EndpointKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key.")]
 EndpointExtra = Annotated[str, typer.Option(help="JSON object added to each request; null removes.")]
-EndpointTries = Annotated[int, typer.Option(min=1, help="Tries per request, with growing pauses.")]
+EndpointTries = Annotated[
+    int, typer.Option("--endpoint-tries", min=1, help="Tries per request, with growing pauses; the judge's too.")
+]
 JudgeUrl = Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")]
 JudgeModel = Annotated[str, typer.Option(help="Model name of the judge.")]
 JudgeKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")]
 JudgeExtra = Annotated[str, typer.Option(help="JSON object added to each request to the judge.")]
-Requests = Annotated[float, typer.Option(min=0, help="Requests per minute, at most; 0: no limit.")]
-JudgeCache = Annotated[Path | None, typer.Option(help="File in which verdicts are kept.")]
-JudgeTokens = Annotated[int, typer.Option(min=1, help="Limit of the judge's reply; reasoning counts.")]
+JudgeTokens = Annotated[
+    int, typer.Option("--judge-tokens", min=1, help="Limit of the judge's reply; reasoning counts.")
+]
+JudgeCache = Annotated[str, typer.Option(help="File in which verdicts are kept.")]
+Requests = Annotated[float, typer.Option("--requests-per-minute", min=0, help="At most; 0: no limit.")]
 PriceIn = Annotated[float | None, typer.Option(min=0, help="USD per million prompt tokens; with --price-out.")]
 PriceOut = Annotated[float | None, typer.Option(min=0, help="USD per million written tokens; with --price-in.")]
+
+
+def section_of(section: type[_Section], options: Mapping[str, object], prefix: str = "", **more: object) -> _Section:
+    """Check options by the rules of the settings whose names they have.
+
+    Args:
+        section: which one.
+        options: of the command, by name; those that are no settings of the section are passed over.
+        prefix: of the options' names, such as judge_.
+        more: further settings.
+
+    Raises:
+        ConfigError: a value is out of range; names the options.
+    """
+    import pydantic
+
+    named = {key: options[prefix + key] for key in section.model_fields if prefix + key in options}
+    try:
+        return section.model_validate(named | more)
+    except pydantic.ValidationError as error:
+        problems = [
+            f"--{prefix}{each['loc'][0]}: ".replace("_", "-") + f"{each['msg']} (got {each['input']!r})"
+            for each in error.errors()
+        ]
+        raise ConfigError("; ".join(problems)) from None
+
+
+def endpoint_of(section: type[_Endpoint], options: Mapping[str, object], **more: object) -> _Endpoint | None:
+    """Read the options of a server, --endpoint-... or --judge-...
+
+    Args:
+        section: what it is: an endpoint, or a judge.
+        options: of the command, by name.
+        more: its other settings.
+
+    Returns:
+        The settings; None when neither address nor model is given.
+
+    Raises:
+        ConfigError: only one of address and model is given, or a setting is wrong.
+    """
+    name, address = ("judge", "--judge-url") if issubclass(section, JudgeConfig) else ("endpoint", "--endpoint")
+    given = [bool(options[f"{name}_{key}"]) for key in ("url", "model")]
+    if any(given) and not all(given):
+        raise ConfigError(f"got one of {address} and --{name}-model; both are needed")
+    return section_of(section, options, f"{name}_", **more) if all(given) else None
 
 
 def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
@@ -66,65 +115,6 @@ def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
     from seekling.rollout.chat_roller import Price
 
     return Price(price_in, price_out)
-
-
-def chat_endpoint(
-    url: str,
-    model: str,
-    key_env: str,
-    extra: str,
-    *,
-    flags: tuple[str, str, str] = ENDPOINT_FLAGS,
-    num_tries: int = 6,
-    requests_per_minute: float = 0.0,
-) -> ChatEndpoint | None:
-    """Read an endpoint's options.
-
-    Args:
-        url: base address.
-        model: name there.
-        key_env: environment variable of the key; empty for none.
-        extra: JSON object of further request fields; empty for none.
-        flags: how the options of address, model and extra fields are called.
-        num_tries: per request.
-        requests_per_minute: at most; 0 is no limit.
-
-    Returns:
-        The endpoint; None when neither address nor model is given.
-
-    Raises:
-        ConfigError: only one of address and model is given, or the extra fields are no JSON object.
-    """
-    if not (url or model):
-        return None
-    if not (url and model):
-        raise ConfigError(f"got one of {flags[0]} and {flags[1]}; both are needed")
-    from seekling.rollout.chat import ChatEndpoint, read_fields
-
-    fields = read_fields(extra, flags[2])
-    return ChatEndpoint(url, model, key_env, num_tries=num_tries, extra=fields, requests_per_minute=requests_per_minute)
-
-
-def section_of(section: type[_Section], options: Mapping[str, object]) -> _Section:
-    """Check options by the rules of the settings whose names they have.
-
-    Args:
-        section: which one.
-        options: of the command, by name; those that are no settings of the section are passed over.
-
-    Raises:
-        ConfigError: a value is out of range; names the options.
-    """
-    import pydantic
-
-    try:
-        return section.model_validate({name: each for name, each in options.items() if name in section.model_fields})
-    except pydantic.ValidationError as error:
-        problems = [
-            f"--{str(each['loc'][0]).replace('_', '-')}: {each['msg']} (got {each['input']!r})"
-            for each in error.errors()
-        ]
-        raise ConfigError("; ".join(problems)) from None
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ def _open(place: str) -> Library:
     from seekling.retrieval.library import open_library
 
     if place.startswith(("http://", "https://")):
-        return open_library(place, RetrievalConfig(kind="remote", url=place))
+        return open_library(place, RetrievalConfig(url=place))
     return open_library(Path(place))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seekling.cli.options import AsJson
-from seekling.config import RetrievalConfig, SandboxConfig, load_recipe
+from seekling.config import IndexConfig, SandboxConfig, load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
 
@@ -48,7 +48,7 @@ def command(
     from seekling.env.sandbox import open_sandbox
 
     code = _read_program(file)
-    config = load_recipe(recipe).sandbox if recipe is not None else SandboxConfig()
+    config = load_recipe(recipe).env.sandbox if recipe is not None else SandboxConfig()
     # Whatever the user's functions print must not end up in our JSON.
     with tempfile.TemporaryDirectory(prefix="seekling-") as folder, contextlib.redirect_stdout(sys.stderr):
         provided = _load_functions(functions) if functions is not None else _almanac_functions(Path(folder))
@@ -95,7 +95,7 @@ def _almanac_functions(folder: Path) -> Mapping[str, Callable[..., object]]:
     from seekling.retrieval.library import open_library
 
     generate(pages=ALMANAC_PAGES, seed=0, out=folder / "almanac")
-    build_index(folder / "almanac" / "corpus.jsonl", folder / "index", RetrievalConfig())
+    build_index(folder / "almanac" / "corpus.jsonl", folder / "index", IndexConfig())
     library = open_library(folder / "index")
     return {name: getattr(library, name) for name in FUNCTION_NAMES}
 

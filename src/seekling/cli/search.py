@@ -56,7 +56,7 @@ def command(
         raise ConfigError("there is no query; say what to look for, or name a passage or page with --like")
     else:
         hits = retriever.search([query], top_k)[0]
-    rules = rules_of(read_record(index).config)
+    rules = rules_of(read_record(index).settings)
     if as_json:
         rows = [_as_row(hit, query, rules) for hit in hits]
         typer.echo(json.dumps({"query": query, "hits": rows}, ensure_ascii=False, indent=2))

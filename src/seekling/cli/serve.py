@@ -82,7 +82,7 @@ def search_only(
 ) -> None:
     """Serve indexes over HTTP as Search-R1's retrieval server does: POST /retrieve.
 
-    Clients of Search-R1, verl, slime and SkyRL use it unchanged, and so does a recipe with retrieval.kind = "remote".
+    Clients of Search-R1, verl, slime and SkyRL use it unchanged, as does a recipe: its retrieval.url.
     The first index answers at /retrieve, each at /NAME/retrieve; /health and /metrics tell how it is. Ctrl-C or SIGTERM
     ends it after what has been asked is answered.
     """

@@ -122,7 +122,7 @@ def demonstrate(recipe: Recipe, agent: Agent, group: EpisodeGroup) -> tuple[Epis
         group: the policy's episodes of a question of training, all wrong.
     """
     question = group.question
-    begun = group.episodes if recipe.rl.demonstrations == "continued" else ()
+    begun = group.episodes if recipe.rl.groups.demonstrations == "continued" else ()
     for after in (*begun, None):
         episode = play(agent.env, question, recipe.experts, title_of=agent.library.title_of, after=after).episode
         if episode is not None and exact_match(episode.answer, question.answers):
