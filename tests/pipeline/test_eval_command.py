@@ -231,7 +231,7 @@ def test_what_the_judge_is_told_comes_from_its_own_options(recipe, tmp_path):
     assert (cut["judge"], cut["judge_details"]["errors"]) == (None, {"unreadable_verdict": 4})
     assert (whole["judge"]["k"], whole["judge"]["n"], whole["judge_details"]["errors"]) == (4, 4, {})
     refused = seekling(recipe, "--out", tmp_path / "run", *judge[:4], "--judge-extra", "[1]")
-    assert "--judge-extra is '[1]'; expected a JSON object" in " ".join(refused.output.split())
+    assert "--judge-extra: Value error, expected a JSON object" in " ".join(refused.output.split())
 
 
 def test_a_local_model_is_priced_by_the_hour_and_takes_every_mode(recipe, tmp_path):

@@ -34,7 +34,7 @@ def test_index_says_what_it_made(tmp_path, corpus):
     assert result.exit_code == 0
     assert "bm25 index of 6 documents" in result.stdout
     assert "seekling search" in result.stdout
-    assert read_record(tmp_path / "index").passage_words == 12
+    assert read_record(tmp_path / "index").settings.passage_words == 12
 
 
 def test_index_says_that_it_kept_an_equal_index(index, corpus):

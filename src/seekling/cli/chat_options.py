@@ -52,13 +52,17 @@ def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
     return Price(price_in, price_out)
 
 
-def endpoint_of(section: type[_Endpoint], url: str, model: str, **more: str | float) -> _Endpoint | None:
+def endpoint_of(
+    section: type[_Endpoint], url: str, model: str, key_env: str, extra: str, **more: str | float
+) -> _Endpoint | None:
     """Read the options of a server.
 
     Args:
         section: what it is: an endpoint, or a judge.
         url: base address.
         model: name there.
+        key_env: environment variable of the key; empty for none.
+        extra: JSON object of further request fields; empty for none.
         more: its other settings.
 
     Returns:
@@ -73,4 +77,4 @@ def endpoint_of(section: type[_Endpoint], url: str, model: str, **more: str | fl
         return None
     if not (url and model):
         raise ConfigError(f"got one of {address} and {prefix}model; both are needed")
-    return section_of(section, prefix, url=url, model=model, **more)
+    return section_of(section, prefix, url=url, model=model, key_env=key_env, extra=extra, **more)

@@ -70,8 +70,8 @@ def command(
         EndpointConfig,
         endpoint,
         endpoint_model,
-        key_env=endpoint_key_env,
-        extra=endpoint_extra,
+        endpoint_key_env,
+        endpoint_extra,
         request_tries=endpoint_tries,
         requests_per_minute=requests_per_minute,
     )
@@ -82,6 +82,7 @@ def command(
     from seekling.rollout.journal import Budget
 
     price = chat_price(price_in, price_out)
+    judging = {"request_tries": endpoint_tries, "max_tokens": judge_tokens, "in_flight": in_flight}
     request = CollectRequest(
         endpoint=served,
         attempts=attempts,
@@ -89,16 +90,7 @@ def command(
         in_flight=in_flight,
         price=price,
         budget=Budget(budget_usd, budget_tokens, price),
-        judge=endpoint_of(
-            JudgeConfig,
-            judge_url,
-            judge_model,
-            key_env=judge_key_env,
-            extra=judge_extra,
-            request_tries=endpoint_tries,
-            max_tokens=judge_tokens,
-            in_flight=in_flight,
-        ),
+        judge=endpoint_of(JudgeConfig, judge_url, judge_model, judge_key_env, judge_extra, **judging),
     )
     reporter = Reporter()
     reporter.line(f"folder: {folder}")

@@ -90,6 +90,12 @@ def command(
     chosen = next((each for each in MODES if each == mode), None)
     if chosen is None:
         raise ConfigError(f"--mode {mode!r} is none of {', '.join(MODES)}")
+    judging: dict[str, str | float] = {
+        "request_tries": endpoint_tries,
+        "max_tokens": judge_tokens,
+        "in_flight": in_flight,
+        "cache": str(judge_cache or ""),
+    }
     request = EvalRequest(
         name=name,
         mode=chosen,
@@ -98,27 +104,12 @@ def command(
         questions=questions,
         is_dev=dev,
         endpoint=endpoint_of(
-            EndpointConfig,
-            endpoint,
-            endpoint_model,
-            key_env=endpoint_key_env,
-            extra=endpoint_extra,
-            request_tries=endpoint_tries,
+            EndpointConfig, endpoint, endpoint_model, endpoint_key_env, endpoint_extra, request_tries=endpoint_tries
         ),
         in_flight=in_flight,
         price=chat_price(price_in, price_out),
         usd_per_hour=price_hour,
-        judge=endpoint_of(
-            JudgeConfig,
-            judge_url,
-            judge_model,
-            key_env=judge_key_env,
-            extra=judge_extra,
-            request_tries=endpoint_tries,
-            max_tokens=judge_tokens,
-            in_flight=in_flight,
-            cache=str(judge_cache or ""),
-        ),
+        judge=endpoint_of(JudgeConfig, judge_url, judge_model, judge_key_env, judge_extra, **judging),
     )
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seekling.cli.chat_options import JudgeExtra, JudgeKeyEnv, JudgeTokens, JudgeUrl, Requests
+from seekling.cli.section_options import section_of
 from seekling.config import JudgeConfig
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def command(
     from seekling.pipeline.judge_reward import open_judge
     from seekling.pipeline.progress import Reporter
 
-    config = JudgeConfig(
+    config = section_of(
+        JudgeConfig,
+        "--judge-",
         url=judge_url,
         model=judge_model,
         key_env=judge_key_env,

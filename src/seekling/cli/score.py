@@ -56,9 +56,7 @@ def command(
     from seekling.evaluate.benchmarks import open_benchmarks
     from seekling.reward.compat import compatible_scorer
 
-    settings = endpoint_of(
-        JudgeConfig, judge_url, judge_model, key_env=judge_key_env, extra=judge_extra, max_tokens=judge_tokens
-    )
+    settings = endpoint_of(JudgeConfig, judge_url, judge_model, judge_key_env, judge_extra, max_tokens=judge_tokens)
     asked = open_benchmarks(benchmark, questions).questions if benchmark else read_questions(questions)
     scores = score_predictions(
         read_predictions(predictions),
