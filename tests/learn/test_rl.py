@@ -50,7 +50,7 @@ def scored(groups, **settings):
 
 def test_a_group_becomes_advantages_of_its_own_mean():
     groups = [make_group(QUESTIONS[0], ["x", "y", "y", "y"]), make_group(QUESTIONS[1], ["x", "x", "y"])]
-    records, batch = scored(groups, advantage_scale="none")
+    records, batch = scored(groups, scale="none")
     expected = [0.75, -0.25, -0.25, -0.25, 1 / 3, 1 / 3, -2 / 3]
     np.testing.assert_allclose(batch.advantages_B, expected)
     assert [t.token_ids_T[2] for t in batch.trajectories] == [20, 21, 22, 23, 20, 21, 22]
@@ -353,16 +353,16 @@ def rewards_of(groups, **settings):
 
 def test_not_to_know_is_worth_something_where_nobody_of_the_group_is_right():
     nobody, somebody = make_group(QUESTIONS[0], ["y", "unknown", "y"]), make_group(QUESTIONS[1], ["x", "unknown"])
-    assert rewards_of([nobody, somebody], unknown_reward=0.5, unknown_limit=0.4) == [0, 0.5, 0, 1, 0]
+    assert rewards_of([nobody, somebody], unknown=0.5, unknown_limit=0.4) == [0, 0.5, 0, 1, 0]
     assert rewards_of([nobody, somebody]) == [0, 0, 0, 1, 0]
     # Of five episodes two say so: more than a tenth, and then it is worth nothing.
-    assert rewards_of([nobody, somebody], unknown_reward=0.5, unknown_limit=0.1) == [0, 0, 0, 1, 0]
+    assert rewards_of([nobody, somebody], unknown=0.5, unknown_limit=0.1) == [0, 0, 0, 1, 0]
 
 
 def test_saying_it_of_what_no_page_says_is_no_overuse_and_as_right_as_ever():
     nothing = Question("none", "?", ("unknown",), kind="unanswerable", source="toy")
     groups = [make_group(nothing, ["unknown", "y"]), make_group(QUESTIONS[0], ["y", "y"])]
-    assert rewards_of(groups, unknown_reward=0.5, unknown_limit=0.0) == [1, 0, 0, 0]
+    assert rewards_of(groups, unknown=0.5, unknown_limit=0.0) == [1, 0, 0, 0]
 
 
 def test_an_expert_that_has_nothing_to_show_leaves_the_group_as_it_is(tiny_model_dir):
@@ -427,7 +427,7 @@ def toy(tiny_model_dir, tokenizer):
     )
 
 
-@pytest.mark.parametrize("settings", [{}, {"kl_coefficient": 0.01, "advantage_scale": "none"}])
+@pytest.mark.parametrize("settings", [{}, {"kl_coefficient": 0.01, "scale": "none"}])
 def test_reward_rises_on_a_toy(tiny_model_dir, settings):
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
     learner = Learner(model)
@@ -450,9 +450,9 @@ def test_reward_rises_on_a_toy(tiny_model_dir, settings):
     assert np.mean([reward(each, QUESTIONS[0]).total for each in after.episodes]) > 0.9
 
 
-TINKER = {"loss": "importance_sampling", "aggregation": "sum", "advantage_scale": "none", "stream_minibatches": 2}
+TINKER = {"loss": "importance_sampling", "aggregation": "sum", "scale": "none", "stream_minibatches": 2}
 SLIME = {
-    "advantage_scale": "sample_std",
+    "scale": "sample_std",
     "constant_groups": "keep",
     "aggregation": "sequence_mean",
     "kl_coefficient": 1e-3,
@@ -522,7 +522,7 @@ def test_ppo_raises_the_reward_from_one_episode_per_question_and_its_critic_lear
 def test_a_kl_in_the_reward_changes_advantages_and_not_the_recorded_reward():
     groups = [make_group(QUESTIONS[0], ["x", "y", "y"])]
     charges = [np.array([0.0, 0.0, 0.3, 0.2]), np.zeros(4), np.array([0.0, 0.0, 0.0, 0.25])]
-    config = rl_config(advantage_scale="none")
+    config = rl_config(scale="none")
     records, batch = score_groups(groups, make_reward("em"), config, step=1, charges=charges)
     np.testing.assert_allclose(batch.advantages_B, np.array([0.5, 0.0, -0.25]) - 0.25 / 3)
     assert [record.reward.total for record in records] == [1, 0, 0]
@@ -548,7 +548,7 @@ def test_an_episode_that_outgrows_its_budget_costs_a_tenth_and_is_learned_from(t
     (group,) = roller.rollout(QUESTIONS[:1], Decoding(96, 1), group_size=2)
     assert [each.stop_reason for each in group.episodes] == [StopReason.MAX_TOKENS, StopReason.ANSWERED]
     assert sampler.requests[-1].max_new_tokens < 1 or sampler.requests[1].max_new_tokens < 1
-    _, batch = score_groups([group], make_reward("tinker"), rl_config(advantage_scale="none"), step=1)
+    _, batch = score_groups([group], make_reward("tinker"), rl_config(scale="none"), step=1)
     np.testing.assert_allclose(batch.advantages_B, [-0.55, 0.55])
     assert batch.num_trained_B[0] == len(call)
 

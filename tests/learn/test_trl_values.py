@@ -37,8 +37,8 @@ LOSSES = {
     "ppo sequence_mean": {"aggregation": "sequence_mean"},
     "ppo constant 5": {"aggregation": "constant", "aggregation_tokens": 5},
     "ppo token_mean k3 0.04": {"kl_coefficient": 0.04},
-    "cispo token_mean": {"loss": "cispo", "clip_low": 1.0, "clip_high": 0.2},
-    "gspo sequence_mean": {"loss": "gspo", "aggregation": "sequence_mean", "clip_low": 0.05, "clip_high": 0.08},
+    "cispo token_mean": {"kind": "cispo", "clip_low": 1.0, "clip_high": 0.2},
+    "gspo sequence_mean": {"kind": "gspo", "aggregation": "sequence_mean", "clip_low": 0.05, "clip_high": 0.08},
     "ppo token_mean tis 1.3": {"old_logprobs": "recomputed", "correction": "tis", "correction_cap": 1.3},
     "ppo token_mean mask 1.3": {"old_logprobs": "recomputed", "correction": "mask", "correction_cap": 1.3},
 }

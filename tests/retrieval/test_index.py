@@ -88,7 +88,7 @@ def test_an_index_made_with_other_settings_is_replaced_only_by_force(corpus, tmp
     with pytest.raises(IndexMismatchError, match=named) as caught:
         build_index(corpus, out, other)
     assert "--force" in str(caught.value)
-    assert read_record(out).passage_words == 12
+    assert read_record(out).settings.passage_words == 12
     assert not build_index(corpus, out, other, force=True).is_reused
     assert read_record(out).settings.passage_words == other.passage_words
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["corpus.jsonl", "index"]
@@ -147,7 +147,7 @@ def test_a_link_to_an_index_stays_a_link_when_the_index_is_replaced(corpus, tmp_
     (tmp_path / "link").symlink_to(tmp_path / "real")
     build_index(corpus, tmp_path / "link", SETTINGS.model_copy(update={"passage_words": 30}), force=True)
     assert (tmp_path / "link").is_symlink()
-    assert read_record(tmp_path / "real").passage_words == 30
+    assert read_record(tmp_path / "real").settings.passage_words == 30
 
 
 @pytest.mark.parametrize("rows", [[], [("a", "The", "")]])

@@ -201,7 +201,6 @@ def test_a_failing_server_ends_the_episode_and_is_no_observation(url):
 
 def test_a_wrong_address_is_said_when_a_library_is_opened(url):
     for wrong, why in (
-        ("", "needs retrieval.url"),
         ("localhost:8000", "not the address"),
         ("http://", "not the address"),
     ):
