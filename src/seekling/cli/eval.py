@@ -90,12 +90,8 @@ def command(
     chosen = next((each for each in MODES if each == mode), None)
     if chosen is None:
         raise ConfigError(f"--mode {mode!r} is none of {', '.join(MODES)}")
-    judging: dict[str, str | float] = {
-        "request_tries": endpoint_tries,
-        "max_tokens": judge_tokens,
-        "in_flight": in_flight,
-        "cache": str(judge_cache or ""),
-    }
+    judging: dict[str, str | float] = {"request_tries": endpoint_tries, "max_tokens": judge_tokens}
+    judging |= {"in_flight": in_flight, "cache": str(judge_cache or "")}
     request = EvalRequest(
         name=name,
         mode=chosen,
