@@ -10,6 +10,7 @@ from seekling.config.endpoint import (
 from seekling.config.evaluation import (
     EVALUATIONS,
     EvalConfig,
+    EvalRolloutConfig,
     ExpectedConfig,
 )
 from seekling.config.recipe import (
@@ -55,6 +56,7 @@ __all__ = [
     "EndpointConfig",
     "EnvConfig",
     "EvalConfig",
+    "EvalRolloutConfig",
     "ExpectedConfig",
     "ExpertConfig",
     "GroupConfig",
