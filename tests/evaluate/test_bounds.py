@@ -25,8 +25,8 @@ def count_words(text):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("village")
-    build_index(write_village(folder), folder / "index", RECIPE.retrieval)
-    return open_library(folder / "index", RECIPE.retrieval)
+    build_index(write_village(folder), folder / "index", RECIPE.retrieval.index)
+    return open_library(folder / "index", RECIPE.retrieval.index)
 
 
 def plain(library, name):

@@ -48,7 +48,7 @@ def rolled(server, tiny_model_dir, cache=None):
     renderer = Renderer(tokenizer)
     env = make_env(count_tokens=renderer.count_tokens)
     endpoint = EndpointConfig(url=server.url, model="judge", request_tries=1)
-    judge = Judge(ChatClient(endpoint), VerdictCache(cache), request_tries=2)
+    judge = Judge(ChatClient(endpoint), VerdictCache(cache), num_tries=2)
     roller = JudgedRoller(Roller(env, ScriptedSampler(scripts), renderer), judge, in_flight=3)
     told = []
     groups = roller.rollout(QUESTIONS, Decoding(64, 512), group_size=4, seed=1, on_group=told.append)

@@ -63,7 +63,7 @@ def test_the_new_recipe_has_the_old_ones_differences_and_the_winners(tmp_path):
     write_tuned(recipe, found, tmp_path / "new.toml")
     text = (tmp_path / "new.toml").read_text(encoding="utf-8")
     assert "rl.row_tokens = 512: 1234 tokens/s, 2.3 GB" in text
-    settings = 'name = "mine"\n\n[data]\nkinds = ["single"]\n\n[rl]\ngroup_size = 4\nrow_tokens = 512\n'
+    settings = 'name = "mine"\n\n[data.questions]\nkinds = ["single"]\n\n[rl]\ngroup_size = 4\nrow_tokens = 512\n'
     assert text.endswith(f"\n{settings}")
     assert load_recipe(tmp_path / "new.toml") == changed(recipe, {"rl.row_tokens": 512})
     with pytest.raises(ConfigError, match=r"new\.toml exists already"):

@@ -10,6 +10,7 @@ from seekling.config.endpoint import (
 from seekling.config.evaluation import (
     EVALUATIONS,
     EvalConfig,
+    EvalRolloutConfig,
     ExpectedConfig,
 )
 from seekling.config.recipe import (
@@ -57,6 +58,7 @@ __all__ = [
     "EndpointConfig",
     "EnvConfig",
     "EvalConfig",
+    "EvalRolloutConfig",
     "ExpectedConfig",
     "ExpertConfig",
     "GroupConfig",

@@ -231,7 +231,9 @@ def _toml_lines(table: Mapping[str, Any], name: str = "") -> Iterable[str]:
     yield from (f"{key} = {_toml_value(value)}" for key, value in table.items() if not isinstance(value, dict))
     for key, value in table.items():
         if value and isinstance(value, dict):
-            yield from ("", f"[{name}{key}]", *_toml_lines(value, f"{name}{key}."))
+            has_own = any(not isinstance(each, dict) for each in value.values())
+            yield from ("", f"[{name}{key}]") if has_own else ()
+            yield from _toml_lines(value, f"{name}{key}.")
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
