@@ -106,10 +106,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (["index", "c", "--out", "i"], "stopped; the same command resumes\n"),
-        (["sandbox", "x.py"], "stopped\n"),
-    ],
+    [(["index", "c", "--out", "i"], "stopped; the same command resumes\n"), (["sandbox", "x.py"], "stopped\n")],
 )
 def test_ctrl_c_says_what_became_of_the_work_and_exits_with_130(words, said, monkeypatch):
     def interrupted(*_):

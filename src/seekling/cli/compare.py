@@ -23,8 +23,7 @@ def command(
         list[str] | None, typer.Option(help="Which evaluation; repeated for another one of each. Default: eval-rl.")
     ] = None,
     intersect: Annotated[
-        bool,
-        typer.Option("--intersect", help="Compare on the questions that all asked; says how many are left out."),
+        bool, typer.Option("--intersect", help="Compare on the questions that all asked; says how many are left out.")
     ] = False,
     pool: Annotated[
         bool, typer.Option("--pool", help="Take the runs for seeds of one system: mean, pass@k, majority vote.")

@@ -13,8 +13,7 @@ def command(
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
     adapter: Annotated[bool, typer.Option("--adapter", help="The LoRA adapter alone, in PEFT's layout.")] = False,
     policy: Annotated[
-        str,
-        typer.Option(help="best, rl, sft, or a training state such as state-rl-20; default: best, or newest."),
+        str, typer.Option(help="best, rl, sft, or a training state such as state-rl-20; default: best, or newest.")
     ] = "",
 ) -> None:
     """Write a run's policy as a folder that other libraries load.

@@ -27,11 +27,10 @@ def command(
     corpus: Annotated[
         Path,
         typer.Argument(
-            help="JSONL, CSV, Parquet, a Wikipedia dump, or a folder of such files, markdown, HTML, PDF and text.",
-            show_default=False,
+            help="JSONL, CSV, Parquet, a Wikipedia dump, or a folder of such files, markdown, HTML, PDF and text."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the index.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the index.")],
     kind: Annotated[str, typer.Option(help="bm25, dense, or hybrid (both, fused).")] = _DEFAULTS.kind,
     encoder: Annotated[str, typer.Option(help="Model for dense and hybrid.")] = _DEFAULTS.encoder,
     entries: Annotated[
@@ -42,7 +41,7 @@ def command(
         _DEFAULTS.overlap_words
     ),
     passage_tokenizer: Annotated[
-        str, typer.Option(help="Count passages in tokens of this model instead of words.", show_default=False)
+        str, typer.Option(help="Count passages in tokens of this model instead of words.")
     ] = "",
     vectors: Annotated[
         str, typer.Option(help="Dense: exact, compressed (extra big), or auto by the number of passages.")
@@ -74,8 +73,7 @@ def command(
 
 
 def inspect(
-    index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.", show_default=False)],
-    as_json: AsJson = False,
+    index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.")], as_json: AsJson = False
 ) -> None:
     """Say what an index holds, how it was made, and whether its files are whole."""
     from seekling.retrieval.record import check_files, read_record
@@ -92,13 +90,10 @@ def inspect(
 
 
 def push(
-    index: Annotated[Path, typer.Argument(help="A dense or hybrid index.", show_default=False)],
+    index: Annotated[Path, typer.Argument(help="A dense or hybrid index.")],
     store: Annotated[
         str,
-        typer.Argument(
-            help="chroma:FOLDER#COLLECTION, chroma:http://host:8000#COLLECTION, or the same with qdrant.",
-            show_default=False,
-        ),
+        typer.Argument(help="chroma:FOLDER#COLLECTION, chroma:http://host:8000#COLLECTION, or the same with qdrant."),
     ],
 ) -> None:
     """Copy an index's passages and vectors into a vector database (extras chroma and qdrant)."""

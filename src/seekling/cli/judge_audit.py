@@ -46,10 +46,7 @@ def command(
     records = list(read_records(episodes))[: limit or None]
     known = read_labels(labels) if labels is not None else {}
     reporter = Reporter()
-    with (
-        open_judge(config, episodes.parent, reporter) as judge,
-        reporter.track("judge", len(records)) as advance,
-    ):
+    with open_judge(config, episodes.parent, reporter) as judge, reporter.track("judge", len(records)) as advance:
         report = audit_judge(judge, records, known, in_flight=in_flight, on_verdict=lambda: advance(""))
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False))

@@ -28,7 +28,6 @@ def command(
         typer.Argument(
             metavar="INDEX... QUESTIONS",
             help="Index folders, or addresses of search servers; then a question file with supporting_ids.",
-            show_default=False,
         ),
     ],
     cuts: Annotated[str, typer.Option("--at", help="Lengths of the list to look at; default 3,5,10.")] = "",

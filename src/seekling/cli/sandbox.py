@@ -27,18 +27,15 @@ ALMANAC_PAGES = 150
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="A Python program; - reads it from standard input.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="A Python program; - reads it from standard input.")],
     functions: Annotated[
         Path | None,
         typer.Option(
             help="A Python file whose search_pages, view_sections and read_section the program may call. It is run "
-            "here, outside of the sandbox. Default: those of an almanac of 150 pages.",
-            show_default=False,
+            "here, outside of the sandbox. Default: those of an almanac of 150 pages."
         ),
     ] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(help="Take back end and limits from this recipe.", show_default=False)
-    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Take back end and limits from this recipe.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a program in the sandbox and print its outcome, output and error.

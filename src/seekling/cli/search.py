@@ -20,22 +20,17 @@ if TYPE_CHECKING:
 
 
 def command(
-    index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.", show_default=False)],
-    query: Annotated[
-        str | None, typer.Argument(help="What to look for; may be left out with --like.", show_default=False)
-    ] = None,
+    index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.")],
+    query: Annotated[str | None, typer.Argument(help="What to look for; may be left out with --like.")] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
             "--where",
             help="Only documents that fulfil this: column, sign (= != ~ >= <=), value, such as kind=pdf or "
             "title~castle. May be repeated. `seekling index --inspect` lists the columns.",
-            show_default=False,
         ),
     ] = None,
-    like: Annotated[
-        str, typer.Option(help="More like this: the id of a passage or a page, instead of a query.", show_default=False)
-    ] = "",
+    like: Annotated[str, typer.Option(help="More like this: the id of a passage or a page, instead of a query.")] = "",
     top_k: Annotated[int, typer.Option(help="Most passages to print.")] = 3,
     as_json: AsJson = False,
 ) -> None:

@@ -59,8 +59,7 @@ def command(
 def search_only(
     ctx: typer.Context,
     indexes: Annotated[
-        list[str],
-        typer.Argument(metavar="INDEX...", help="Index folders, each alone or as NAME=FOLDER.", show_default=False),
+        list[str], typer.Argument(metavar="INDEX...", help="Index folders, each alone or as NAME=FOLDER.")
     ],
     port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = _SEARCH.port,
     host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in; there is no password.")] = _SEARCH.host,
