@@ -26,7 +26,7 @@ def count_words(text):
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("village")
     build_index(write_village(folder), folder / "index", RECIPE.retrieval.index)
-    return open_library(folder / "index", RECIPE.retrieval.index)
+    return open_library(folder / "index", RECIPE.retrieval)
 
 
 def plain(library, name):

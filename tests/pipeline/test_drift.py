@@ -77,7 +77,7 @@ def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, *, temperatu
 
 
 def test_stale_weights_stop_the_run_as_soon_as_they_show(tiny_model_dir, tmp_path):
-    with pytest.raises(InfrastructureError, match=r"RL step [3-5]: .* stale or damaged.*health\.drift_limit"):
+    with pytest.raises(InfrastructureError, match=r"RL step [3-5]: .* stale or damaged.*rl\.loss\.drift_limit"):
         rl_steps(tiny_model_dir, tmp_path, StaleSampler, Recipe())
 
 
@@ -93,15 +93,15 @@ def test_the_same_weights_differ_by_rounding_in_every_step_also_where_later_upda
 
 @pytest.mark.parametrize("temperature", [0.7, 1.15])
 def test_logprobs_of_another_temperature_than_the_draws_stop_the_run(tiny_model_dir, tmp_path, temperature):
-    recipe = recipe_of({"health": {"drift_limit": 0.05}})
+    recipe = recipe_of({"rl": {"drift_limit": 0.05}})
     passed = rl_steps(tiny_model_dir, tmp_path / "right", LocalSampler, recipe, temperature=temperature)
     assert max(metrics.get("logprob_drift_max", 0.0) for metrics in passed) < 1e-4
-    with pytest.raises(InfrastructureError, match=r"RL step \d: .*health\.drift_limit"):
+    with pytest.raises(InfrastructureError, match=r"RL step \d: .*rl\.loss\.drift_limit"):
         rl_steps(tiny_model_dir, tmp_path / "wrong", UntemperedSampler, recipe, temperature=temperature)
 
 
 def test_a_limit_of_zero_asks_nothing(tiny_model_dir, tmp_path):
-    passed = rl_steps(tiny_model_dir, tmp_path, StaleSampler, recipe_of({"health": {"drift_limit": 0.0}}))
+    passed = rl_steps(tiny_model_dir, tmp_path, StaleSampler, recipe_of({"rl": {"drift_limit": 0.0}}))
     assert len(passed) == 8
     assert max(metrics.get("logprob_drift", 0.0) for metrics in passed) > 0.2
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seekling.config import EndpointConfig, JudgeConfig, build_recipe
+from seekling.config import EndpointConfig, JudgeConfig, QuestionsConfig, build_recipe
 from seekling.errors import ConfigError
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, VerdictCache
@@ -174,4 +174,6 @@ def without_sources(recipe, name):
     for path in (recipe.data.train, recipe.data.test):
         kept = [{key: value for key, value in row.items() if key != "source"} for row in rows(Path(path))]
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": name})})
+    return recipe.model_copy(
+        update={"data": recipe.data.model_copy(update={"questions": QuestionsConfig(source=name)})}
+    )
