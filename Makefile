@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/seekling train recipes/demo.toml
+	$(BIN)/seekling train demo
 
 test: $(STAMP)
 	$(PYTEST) -m "not long"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seekling.config import CurriculumConfig
+from seekling.config import GroupConfig
 from seekling.evaluate.files import read_records
 from seekling.learn.curriculum import Curriculum
 from seekling.reward.match import exact_match
@@ -32,7 +32,7 @@ def shares(run: Path) -> dict[Question, float]:
     return {question: float(np.mean(values)) for question, values in right.items()}
 
 
-def equal_groups(known: dict[Question, float], config: CurriculumConfig, *, steps: int, seed: int) -> np.ndarray:
+def equal_groups(known: dict[Question, float], config: GroupConfig, *, steps: int, seed: int) -> np.ndarray:
     """(steps,) share of a step's groups whose rewards are all equal."""
     dice = np.random.default_rng(seed)
     curriculum = Curriculum(list(known), config, seed=seed, per_step=PER_STEP)
@@ -60,10 +60,10 @@ def main() -> None:
     certain = np.mean([share in (0.0, 1.0) for share in known.values()])
     print(f"{len(known)} questions, {100 * certain:.0f} % always or never solved in {options.run}")
     for name, config in (
-        ("off", CurriculumConfig()),
-        ("skip_after = 1", CurriculumConfig(skip_after=1)),
-        ("skip_after = 2", CurriculumConfig(skip_after=2)),
-        ("skip_after = 1, retry_steps = 20", CurriculumConfig(skip_after=1, retry_steps=20)),
+        ("off", GroupConfig()),
+        ("skip_after = 1", GroupConfig(skip_after=1)),
+        ("skip_after = 2", GroupConfig(skip_after=2)),
+        ("skip_after = 1, retry_steps = 20", GroupConfig(skip_after=1, retry_steps=20)),
     ):
         means = [
             float(equal_groups(known, config, steps=options.steps, seed=seed).mean()) for seed in range(options.seeds)

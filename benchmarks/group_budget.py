@@ -27,7 +27,7 @@ from grpo_workload import Stopwatch, Texts, Workload
 from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, PreTrainedModel, Qwen3Config
 from transformers.utils import get_json_schema
 
-from seekling.config import RlConfig
+from seekling.config import LossConfig, OptimizerConfig, RlConfig
 from seekling.corpus.almanac import generate
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
@@ -84,8 +84,9 @@ def run(options: argparse.Namespace, work: Workload) -> tuple[list[Mapping[str, 
     )
     sampler, rewarded = FixedLengths(inner, work.turns), iter(range(10**9))
     config = RlConfig(
-        steps=work.steps, questions_per_step=1, group_size=work.group, learning_rate=1e-5, warmup_steps=0, clip_high=0.2
-    )
+        steps=work.steps, questions_per_step=1, group_size=work.group, learning_rate=1e-5,
+        optimizer=OptimizerConfig(warmup_steps=0), loss=LossConfig(clip_high=0.2),
+    )  # fmt: skip
     watch, found = Stopwatch(options.device), []
 
     def reward(episode: Episode, question: Question) -> Reward:

@@ -14,7 +14,7 @@ import torch
 from grpo_workload import Stopwatch, Texts, Workload
 from transformers.utils import get_json_schema
 
-from seekling.config import EnvConfig, RlConfig
+from seekling.config import EnvConfig, LossConfig, OptimizerConfig, RlConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol.base import Action
 from seekling.env.protocol.stopping import StopRule
@@ -144,7 +144,7 @@ def main() -> None:
     learner = Learner(trained, row_tokens=row_tokens, dtype=getattr(torch, work.dtype))
     config = RlConfig(
         steps=work.steps, questions_per_step=work.questions, group_size=work.group,
-        learning_rate=work.learning_rate, warmup_steps=0, clip_high=0.2,
+        learning_rate=work.learning_rate, optimizer=OptimizerConfig(warmup_steps=0), loss=LossConfig(clip_high=0.2),
     )  # fmt: skip
     watch, rewarded = Stopwatch(work.device), iter(range(10**9))
 

@@ -63,7 +63,7 @@ def make_turns(questions: int, group: int, natural: bool, seed: int) -> tuple[tu
     """Lengths of all episodes: 3 turns of 48 tokens, or those of a trained policy.
 
     Natural lengths: one, two or three turns (20, 60, 20 %); a search of 14 to 40 tokens, an answer of 8 to 24, as the
-    policies of `recipes/nq-mini.toml` write them, and one turn in twenty that rambles to 96 tokens.
+    policies of `nq-mini` write them, and one turn in twenty that rambles to 96 tokens.
     """
     if not natural:
         return ((48, 48, 48),) * (questions * group)

@@ -21,7 +21,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig
 from seekling.corpus.almanac.census import make_world
 from seekling.corpus.almanac.generator import write_corpus
 from seekling.retrieval.index import build_index
@@ -82,13 +82,13 @@ def build_and_measure(corpus: Path, out: Path) -> dict[str, float]:
     sampler = threading.Thread(target=sample)
     sampler.start()
     clock, processor = time.perf_counter(), time.process_time()
-    record = build_index(corpus, out, RetrievalConfig())
+    record = build_index(corpus, out, IndexConfig())
     clock_s, processor_s = time.perf_counter() - clock, time.process_time() - processor
     is_done.set()
     sampler.join()
     return {
-        "pages": record.num_documents,
-        "passages": record.num_passages,
+        "pages": record.counts.documents,
+        "passages": record.counts.passages,
         "clock_s": clock_s,
         "processor_s": processor_s,
         "own_bytes": own_bytes[0],

@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/memory.py [--model default] [--dtype bfloat16] [--ranks 0,16]
         [--rows 768,2048,4096,8192] [--kinds one,many] [--checkpointed no,yes]
 
-Every case is a process of its own that does what a trial of `seekling tune` does: it loads sampler and learner, takes
-an optimizer step, and then learns from a row of so many tokens, of one episode or of many that share instructions.
-Columns are gigabytes measured, predicted, and their ratio:
+Every case is a process of its own that does what a trial of `seekling doctor --tune` does: it loads sampler and
+learner, takes an optimizer step, and then learns from a row of so many tokens, of one episode or of many that share
+instructions. Columns are gigabytes measured, predicted, and their ratio:
 
 - process: before the learner is made, without the sampler's model, and after another one has learned once, since loops
   are compiled at their first use. A run's corpus and index come on top.

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig
 from seekling.corpus.questions import read_questions
 from seekling.corpus.readers import read_documents
 from seekling.evaluate.intervals import wilson_interval
@@ -50,8 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--kind", nargs="+", default=["bm25"], choices=["bm25", "dense", "hybrid"])
-    parser.add_argument("--encoder", default=RetrievalConfig().encoder)
-    parser.add_argument("--passage-words", nargs="+", type=int, default=[RetrievalConfig().passage_words])
+    parser.add_argument("--encoder", default=IndexConfig().encoder)
+    parser.add_argument("--passage-words", nargs="+", type=int, default=[IndexConfig().passage_words])
     parser.add_argument("--questions", type=int, default=0, help="first N questions; 0: all")
     parser.add_argument("--pages", type=int, default=0, help="keep about N pages; 0: all")
     parser.add_argument("--order", default="file", choices=["file", "id"], help="which questions come first")
@@ -66,7 +66,7 @@ def main() -> None:
             corpus = keep_pages(folder / "corpus.jsonl", questions, arguments.pages, Path(work), lead=arguments.lead)
             for words in arguments.passage_words:
                 for kind in arguments.kind:
-                    config = RetrievalConfig(kind=kind, encoder=arguments.encoder, passage_words=words)
+                    config = IndexConfig(kind=kind, encoder=arguments.encoder, passage_words=words)
                     measured = measure(corpus, questions, config, Path(work) / f"{kind}-{words}")
                     print_line(folder.name, config, measured, len(questions))
 
@@ -90,12 +90,12 @@ def keep_pages(corpus: Path, questions: Sequence[Question], num_pages: int, work
     return subset
 
 
-def measure(corpus: Path, questions: Sequence[Question], config: RetrievalConfig, out: Path) -> Measured:
+def measure(corpus: Path, questions: Sequence[Question], config: IndexConfig, out: Path) -> Measured:
     """Build an index, ask every question for pages and, timed, one by one for 3 passages."""
     started = time.perf_counter()
     record = build_index(corpus, out, config)
     build_s = time.perf_counter() - started
-    retriever, library = open_index(out, config), open_library(out, config)
+    retriever, library = open_index(out), open_library(out)
     started = time.perf_counter()
     for question in questions:
         retriever.search([question.question], 3)
@@ -108,10 +108,10 @@ def measure(corpus: Path, questions: Sequence[Question], config: RetrievalConfig
         for cut in CUTS:
             recalled[cut] += len(wanted.intersection(pages[:cut])) / len(wanted)
     pages_s = time.perf_counter() - started
-    return Measured(recalled, record.num_passages, build_s, search_s, pages_s)
+    return Measured(recalled, record.counts.passages, build_s, search_s, pages_s)
 
 
-def print_line(name: str, config: RetrievalConfig, measured: Measured, num_questions: int) -> None:
+def print_line(name: str, config: IndexConfig, measured: Measured, num_questions: int) -> None:
     """One line: recalls with k/n and 95 % intervals, then speeds."""
     recalls = []
     for cut, k in measured.recalled.items():

@@ -9,10 +9,10 @@ INDEX is a folder that `seekling index` made, dense for `server` and `dense`, bm
 a question file such as an almanac's test.jsonl. Both sides of a part get the same passages, vectors, encoder, queries
 and threads. Run it with OMP_NUM_THREADS=1 where other work shares the machine.
 
-server: `seekling serve-search` against Search-R1's server as `reference_search_server.py` re-creates it, requests of
-one query each, at several numbers of clients. The answer cache of ours is off; `--cached` adds a row with it.
-`--copies` makes the index larger: each copy of a vector is the vector with a little noise of its own, as neighbours in
-a large corpus are.
+server: `seekling serve --search-only` against Search-R1's server as `reference_search_server.py` re-creates it,
+requests of one query each, at several numbers of clients. The answer cache of ours is off; `--cached` adds a row with
+it. `--copies` makes the index larger: each copy of a vector is the vector with a little noise of its own, as
+neighbours in a large corpus are.
 bm25: our index in-process against bm25s's own `tokenize` and `retrieve` over the same texts.
 dense: our exact index in-process against flat FAISS and, where it is installed, Chroma; all with our encoder.
 faults: requests through a proxy that breaks 1 % of the answers; each must end right, or as a typed failure.
@@ -83,7 +83,8 @@ def main() -> None:
         return
     record = read_record(arguments.index)
     threads = os.environ.get("OMP_NUM_THREADS", "all")
-    print(f"{record.kind} index of {record.num_passages} passages, {threads} threads, median of {arguments.repeats}")
+    what = f"{record.settings.kind} index of {record.counts.passages} passages"
+    print(f"{what}, {threads} threads, median of {arguments.repeats}")
     queries = list(dict.fromkeys(question.question for question in read_questions(arguments.questions)))
     PARTS[arguments.part](arguments, queries)
 
@@ -175,7 +176,7 @@ class RepeatedPassages:
 
 
 def serve_ours(index: Path, work: Path, port: int, cache_bytes: int) -> None:
-    """`seekling serve-search` over an index whose vectors are those of the work folder."""
+    """`seekling serve --search-only` over an index whose vectors are those of the work folder."""
     from seekling.retrieval.dense import DenseRanker, ExactVectors
     from seekling.retrieval.encoders import load_encoder
     from seekling.serve.running import run_app
@@ -385,9 +386,9 @@ def open_chroma(
 def count_faults(arguments: argparse.Namespace, queries: Sequence[str]) -> None:
     """Many requests through a proxy that breaks 1 % of the answers."""
     sys.path.insert(0, str(ROOT))
-    from seekling.errors import SearchServerError
+    from seekling.client import Client, Patience
+    from seekling.errors import ServerError
     from seekling.retrieval.remote import RemoteIndex
-    from seekling.retrieval.service import Patience, Service
     from tests.search_server import faulty_proxy, in_threads, serve
 
     asked = list(itertools.islice(itertools.cycle(queries), arguments.requests or 10_000))
@@ -397,12 +398,12 @@ def count_faults(arguments: argparse.Namespace, queries: Sequence[str]) -> None:
     for num_tries in (1, 6):
         with serve(str(arguments.index)) as url, faulty_proxy(url, 0.01, delay_s=6.0) as proxy:
             patience = Patience(timeout_s=5.0, num_tries=num_tries, first_pause_s=0.01, failures_to_open=10**9)
-            client = RemoteIndex(Service(proxy.url, patience))
+            client = RemoteIndex(Client(proxy.url, patience))
 
             def outcome(query: str, client: RemoteIndex = client) -> str:
                 try:
                     return "right" if client.search([query], TOP_K)[0] == expected[query] else "WRONG"
-                except SearchServerError:
+                except ServerError:
                     return "typed failure"
 
             started = time.perf_counter()

@@ -3,7 +3,7 @@
     python benchmarks/sft_step.py [--episodes-per-step 8] [--threads 1] [--repeats 3] [--row-tokens 2048]
         [--trl auto | padded-1 | padding-free-4 | ...] [--model DIR]
 
-The rows are expert episodes of the almanac, as `seekling train recipes/demo.toml env.protocol=tags` would train on
+The rows are expert episodes of the almanac, as `seekling train demo env.protocol=tags` would train on
 them: prompt, searches, passages, answer; the actions are trained. Both sides get the same episodes in the same steps,
 full fine-tuning, the same AdamW, no gradient checkpointing, in one environment: install TRL beside seekling
 (`pip install trl datasets`). Each side runs in a process of its own, which does one step for warming up and then
@@ -35,7 +35,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LAYOUTS = ("padded-1", "padded-2", "padded-4", "padding-free-2", "padding-free-4")
-RECIPE = HERE.parent / "recipes" / "demo.toml"
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def expert_rows(folder: Path, model_dir: Path, count: int) -> list[tuple[list[in
     from seekling.rollout.replay import expert_trajectory
     from seekling.serve.agent import open_agent
 
-    recipe = load_recipe(RECIPE, ["env.protocol=tags", "rollout.in_flight=1"])
+    recipe = load_recipe("demo", ["env.protocol=tags", "rollout.in_flight=1"])
     world = open_world(recipe, folder, Reporter())
     with open_agent(recipe, world.library, model_dir) as agent:
         records, _ = collect(agent.env, world.train, max_episodes=count)

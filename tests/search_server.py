@@ -14,11 +14,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import urllib3
 
-from seekling.config import RetrievalConfig, SearchServerConfig
+from seekling.client import Patience
+from seekling.config import IndexConfig, RetrievalConfig, SearchServerConfig
 from seekling.retrieval.interface import Retriever
-from seekling.retrieval.record import IndexRecord
+from seekling.retrieval.record import Counts, IndexRecord
 from seekling.retrieval.remote import RemoteIndex, open_remote
-from seekling.retrieval.service import Patience
 from seekling.serve.search_app import search_app
 from seekling.serve.search_index import ServedIndex, open_indexes
 from seekling.serve.search_metrics import SearchMetrics
@@ -31,7 +31,7 @@ ONE_TRY = Patience(timeout_s=4.0, num_tries=1, failures_to_open=10**9)
 
 def open_client(url: str, patience: Patience = HASTY) -> RemoteIndex:
     """A client of the server at an address."""
-    return open_remote(RetrievalConfig(kind="remote", url=url), patience)
+    return open_remote(RetrievalConfig(url=url), patience)
 
 
 class NoDocuments:
@@ -49,9 +49,7 @@ def serve(*specs: str, retriever: Retriever | None = None, **settings: float) ->
     if retriever is None:
         indexes = open_indexes(specs, config, metrics)
     else:
-        record = IndexRecord(
-            kind="bm25", passage_words=60, overlap_words=0, corpus_hash="none", num_documents=9, num_passages=9
-        )
+        record = IndexRecord(settings=IndexConfig(), counts=Counts(documents=9, passages=9), corpus_hash="none")
         indexes = [ServedIndex("own", retriever, NoDocuments(), record, config=config, metrics=metrics)]
     with served(search_app(indexes, config, metrics)) as url:
         yield url

@@ -35,8 +35,8 @@ class InfrastructureError(SeeklingError):
     """A search server, a sandbox or an engine failed while serving an episode: ends it as `infra_failure`."""
 
 
-class SearchServerError(InfrastructureError):
-    """A search server cannot be reached, refuses, or answers something that is no answer; never an empty result."""
+class ServerError(InfrastructureError):
+    """A server cannot be reached, refuses, or answers something that is no answer; never an empty result."""
 
 
 class ToolError(SeeklingError):

@@ -1,65 +1,59 @@
-"""The command line itself: names, laziness, and how failures reach a person."""
+"""The command line itself: names, laziness, completion, and how failures and Ctrl-C reach a person."""
 
-import ast
-import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-import seekling.cli
-from seekling.cli.main import ENTRIES, build_app, guarded, main
-from seekling.errors import ConfigError
+from seekling.cli import index, sandbox
+from seekling.cli.main import COMMANDS, MOVED, app, main
+from seekling.config import RECIPES, load_recipe
 
-CLI_FOLDER = Path(seekling.cli.__file__).parent
-PRESENT = [entry for entry in ENTRIES if importlib.util.find_spec(entry.module) is not None]
-
-
-def app_of(command) -> typer.Typer:
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(guarded(command))
-    return app
+FOURTEEN = {"init", "ask", "chat", "serve", "train", "eval", "index", "search", "report", "export", "doctor"}
+FOURTEEN |= {"collect", "sandbox", "data"}
+HEAVY = ("torch", "transformers", "bm25s", "pyarrow", "tokenizers", "numpy", "pydantic", "peft", "gguf")
 
 
-def top_level_names(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
-    return functions | {target.id for target in targets if isinstance(target, ast.Name)}
+def run(*words, **options):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="seekling", terminal_width=200, **options)
 
 
-def test_help_names_every_command_that_exists():
-    result = CliRunner().invoke(build_app(wanted=None), ["--help"], terminal_width=200)
-    assert result.exit_code == 0
-    for entry in PRESENT:
-        assert f" {entry.name} " in result.output
+def test_help_names_every_command_with_its_line():
+    output = " ".join(run("--help").output.replace("│", " ").split())
+    assert {name for name in COMMANDS if " " not in name} == FOURTEEN
+    for name in FOURTEEN:
+        assert f" {name} {COMMANDS[name].help}" in output
 
 
-@pytest.mark.parametrize("entry", PRESENT, ids=lambda entry: entry.name)
-def test_the_line_of_help_is_the_first_line_of_the_commands_docstring(entry):
-    path = CLI_FOLDER / f"{entry.module.rpartition('.')[2]}.py"
-    if entry.is_group:
-        assert "app" in top_level_names(path)
-        return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    commands = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "command"]
-    assert (ast.get_docstring(commands[0]) or "").splitlines()[0] == entry.help
-
-
-def test_every_module_with_a_command_is_in_the_table():
-    with_commands = {path.stem for path in CLI_FOLDER.glob("*.py") if {"command", "app"} & top_level_names(path)}
-    assert with_commands <= {entry.module.rpartition(".")[2] for entry in ENTRIES}
-
-
-@pytest.mark.parametrize("entry", PRESENT, ids=lambda entry: entry.name)
-def test_each_command_shows_its_own_help(entry):
-    result = CliRunner().invoke(build_app(wanted=entry.name), [entry.name, "--help"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_shows_its_own_help_and_the_flags_that_make_another_of_it(name):
+    result = run(*name.split(), "--help")
     assert result.exit_code == 0, result.output
-    assert f"seekling {entry.name}" in result.output or f"root {entry.name}" in result.output
+    assert f"seekling {name} " in result.output
+    assert COMMANDS[name].help in result.output
+    for other in COMMANDS:
+        if other.startswith(f"{name} "):
+            assert other.removeprefix(name) in result.output
+
+
+def test_a_flag_picks_its_command_wherever_it_stands(tmp_path):
+    for words in (["report", "--table", tmp_path], ["report", tmp_path, "--table"]):
+        assert "holds no evaluation" in run(*words).stderr
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_an_earlier_name_is_told_todays(old):
+    result = run(*old.split(), "x")
+    assert result.exit_code == 2
+    assert f"`seekling {old}` is now `seekling {MOVED[old]}`" in result.stderr
+
+
+def test_a_misspelt_command_exits_with_2_and_is_told_the_nearest():
+    result = run("trian")
+    assert result.exit_code == 2
+    assert "Did you mean 'train'" in result.stderr
 
 
 def test_showing_help_imports_no_heavy_package():
@@ -67,8 +61,7 @@ def test_showing_help_imports_no_heavy_package():
         "import sys, contextlib, io\n"
         "from seekling.cli.main import main\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main(['--help'])\n"
-        "heavy = {'torch', 'transformers', 'bm25s', 'pyarrow', 'tokenizers', 'numpy', 'pydantic', 'peft', 'gguf'}\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
+        f"print(sorted({set(HEAVY)} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -81,48 +74,69 @@ def test_the_version_is_printed(capsys):
     assert capsys.readouterr().out == "seekling 0.1.0\n"
 
 
-def test_an_error_meant_for_people_is_one_message_on_stderr_and_exit_code_1():
-    def command() -> None:
-        raise ConfigError("recipes/x.toml: 1 problem(s)\n  rl.stepps: no such setting")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("seekling re", {"report"}),
+        ("seekling report --ta", {"--table"}),
+        ("seekling report --table --sh", {"--show"}),
+        ("seekling data al", {"almanac"}),
+        ("seekling train nq", {"nq-mini"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_recipes(typed, offered):
+    words = {"_SEEKLING_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    code = "from seekling.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | words, capture_output=True, text=True)
+    assert set(done.stdout.split()) == offered
 
-    result = CliRunner().invoke(app_of(command), [])
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr == "error: recipes/x.toml: 1 problem(s)\n  rl.stepps: no such setting\n"
+
+def test_an_error_meant_for_people_is_one_message_on_stderr_and_exit_code_1(tmp_path):
+    result = run("train", tmp_path / "no.toml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(
+        f"error: no recipe at {tmp_path / 'no.toml'}; expected a TOML file, or the name of a"
+    )
 
 
-def test_a_bug_keeps_its_traceback():
-    def command() -> None:
-        raise ZeroDivisionError("ours")
-
-    result = CliRunner().invoke(app_of(command), [])
-    assert isinstance(result.exception, ZeroDivisionError)
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr(sandbox, "_read_program", lambda file: 1 / 0)
+    assert isinstance(run("sandbox", "x.py").exception, ZeroDivisionError)
 
 
-def test_ctrl_c_says_that_the_same_command_resumes_and_exits_with_130():
-    def command() -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["index", "c", "--out", "i"], "stopped; the same command resumes\n"), (["sandbox", "x.py"], "stopped\n")],
+)
+def test_ctrl_c_says_what_became_of_the_work_and_exits_with_130(words, said, monkeypatch):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
-    result = CliRunner().invoke(app_of(command), [])
-    assert result.exit_code == 130
-    assert result.stderr == "stopped; the same command resumes\n"
+    monkeypatch.setattr(sandbox, "_read_program", interrupted)
+    monkeypatch.setattr(index, "section_of", interrupted)
+    result = run(*words)
+    assert (result.exit_code, result.stderr) == (130, said)
 
 
-def test_guarding_keeps_the_commands_options_and_docstring():
-    def command(name: str, loud: bool = typer.Option(False, "--loud", help="Shout it.")) -> None:
-        """Greet a person."""
-        typer.echo(name.upper() if loud else name)
-
-    runner = CliRunner()
-    assert runner.invoke(app_of(command), ["ada", "--loud"]).output == "ADA\n"
-    assert "Greet a person." in runner.invoke(app_of(command), ["--help"]).output
+def test_the_recipes_that_come_along_are_listed_with_a_line_each():
+    lines = run("train", "--list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(RECIPES)
+    assert all(len(line) < 140 for line in lines)
+    assert "demo                       A 135M model learns to search an almanac" in lines[3]
 
 
-def test_a_misspelt_command_exits_with_2_and_names_it(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["trian"])
-    assert stop.value.code == 2
-    assert "trian" in capsys.readouterr().err
+def test_init_writes_a_recipe_that_is_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "qa.jsonl").write_text('{"question": "Who?", "answers": ["Ada"], "supporting_ids": ["a.md"]}\n')
+    assert run("init", "notes", "qa.jsonl", "--out", "mine.toml").exit_code == 0
+    recipe = load_recipe("mine.toml")
+    assert (recipe.name, recipe.data.corpus, recipe.data.train) == ("mine", "notes", "qa.jsonl")
+    assert "# 1 questions, of which 1 name the pages" in (tmp_path / "mine.toml").read_text()
+    assert "seekling train mine.toml" in (tmp_path / "mine.toml").read_text()
+    assert run("train", "mine.toml", "--dry-run").exit_code == 0
+    assert "exists already" in run("init", "notes", "qa.jsonl", "--out", "mine.toml").stderr
+    assert "there is no nowhere" in run("init", "nowhere", "qa.jsonl").stderr
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "4"), ("20", "20")])

@@ -19,7 +19,7 @@ def read_section(section_id):
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        main(["sandbox", "run", *words])
+        main(["sandbox", *words])
     out, err = capsys.readouterr()
     return int(ended.value.code or 0), out, err
 
@@ -63,17 +63,10 @@ def test_for_people_it_prints_outcome_output_and_error(tmp_path: Path, capsys: p
 
 def test_limits_come_from_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "functions.py").write_text(FUNCTIONS)
-    (tmp_path / "recipe.toml").write_text("[sandbox]\nsoft_limit_s = 0.2\n")
+    (tmp_path / "recipe.toml").write_text("[env.sandbox]\nsoft_limit_s = 0.2\n")
     program = write(tmp_path, "while True: pass")
-    words = (
-        program,
-        "--json",
-        "--functions",
-        str(tmp_path / "functions.py"),
-        "--recipe",
-        str(tmp_path / "recipe.toml"),
-    )
-    row = json.loads(run(capsys, *words)[1])
+    files = ("--functions", str(tmp_path / "functions.py"), "--recipe", str(tmp_path / "recipe.toml"))
+    row = json.loads(run(capsys, program, "--json", *files)[1])
     assert row["outcome"] == "timeout"
     assert "stopped after 0.2 s of processor time" in row["error_text"]
 

@@ -8,10 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import Stemmer
-import typer
 from typer.testing import CliRunner
 
-from seekling.cli.almanac import command
+from seekling.cli.main import app
 from seekling.corpus.almanac.census import PROVINCE_SIZE, Census, make_world
 from seekling.corpus.almanac.dice import Dice, Scatter
 from seekling.corpus.almanac.generator import split_provinces
@@ -20,7 +19,6 @@ from seekling.corpus.almanac.model import PRESENT
 from seekling.corpus.almanac.phonology import PHONOLOGIES, ROOTS_PER_PROVINCE
 from seekling.corpus.almanac.province import Province
 from seekling.corpus.almanac.spec import Wording, parse_page, parse_relations, parse_wording
-from seekling.errors import ConfigError
 
 
 def test_dice_with_the_same_key_roll_the_same_numbers():
@@ -279,9 +277,7 @@ def test_a_town_is_flooded_by_the_river_it_lies_on_and_in_the_year_of_that_flood
 
 
 def run(*arguments: str):
-    app = typer.Typer()
-    app.command()(command)
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, ["data", "almanac", *arguments])
 
 
 def test_the_command_writes_an_almanac_and_reports_it_as_json(tmp_path):
@@ -302,5 +298,5 @@ def test_the_command_writes_an_almanac_and_reports_it_as_json(tmp_path):
 
 def test_the_command_refuses_a_tiny_almanac(tmp_path):
     result = run("--pages", "10", "--out", str(tmp_path / "a"))
-    assert isinstance(result.exception, ConfigError)
+    assert (result.exit_code, result.stderr[:29]) == (1, "error: an almanac of 10 pages")
     assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig
 from seekling.corpus.encodings import page_text
 from seekling.corpus.readers import read_documents
 from seekling.errors import DataError
@@ -88,15 +88,15 @@ def test_one_page_in_another_encoding_neither_stops_a_build_nor_is_lost(tmp_path
     notes.mkdir()
     (notes / "a.md").write_text("# A\nA plain page.", encoding="utf-8")
     (notes / "b.html").write_bytes(html_of("La forêt d\u2019Orléans", meta("iso-8859-1")).encode("cp1252"))
-    build_index(notes, tmp_path / "index", RetrievalConfig(kind="bm25"))
+    build_index(notes, tmp_path / "index", IndexConfig(kind="bm25"))
     ((hit,),) = open_index(tmp_path / "index").search(["forêt d'Orléans"], 1)
     assert hit.passage.text == "La forêt d\u2019Orléans"
     (notes / "c.txt").write_bytes(b"caf\xe9")
     with pytest.raises(DataError, match=r"c\.txt: not UTF-8: byte 0xe9 at byte 4; convert .* starts with a dot"):
-        build_index(notes, tmp_path / "index", RetrievalConfig(kind="bm25"), update=True)
+        build_index(notes, tmp_path / "index", IndexConfig(kind="bm25"), update=True)
     (notes / "c.txt").rename(notes / ".c.txt")
-    record = build_index(notes, tmp_path / "index", RetrievalConfig(kind="bm25"), update=True)
-    assert record.num_documents == 2
+    record = build_index(notes, tmp_path / "index", IndexConfig(kind="bm25"), update=True)
+    assert record.counts.documents == 2
 
 
 def test_a_csv_file_of_a_spreadsheet_is_read_as_utf16_and_a_wrong_byte_named_by_its_line(tmp_path):

@@ -132,12 +132,12 @@ def test_ids_count_up_and_cutting_is_deterministic(content, words):
 @pytest.mark.parametrize(
     ("words", "overlap_words", "message"),
     [
-        (0, 0, "passages of 0 words cannot be cut; expected at least 1; set retrieval.passage_words"),
-        (5, 5, "an overlap of 5 words does not fit passages of 5 words; expected 0 to 4; set retrieval.overlap_words"),
+        (0, 0, "passages of 0 words cannot be cut; expected at least 1; set retrieval.index.passage_words"),
+        (5, 5, "an overlap of 5 words does not fit passages of 5; expected 0-4; set retrieval.index.overlap_words"),
         (
             5,
             -1,
-            "an overlap of -1 words does not fit passages of 5 words; expected 0 to 4; set retrieval.overlap_words",
+            "an overlap of -1 words does not fit passages of 5; expected 0-4; set retrieval.index.overlap_words",
         ),
     ],
 )

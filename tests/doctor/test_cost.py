@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 
-from seekling.config import Recipe, build_recipe
+from seekling.config import Recipe
 from seekling.doctor import SMOLLM2_135M, CostModel, MemoryPlan, ModelShape, Speed, predict
 from seekling.doctor.cost import episode_size
+from tests.settings import recipe_of
 
 SHAPE = ModelShape(
     num_parameters=1_000_000,
@@ -18,12 +19,13 @@ SHAPE = ModelShape(
     intermediate=300,
     cache_values_per_token=2000,
 )
+
 SPEED = Speed(float32_flops=1e9, bfloat16_flops=4e9, memory_bytes_per_s=1e10, gpus=(), torch="2")
 EVERY_SEARCH = CostModel(searches_used=1.0)
 
 
 def recipe_with(**sections: dict[str, object]) -> Recipe:
-    return build_recipe(sections)
+    return recipe_of(sections)
 
 
 def by_name(recipe: Recipe, **options: object):
@@ -111,7 +113,7 @@ RECORDED = {
 def test_a_recorded_demo_took_what_is_predicted_within_a_factor_of_one_and_a_half(machine):
     float32, bfloat16, dtype, protocol, seconds = RECORDED[machine]
     speed = Speed(float32 * 1e9, bfloat16 * 1e9, 15e9, gpus=(), torch="2", num_threads=2)
-    recipe = build_recipe(
+    recipe = recipe_of(
         {
             "env": {"protocol": protocol, "max_turns": 4, "observation_tokens": 240},
             "retrieval": {"top_k": 2, "passage_words": 25},

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from seekling.config import Recipe, build_recipe
+from seekling.config import Recipe
 from seekling.doctor import Memory, MemoryPlan, ModelShape, longest_row_tokens, must_checkpoint, opened_memory
 from seekling.doctor.memory import (
     KEPT_BYTES,
@@ -17,6 +17,7 @@ from seekling.doctor.memory import (
 )
 from seekling.learn import learner
 from seekling.learn.vocabulary import VOCABULARY_CHUNK
+from tests.settings import recipe_of
 
 MODEL = 1_000_000
 SHAPE = ModelShape(
@@ -29,16 +30,17 @@ SHAPE = ModelShape(
     intermediate=300,
     cache_values_per_token=2000,
 )
+
 PPO = {"baseline": "gae", "kl_coefficient": 0.1}
 STREAMED = {"stream_minibatches": 2, "loss": "importance_sampling", "clip_high": 0.28}
 
 
 def recipe_with(**sections: dict[str, object]) -> Recipe:
-    return build_recipe(sections)
+    return recipe_of(sections)
 
 
 def plan(dtype="float32", free_bytes=None, **sections: dict[str, object]) -> MemoryPlan:
-    return MemoryPlan(build_recipe(sections), SHAPE, dtype=dtype, free_bytes=free_bytes)
+    return MemoryPlan(recipe_of(sections), SHAPE, dtype=dtype, free_bytes=free_bytes)
 
 
 def test_the_constants_are_those_of_the_learner():

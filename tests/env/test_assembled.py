@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seekling.config import EnvConfig, RetrievalConfig
+from seekling.config import EnvConfig, IndexConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.sandbox import Sandbox
@@ -23,7 +23,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     folder: Path = tmp_path_factory.mktemp("pages")
     rows = [{"id": key, "title": title, "content": f"# {title}\n\n{text}"} for key, (title, text) in PAGES.items()]
     (folder / "corpus.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    build_index(folder / "corpus.jsonl", folder / "index", RetrievalConfig())
+    build_index(folder / "corpus.jsonl", folder / "index", IndexConfig())
     return open_library(folder / "index")
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from seekling.config import build_recipe
 from seekling.env.budget import Budget
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
@@ -13,8 +12,9 @@ from seekling.retrieval.index import build_index
 from seekling.retrieval.library import Library, open_library
 from seekling.types import Question, StopReason
 from tests.experts.village import BRIDGE, SINGLE, UNANSWERABLE, write_village
+from tests.settings import recipe_of
 
-RECIPE = build_recipe({"retrieval": {"top_k": 2, "passage_words": 12}, "env": {"observation_tokens": 100}})
+RECIPE = recipe_of({"retrieval": {"top_k": 2, "passage_words": 12}, "env": {"observation_tokens": 100}})
 LOST = Question("lost", "Who?", ("x",), ("no_such_page",))
 
 
@@ -25,7 +25,7 @@ def count_words(text):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("village")
-    build_index(write_village(folder), folder / "index", RECIPE.retrieval)
+    build_index(write_village(folder), folder / "index", RECIPE.retrieval.index)
     return open_library(folder / "index", RECIPE.retrieval)
 
 

@@ -1,17 +1,17 @@
-"""`seekling score`, `seekling compare` and `seekling report` as a user meets them."""
+"""`seekling eval --score`, `seekling report --compare` and `seekling report` as a user meets them."""
 
 import json
 
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from tests.chat_server import chat_server, completion
 from tests.evaluate.episodes import evaluation
 
 
 def seekling(*words):
-    return CliRunner().invoke(build_app(wanted=words[0]), [str(word) for word in words])
+    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def write_rows(path, rows):
@@ -30,7 +30,7 @@ def test_score_prints_one_json_document_with_the_figures(tmp_path):
     predictions = write_rows(
         tmp_path / "p.jsonl", [{"id": "2", "prediction": "Mars"}, {"id": "1", "prediction": "Paris."}]
     )
-    result = seekling("score", predictions, questions, "--json")
+    result = seekling("eval", "--score", predictions, questions, "--json")
     assert result.exit_code == 0, result.output
     scores = json.loads(result.stdout)
     assert scores["em"] == pytest.approx({"k": 1, "n": 2, "value": 0.5, "low": 0.0945312, "high": 0.9054688}, abs=1e-6)
@@ -43,7 +43,7 @@ def test_score_prints_a_table_for_people(tmp_path):
     predictions = write_rows(
         tmp_path / "p.jsonl", [{"id": "1", "prediction": "Paris"}, {"id": "2", "prediction": None}]
     )
-    result = seekling("score", predictions, questions)
+    result = seekling("eval", "--score", predictions, questions)
     assert result.exit_code == 0, result.output
     assert "1/2" in result.stdout
     assert "answered 1/2" in result.stdout
@@ -59,7 +59,7 @@ def test_score_prints_a_table_for_people(tmp_path):
 )
 def test_score_names_missing_extra_and_repeated_ids(tmp_path, rows, message):
     questions, predictions = write_rows(tmp_path / "q.jsonl", QUESTIONS), write_rows(tmp_path / "p.jsonl", rows)
-    result = seekling("score", predictions, questions, "--json")
+    result = seekling("eval", "--score", predictions, questions, "--json")
     assert result.exit_code == 1
     assert message in result.output
     assert result.stdout == ""
@@ -75,7 +75,7 @@ def write_run(run, **stages):
 
 def test_compare_sets_two_runs_against_each_other(tmp_path):
     first, second = write_run(tmp_path / "one", rl="rrww"), write_run(tmp_path / "two", rl="rwrr")
-    result = seekling("compare", first, second, "--json")
+    result = seekling("report", "--compare", first, second, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert (found["first"], found["second"]) == ("one eval-rl", "two eval-rl")
@@ -85,7 +85,7 @@ def test_compare_sets_two_runs_against_each_other(tmp_path):
 
 def test_compare_sets_two_stages_of_one_run_against_each_other(tmp_path):
     run = write_run(tmp_path / "one", sft="rwwwwwwf", rl="rrrrwwwr")
-    result = seekling("compare", run, "--stage", "eval-sft", "--stage", "eval-rl")
+    result = seekling("report", "--compare", run, "--stage", "eval-sft", "--stage", "eval-rl")
     assert result.exit_code == 0, result.output
     assert "EM second - first: +42.9 points" in result.stdout
     assert "only second 3" in result.stdout
@@ -94,7 +94,7 @@ def test_compare_sets_two_stages_of_one_run_against_each_other(tmp_path):
 
 def test_compare_refuses_different_question_sets_with_their_number(tmp_path):
     first, second = write_run(tmp_path / "one", rl="rrww"), write_run(tmp_path / "two", rl="rwr")
-    result = seekling("compare", first, second)
+    result = seekling("report", "--compare", first, second)
     assert result.exit_code == 1
     assert "1 differ" in result.output
 
@@ -108,7 +108,7 @@ def test_compare_refuses_different_question_sets_with_their_number(tmp_path):
     ],
 )
 def test_compare_says_what_it_expects(words, message):
-    result = seekling("compare", *words)
+    result = seekling("report", "--compare", *words)
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
 
@@ -144,7 +144,7 @@ def test_score_prints_every_measure_as_the_interface_says(tmp_path):
     predictions = write_rows(
         tmp_path / "p.jsonl", [{"id": "1", "prediction": "in Paris"}, {"id": "2", "prediction": None}]
     )
-    result = seekling("score", predictions, questions, "--json")
+    result = seekling("eval", "--score", predictions, questions, "--json")
     assert result.exit_code == 0, result.output
     scores = json.loads(result.stdout)
     for name in ("em", "substring", "answered"):
@@ -158,10 +158,10 @@ def test_score_prints_every_measure_as_the_interface_says(tmp_path):
 def test_score_warns_of_golds_that_normalise_to_nothing(tmp_path):
     questions = write_rows(tmp_path / "q.jsonl", [{"id": "1", "question": "Which?", "answers": ["A", "The The"]}])
     predictions = write_rows(tmp_path / "p.jsonl", [{"id": "1", "prediction": "the"}])
-    result = seekling("score", predictions, questions)
+    result = seekling("eval", "--score", predictions, questions)
     assert "warning: 2 gold answer(s) normalise to nothing" in " ".join(result.stdout.split())
     assert "1: A; 1: The The" in " ".join(result.stdout.split())
-    scores = json.loads(seekling("score", predictions, questions, "--json").stdout)
+    scores = json.loads(seekling("eval", "--score", predictions, questions, "--json").stdout)
     assert (scores["em"]["k"], scores["vacuous_golds"]) == (0, ["1: A", "1: The The"])
 
 
@@ -170,18 +170,18 @@ def test_score_reproduces_search_r1s_quirks_when_asked(tmp_path):
     questions = write_rows(tmp_path / "q.jsonl", rows)
     said = [{"id": "1", "prediction": "<search>x</search>"}, {"id": "2", "prediction": "<answer>Mars</answer>"}]
     predictions = write_rows(tmp_path / "p.jsonl", said)
-    found = json.loads(seekling("score", predictions, questions, "--compat", "search-r1", "--json").stdout)
+    found = json.loads(seekling("eval", "--score", predictions, questions, "--compat", "search-r1", "--json").stdout)
     assert (found["em"]["k"], found["compat"]) == (1, "search-r1")
-    assert json.loads(seekling("score", predictions, questions, "--json").stdout)["em"]["k"] == 0
+    assert json.loads(seekling("eval", "--score", predictions, questions, "--json").stdout)["em"]["k"] == 0
 
 
 def test_score_with_another_systems_rules_wants_whole_responses(tmp_path):
     questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
     predictions = write_rows(tmp_path / "p.jsonl", [{"id": n, "prediction": "Paris"} for n in "12"])
-    result = seekling("score", predictions, questions, "--compat", "search-r1")
+    result = seekling("eval", "--score", predictions, questions, "--compat", "search-r1")
     assert result.exit_code == 1
     assert "none of the 2 predictions holds '</answer>'" in " ".join(result.output.split())
-    result = seekling("score", predictions, questions, "--compat", "verl")
+    result = seekling("eval", "--score", predictions, questions, "--compat", "verl")
     assert "choose one of search-r1, slime, tinker" in " ".join(result.output.split())
 
 
@@ -189,7 +189,7 @@ def test_score_takes_the_questions_of_one_benchmark(tmp_path):
     rows = [{**row, "source": source} for row, source in zip(QUESTIONS, ("nq", "popqa"), strict=True)]
     questions = write_rows(tmp_path / "q.jsonl", rows)
     predictions = write_rows(tmp_path / "p.jsonl", [{"id": "1", "prediction": "Paris"}])
-    found = json.loads(seekling("score", predictions, questions, "--benchmark", "nq", "--json").stdout)
+    found = json.loads(seekling("eval", "--score", predictions, questions, "--benchmark", "nq", "--json").stdout)
     assert (found["em"]["k"], found["em"]["n"], list(found["by_source"])) == (1, 1, ["nq"])
 
 
@@ -205,7 +205,7 @@ def test_score_asks_a_judge_once_per_content_and_leaves_its_errors_out(tmp_path,
         return 200, completion("VERDICT: CORRECT" if is_right else "hm")
 
     with chat_server(respond) as server:
-        words = ["score", predictions, questions, "--judge-url", server.url, "--judge-model", "j"]
+        words = ["eval", "--score", predictions, questions, "--judge-url", server.url, "--judge-model", "j"]
         words += ["--judge-key-env", "JUDGE_KEY", "--judge-cache", tmp_path / "verdicts.jsonl"]
         first = json.loads(seekling(*words, "--json").stdout)
         table = seekling(*words).stdout
@@ -221,7 +221,7 @@ def test_scores_judge_is_told_what_its_options_say(tmp_path):
     questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
     predictions = write_rows(tmp_path / "p.jsonl", [{"id": n, "prediction": "Paris"} for n in "12"])
     with chat_server(lambda body: (200, completion("VERDICT: INCORRECT"))) as server:
-        words = ["score", predictions, questions, "--judge-url", server.url, "--judge-model", "j", "--json"]
+        words = ["eval", "--score", predictions, questions, "--judge-url", server.url, "--judge-model", "j", "--json"]
         result = seekling(*words, "--judge-tokens", 77, "--judge-extra", '{"top_k": 1, "seed": 5}')
     assert result.exit_code == 0, result.output
     assert (json.loads(result.stdout)["judge"]["k"], json.loads(result.stdout)["judge"]["n"]) == (0, 2)
@@ -231,25 +231,25 @@ def test_scores_judge_is_told_what_its_options_say(tmp_path):
 
 def test_half_a_judge_is_refused(tmp_path):
     questions = write_rows(tmp_path / "q.jsonl", QUESTIONS)
-    result = seekling("score", questions, questions, "--judge-url", "http://localhost/v1")
+    result = seekling("eval", "--score", questions, questions, "--judge-url", "http://localhost/v1")
     assert "got one of --judge-url and --judge-model" in result.output
 
 
 def test_compare_takes_many_runs_and_corrects_for_it(tmp_path):
     runs = [write_run(tmp_path / name, rl=each) for name, each in (("a", "wwwwww"), ("b", "rrwwww"), ("c", "rrrrrr"))]
-    found = json.loads(seekling("compare", *runs, "--json").stdout)["comparisons"]
+    found = json.loads(seekling("report", "--compare", *runs, "--json").stdout)["comparisons"]
     assert [(each["first"], each["second"]) for each in found] == [
         ("a eval-rl", "b eval-rl"),
         ("a eval-rl", "c eval-rl"),
         ("b eval-rl", "c eval-rl"),
     ]
     assert found[1]["p_value_holm"] == pytest.approx(3 * found[1]["em_difference"]["p_value"])
-    assert seekling("compare", *runs).stdout.count("with Holm's correction") == 3
+    assert seekling("report", "--compare", *runs).stdout.count("with Holm's correction") == 3
 
 
 def test_compare_by_intersection_says_so_loudly(tmp_path):
     first, second = write_run(tmp_path / "one", rl="rrww"), write_run(tmp_path / "two", rl="rwr")
-    result = seekling("compare", first, second, "--intersect")
+    result = seekling("report", "--compare", first, second, "--intersect")
     assert result.exit_code == 0, result.output
     assert "INTERSECTION of different question sets: 1 questions of the first and 0 of the second" in result.stdout
     assert "3 questions, 0 excluded" in result.stdout
@@ -257,10 +257,10 @@ def test_compare_by_intersection_says_so_loudly(tmp_path):
 
 def test_compare_pools_seeds_of_one_system(tmp_path):
     runs = [write_run(tmp_path / name, rl=each) for name, each in (("a", "rrww"), ("b", "rwww"))]
-    found = json.loads(seekling("compare", *runs, "--pool", "--json").stdout)
+    found = json.loads(seekling("report", "--compare", *runs, "--pool", "--json").stdout)
     assert (found["num_samples"], found["em_mean"]["value"]) == (2, 0.375)
     assert found["pass_at_k"]["2"]["value"] == 0.5
     assert found["em_deviation"] == pytest.approx(0.25 / 2**0.5)
-    table = seekling("compare", *runs, "--pool").stdout
+    table = seekling("report", "--compare", *runs, "--pool").stdout
     assert "pass@2" in table
     assert "2/4, 1/4" in table

@@ -5,11 +5,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
+from seekling.config import EndpointConfig
 from seekling.errors import DataError
 from seekling.evaluate.judge_audit import agreement_of, audit_judge, read_labels
 from seekling.evaluate.judging import Judge, VerdictCache
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from tests.chat_server import chat_server, completion
 from tests.evaluate.episodes import failed, question, record, search
 
@@ -31,8 +32,8 @@ def respond(body):
 
 
 def judge_of(server, cache=None):
-    endpoint = ChatEndpoint(server.url, "judge", num_tries=1, first_pause_s=0.001)
-    return Judge(ChatClient(endpoint), VerdictCache(cache))
+    endpoint = EndpointConfig(url=server.url, model="judge", request_tries=1)
+    return Judge(ChatClient(endpoint, first_pause_s=0.001), VerdictCache(cache))
 
 
 def labels_of(numbers):
@@ -106,9 +107,9 @@ def test_the_command_prints_a_report_and_keeps_the_verdicts(tmp_path):
     rows = [{"source": "", "id": f"q{number}", "correct": correct} for number, correct in LABELS.items()]
     labels.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     with chat_server(respond) as server:
-        words = ["judge-audit", str(episodes), "--labels", str(labels), "--judge-url", server.url]
+        words = ["eval", "--judge-audit", str(episodes), "--labels", str(labels), "--judge-url", server.url]
         words += ["--judge-model", "judge"]
-        runner, app = CliRunner(), build_app(wanted="judge-audit")
+        runner = CliRunner()
         printed = runner.invoke(app, words)
         again = runner.invoke(app, [*words, "--json"])
         assert len(server.requests) == 7

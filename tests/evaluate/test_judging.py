@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from seekling.config import EndpointConfig
 from seekling.evaluate.judging import Judge, JudgeAudit, VerdictCache
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from tests.chat_server import chat_server, completion
 from tests.evaluate.episodes import question
 
@@ -19,8 +20,8 @@ def key_holder(body):
 
 
 def judge_of(server, cache=None, **changes):
-    endpoint = ChatEndpoint(server.url, "judge", num_tries=2, first_pause_s=0.001)
-    return Judge(ChatClient(endpoint), VerdictCache(cache), **{"in_flight": 2, **changes})
+    endpoint = EndpointConfig(url=server.url, model="judge", request_tries=2)
+    return Judge(ChatClient(endpoint, first_pause_s=0.001), VerdictCache(cache), **{"in_flight": 2, **changes})
 
 
 CASES = [

@@ -36,7 +36,7 @@ def test_runs_that_differ_in_their_seed_alone_are_seeds_of_one_system(tmp_path):
 
 
 def test_a_run_from_before_a_setting_existed_is_a_seed_of_runs_that_have_it_at_its_default(tmp_path):
-    runs = [write_run(tmp_path / "a", 0, rl="rr"), write_run(tmp_path / "b", 1, "steps = 4\nminibatches = 1", rl="rw")]
+    runs = [write_run(tmp_path / "a", 0, rl="rr"), write_run(tmp_path / "b", 1, "steps = 4\ngroup_size = 8", rl="rw")]
     ((rl,), problems) = read_pooled(runs)
     assert (rl.seeds, problems) == ((0, 1), [])
 

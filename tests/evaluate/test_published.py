@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from seekling.config import build_recipe
 from seekling.evaluate.published import PUBLISHED, WIKI_18_PASSAGES, published_beside
 from seekling.evaluate.settings import EvalSettings
 from seekling.evaluate.summary import EvalSummary, summarize
 from tests.evaluate.episodes import question, record
+from tests.settings import recipe_of
 
-RECIPE = build_recipe(
+RECIPE = recipe_of(
     {"env": {"max_turns": 2}, "retrieval": {"kind": "dense", "encoder": "intfloat/e5-base-v2", "top_k": 3}}
 )
 E5 = "E5-base-v2, top 3, over the 21 million passages of Wikipedia 2018"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seekling.config import EnvConfig, ExpertConfig, RetrievalConfig
+from seekling.config import EnvConfig, ExpertConfig, IndexConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.protocol.base import Action
@@ -32,7 +32,7 @@ IN_PAGE_WORDS = ExpertConfig(own_words_share=0.0)
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("village")
-    build_index(write_village(folder), folder / "index", RetrievalConfig(passage_words=30))
+    build_index(write_village(folder), folder / "index", IndexConfig(passage_words=30))
     return open_library(folder / "index")
 
 
@@ -82,7 +82,12 @@ def thoughts(episode):
 
 def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     env = make()
-    titles = {"alder_mill": "Alder Mill", "birch_mill": "Birch Mill", "tobias_wren": "Tobias Wren", "maud_ferris": "Maud"}
+    titles = {
+        "alder_mill": "Alder Mill",
+        "birch_mill": "Birch Mill",
+        "tobias_wren": "Tobias Wren",
+        "maud_ferris": "Maud",
+    }
 
     def thoughts_on(question):
         return thoughts(play(env, question, title_of=titles.__getitem__).episode)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.errors import DataError
 from seekling.experts.stepwise import (
     STOP_STRINGS,
@@ -193,7 +193,7 @@ def test_the_command_writes_the_file_and_says_what_became_of_the_episodes(tmp_pa
     episodes.write_text(json.dumps(row) + "\n", encoding="utf-8")
 
     def stepwise(*words):
-        return CliRunner().invoke(build_app(wanted="stepwise"), ["stepwise", str(episodes), *map(str, words)])
+        return CliRunner().invoke(app, ["data", "stepwise", str(episodes), "--out", *map(str, words)])
 
     done = stepwise(tmp_path / "out.json", "--max-tokens", 150, "--model", tiny_model_dir, "--json")
     assert done.exit_code == 0, done.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seekling.config import CurriculumConfig
+from seekling.config import GroupConfig
 from seekling.learn.curriculum import Curriculum
 from seekling.types import Episode, EpisodeRecord, Question, Reward, StopReason
 
@@ -27,7 +27,7 @@ def records(step, rewards):
 
 
 def curriculum(**settings):
-    return Curriculum(QUESTIONS, CurriculumConfig(**settings), seed=3, per_step=2)
+    return Curriculum(QUESTIONS, GroupConfig(**settings), seed=3, per_step=2)
 
 
 def walk(mine, steps, rewards_of):

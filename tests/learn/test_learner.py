@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import seekling.learn.learner as learner_module
-from seekling.config import RlConfig
+from seekling.config import LossConfig
 from seekling.errors import DataError, NothingToLearnError
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner
@@ -617,7 +617,7 @@ def test_a_kl_term_pulls_each_token_towards_its_own_reference(row_tokens):
     learner = Learner(model, row_tokens=row_tokens)
     learner.keep_reference(small_model(1))
     batch = Batch(group(0), np.zeros(4), {"reference_logprobs_A": learner.reference_logprobs(group(0))})
-    stats = learner.forward_backward(batch, make_policy_loss(RlConfig(kl_coefficient=0.7)), aggregation="sum")
+    stats = learner.forward_backward(batch, make_policy_loss(LossConfig(kl_coefficient=0.7)), aggregation="sum")
     plain, total = small_model(), torch.zeros(())
     for each in batch.trajectories:
         gap = plain_logprobs(small_model(1), each).detach() - plain_logprobs(plain, each)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seekling.config import RlConfig, SftConfig
+from seekling.config import LossConfig, SftConfig
 from seekling.learn.advantage import group_advantages
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner
@@ -41,7 +41,7 @@ def rl_curve(learner):
         rewards[:, 0], rewards[:, 1] = 1.0, 0.0
         reference = {"reference_logprobs_A": learner.reference_logprobs(trajectories)}
         batch = Batch(trajectories, np.concatenate([group_advantages(row) for row in rewards]), reference)
-        stats = learner.forward_backward(batch, make_policy_loss(RlConfig(kl_coefficient=0.05)))
+        stats = learner.forward_backward(batch, make_policy_loss(LossConfig(kl_coefficient=0.05)))
         rows.append((stats.loss, learner.optim_step(0.01)))
     return rows
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seekling.config import RlConfig
+from seekling.config import LossConfig
 from seekling.errors import DataError
 from seekling.learn.advantage import group_advantages, most_varied
 from seekling.learn.loss import (
@@ -114,7 +114,7 @@ def naive_policy_loss(logprob, behaviour, advantage, reference, low, high, coeff
 @given(LOGPROBS, LOGPROBS, st.floats(-3, 3), LOGPROBS, st.floats(0.05, 0.5), st.floats(0.05, 0.5), st.floats(0.0, 1.0))
 def test_the_policy_loss_equals_a_naive_one(logprob, behaviour, advantage, reference, low, high, coefficient):
     tensors = [torch.tensor([value], dtype=torch.float64) for value in (logprob, behaviour, advantage, reference)]
-    config = RlConfig(clip_low=low, clip_high=high, kl_coefficient=coefficient, **AGAINST_SAMPLER)
+    config = LossConfig(clip_low=low, clip_high=high, kl_coefficient=coefficient, **AGAINST_SAMPLER)
     loss = make_policy_loss(config)(tensors[0], TokenData(*tensors[1:]))
     expected = naive_policy_loss(logprob, behaviour, advantage, reference, low, high, coefficient)
     assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
@@ -150,7 +150,7 @@ def test_k3_pulls_up_to_its_bound():
 
 
 def test_without_a_coefficient_the_reference_does_not_count():
-    with_reference = make_policy_loss(RlConfig())(torch.tensor([-1.0]), data([-1.0], [1.0], [-5.0]))
+    with_reference = make_policy_loss(LossConfig())(torch.tensor([-1.0]), data([-1.0], [1.0], [-5.0]))
     assert with_reference.item() == -1.0
 
 
@@ -207,13 +207,13 @@ def naive_surrogate(config, tokens, index):
     denominator = behaviour if config.old_logprobs == "rollout" else old
     low, high = 1 - config.clip_low, 1 + config.clip_high
     ratio = math.exp(logprob - denominator)
-    if config.loss == "gspo":
+    if config.kind == "gspo":
         own = [each for each in tokens if each[4] == episode]
         ratio = math.exp(sum(t[0] - (t[2] if config.old_logprobs == "rollout" else t[1]) for t in own) / len(own))
     bounded = min(max(ratio, low), high)
-    if config.loss == "importance_sampling":
+    if config.kind == "importance_sampling":
         loss = -ratio * advantage
-    elif config.loss == "cispo":
+    elif config.kind == "cispo":
         loss = -bounded * advantage * logprob
     else:
         loss = -min(ratio * advantage, bounded * advantage)
@@ -233,7 +233,7 @@ OLD_AND_CORRECTION = [("rollout", "none"), ("recomputed", "none"), ("recomputed"
 def test_each_loss_with_each_correction_equals_a_naive_one(loss, tokens, choice):
     old_logprobs, correction = choice
     bounds = {} if loss == "importance_sampling" else {"clip_low": 0.3, "clip_high": 0.5}
-    config = RlConfig(loss=loss, old_logprobs=old_logprobs, correction=correction, **bounds)
+    config = LossConfig(kind=loss, old_logprobs=old_logprobs, correction=correction, **bounds)
     logprobs, old, behaviour, advantages = (
         torch.tensor([each[column] for each in tokens], dtype=torch.float64) for column in range(4)
     )
@@ -259,12 +259,12 @@ def gradient_of(config, logprobs, behaviour, advantages, **more):
 def test_a_token_far_outside_the_bounds_still_teaches_under_cispo_and_not_under_ppo():
     token = ([-1.0], [-3.0], [1.0])  # seven times as likely as it was
     for loss, slope in {"ppo": 0.0, "cispo": -1.28, "importance_sampling": -math.exp(2.0)}.items():
-        assert gradient_of(RlConfig(loss=loss, **AGAINST_SAMPLER), *token) == pytest.approx([slope])
+        assert gradient_of(LossConfig(kind=loss, **AGAINST_SAMPLER), *token) == pytest.approx([slope])
 
 
 def test_by_default_a_first_step_clips_nothing_and_weighs_the_sampler_up_to_its_cap():
     # The sampler found the tokens likelier, as likely, and seven times less likely: no ratio of the policy to itself.
-    found = gradient_of(RlConfig(), [-2.0, -2.0, -2.0], [-2.0 + math.log(2), -2.0, -4.0], [1.0, 1.0, 1.0])
+    found = gradient_of(LossConfig(), [-2.0, -2.0, -2.0], [-2.0 + math.log(2), -2.0, -4.0], [1.0, 1.0, 1.0])
     assert found == pytest.approx([-0.5, -1.0, -2.0])
 
 
@@ -274,7 +274,7 @@ def test_what_is_measured_is_what_the_loss_did(loss, tokens, choice):
     """A token counts as clipped exactly where its surrogate is not that of its own ratio."""
     old_logprobs, correction = choice
     bounds = {} if loss == "importance_sampling" else {"clip_low": 0.3, "clip_high": 0.5}
-    config = RlConfig(loss=loss, old_logprobs=old_logprobs, correction=correction, **bounds)
+    config = LossConfig(kind=loss, old_logprobs=old_logprobs, correction=correction, **bounds)
     logprobs, old, behaviour, advantages = (
         torch.tensor([each[column] for each in tokens], dtype=torch.float64) for column in range(4)
     )
@@ -293,7 +293,7 @@ def test_what_is_measured_is_what_the_loss_did(loss, tokens, choice):
 
 
 def test_in_the_first_step_recomputed_ratios_are_1_and_only_the_correction_sees_the_sampler():
-    config = RlConfig(old_logprobs="recomputed", correction="tis", correction_cap=2.0)
+    config = LossConfig(old_logprobs="recomputed", correction="tis", correction_cap=2.0)
     # The learner finds the tokens half as likely, equally likely, and seven times as likely as the sampler did.
     found = gradient_of(config, [-2.0, -2.0, -2.0], [-2.0 + math.log(2), -2.0, -4.0], [1.0, 1.0, 1.0])
     assert found == pytest.approx([-0.5, -1.0, -2.0])
@@ -329,7 +329,7 @@ def test_the_gradient_of_k2_is_that_of_the_divergence():
 
 
 def test_a_kl_in_the_reward_is_none_in_the_loss():
-    config = RlConfig(kl_coefficient=0.5, kl_in="reward", kl="k1")
+    config = LossConfig(kl_coefficient=0.5, kl_in="reward", kl="k1")
     assert gradient_of(config, [-1.0], [-1.0], [1.0]) == [-1.0]
 
 

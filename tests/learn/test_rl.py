@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from seekling.config import CriticConfig, RlConfig, build_recipe
 from seekling.errors import ConfigError, InfrastructureError, NothingToLearnError
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
@@ -23,6 +22,7 @@ from seekling.types import Episode, EpisodeGroup, Message, Question, Reward, Sto
 from tests.env.fakes import FakeLibrary, make_env
 from tests.learn.models import trajectory
 from tests.rollout.policies import ScriptedSampler, encode, open_sampler
+from tests.settings import recipe_of, rl_config
 
 QUESTIONS = [Question(str(n), f"Question {n}?", ("x",), source="toy") for n in range(5)]
 
@@ -45,12 +45,12 @@ def make_group(question, answers, *, failed=0):
 
 
 def scored(groups, **settings):
-    return score_groups(groups, make_reward("em"), RlConfig(**settings), step=3)
+    return score_groups(groups, make_reward("em"), rl_config(**settings), step=3)
 
 
 def test_a_group_becomes_advantages_of_its_own_mean():
     groups = [make_group(QUESTIONS[0], ["x", "y", "y", "y"]), make_group(QUESTIONS[1], ["x", "x", "y"])]
-    records, batch = scored(groups, advantage_scale="none")
+    records, batch = scored(groups, scale="none")
     expected = [0.75, -0.25, -0.25, -0.25, 1 / 3, 1 / 3, -2 / 3]
     np.testing.assert_allclose(batch.advantages_B, expected)
     assert [t.token_ids_T[2] for t in batch.trajectories] == [20, 21, 22, 23, 20, 21, 22]
@@ -87,7 +87,7 @@ def test_one_success_in_eight_has_the_advantage_that_it_has_in_the_whole_group(l
 def test_episodes_of_advantage_0_in_a_mixed_group_count_in_means_and_feel_the_kl():
     group = make_group(QUESTIONS[0], ["x", "y", "z"])
     rewards = {"x": 1.0, "y": 0.5, "z": 0.0}
-    _, batch = score_groups([group], lambda each, question: Reward(rewards[each.answer]), RlConfig(), step=1)
+    _, batch = score_groups([group], lambda each, question: Reward(rewards[each.answer]), rl_config(), step=1)
     np.testing.assert_allclose(batch.advantages_B, [1.5**0.5, 0, -(1.5**0.5)], atol=1e-12)
     assert batch.num_trained_B.tolist() == [2, 2, 2]
 
@@ -95,21 +95,21 @@ def test_episodes_of_advantage_0_in_a_mixed_group_count_in_means_and_feel_the_kl
 def test_a_kl_in_the_reward_makes_no_advantage_of_1_where_rewards_agree():
     groups = [make_group(QUESTIONS[0], ["x", "x", "x"])]
     charges = [np.array([0.0, 0.0, 0.0, cost]) for cost in (1e-3, 2e-3, 3e-3)]
-    _, batch = score_groups(groups, make_reward("em"), RlConfig(), step=1, charges=charges)
+    _, batch = score_groups(groups, make_reward("em"), rl_config(), step=1, charges=charges)
     assert batch.trajectories == []
     # Kept groups feel it at its own size.
-    _, batch = score_groups(groups, make_reward("em"), RlConfig(constant_groups="keep"), step=1, charges=charges)
+    _, batch = score_groups(groups, make_reward("em"), rl_config(constant_groups="keep"), step=1, charges=charges)
     np.testing.assert_allclose(batch.advantages_B, [1e-3, 0, -1e-3], atol=1e-12)
 
 
 def test_rewards_that_differ_by_rounding_are_a_group_without_a_difference():
     group, values = make_group(QUESTIONS[0], ["x", "y"]), {"x": 0.3, "y": 0.1 + 0.2}
-    records, batch = score_groups([group], lambda each, question: Reward(values[each.answer]), RlConfig(), step=1)
+    records, batch = score_groups([group], lambda each, question: Reward(values[each.answer]), rl_config(), step=1)
     assert batch.trajectories == []
     assert [record.advantage for record in records] == [0.0, 0.0]
     metrics = rollout_metrics([group], records)
     assert metrics["num_zero_variance_groups"] == 1
-    assert not has_difference(metrics, RlConfig())
+    assert not has_difference(metrics, rl_config())
 
 
 def test_groups_of_equal_rewards_are_recorded_and_counted_but_not_learned_from():
@@ -135,7 +135,7 @@ def test_failed_episodes_have_no_reward_and_groups_below_two_are_dropped_and_cou
         asked.append(each)
         return make_reward("em")(each, question)
 
-    records, batch = score_groups(groups, reward, RlConfig(), step=1)
+    records, batch = score_groups(groups, reward, rl_config(), step=1)
     assert len(asked) == 3
     assert all(each.stop_reason is StopReason.ANSWERED for each in asked)
     np.testing.assert_allclose(batch.advantages_B, [1.0, -1.0])
@@ -206,19 +206,19 @@ def test_a_step_in_which_everything_failed_has_counts_only():
 
 
 def test_questions_of_a_step_depend_on_seed_and_step_alone():
-    run = RlRun(QUESTIONS, RlConfig(questions_per_step=2), seed=3)
+    run = RlRun(QUESTIONS, rl_config(questions_per_step=2), seed=3)
     walk = [[q.id for q in run.step_questions(step)] for step in range(5)]
-    again = RlRun(QUESTIONS, RlConfig(questions_per_step=2), seed=3)
+    again = RlRun(QUESTIONS, rl_config(questions_per_step=2), seed=3)
     assert [[q.id for q in again.step_questions(step)] for step in reversed(range(5))] == walk[::-1]
     flat = [name for step in walk for name in step]
     assert sorted(flat[:5]) == sorted(flat[5:]) == ["0", "1", "2", "3", "4"]
     assert flat[:5] != flat[5:]
-    other = RlRun(QUESTIONS, RlConfig(questions_per_step=2), seed=4)
+    other = RlRun(QUESTIONS, rl_config(questions_per_step=2), seed=4)
     assert [[q.id for q in other.step_questions(step)] for step in range(5)] != walk
 
 
 def test_a_step_may_be_larger_than_the_set():
-    run = RlRun(QUESTIONS, RlConfig(questions_per_step=12), seed=0)
+    run = RlRun(QUESTIONS, rl_config(questions_per_step=12), seed=0)
     names = [q.id for q in run.step_questions(0)]
     assert len(names) == 12
     assert {names.count(name) for name in "01234"} == {2, 3}
@@ -227,15 +227,13 @@ def test_a_step_may_be_larger_than_the_set():
 # Training
 
 
-def run_training(
-    learner, sampler, roller, config, *, reward, questions=QUESTIONS, seed=0, first_step=0, decoding=None, critic=None
-):
+def run_training(learner, sampler, roller, config, *, reward, questions=QUESTIONS, seed=0, first_step=0, decoding=None):
     rows = []
     train(
         learner,
         sampler,
         roller,
-        RlRun(questions, config, seed=seed, critic=critic),
+        RlRun(questions, config, seed=seed),
         decoding=decoding or Decoding(8, 512),
         reward=reward,
         on_step=lambda step, metrics, records: rows.append((step, metrics, records)),
@@ -264,7 +262,7 @@ def test_ten_steps_without_a_difference_end_the_run_and_say_why(tiny_model_dir, 
     sampler, roller = scripted_roller(tiny_model_dir, [[f"<answer> {answer} </answer>"]])
     learner = tiny_learner(tiny_model_dir)
     rows = []
-    config = RlConfig(steps=50, questions_per_step=2, group_size=2)
+    config = rl_config(steps=50, questions_per_step=2, group_size=2)
     with pytest.raises(NothingToLearnError, match=f"for {PATIENCE_STEPS} steps in a row.*{says}"):
         train(
             learner,
@@ -287,7 +285,7 @@ def test_steps_with_a_difference_begin_the_count_anew(tiny_model_dir):
     sampler, roller = scripted_roller(tiny_model_dir, [*[wrong] * 14, right, *[wrong] * 300])
     learner = tiny_learner(tiny_model_dir)
     steps = []
-    config = RlConfig(steps=50, questions_per_step=1, group_size=2)
+    config = rl_config(steps=50, questions_per_step=1, group_size=2)
     with pytest.raises(NothingToLearnError):
         train(
             learner,
@@ -320,7 +318,7 @@ def test_a_group_without_a_right_episode_learns_from_the_expert_s(tiny_model_dir
         learner,
         sampler,
         roller,
-        RlRun(QUESTIONS[:2], RlConfig(steps=1, questions_per_step=2, group_size=2, learning_rate=1e-3), seed=0),
+        RlRun(QUESTIONS[:2], rl_config(steps=1, questions_per_step=2, group_size=2, learning_rate=1e-3), seed=0),
         decoding=Decoding(8, 512),
         reward=make_reward("em"),
         demonstrate=demonstrate,
@@ -355,16 +353,16 @@ def rewards_of(groups, **settings):
 
 def test_not_to_know_is_worth_something_where_nobody_of_the_group_is_right():
     nobody, somebody = make_group(QUESTIONS[0], ["y", "unknown", "y"]), make_group(QUESTIONS[1], ["x", "unknown"])
-    assert rewards_of([nobody, somebody], unknown_reward=0.5, unknown_limit=0.4) == [0, 0.5, 0, 1, 0]
+    assert rewards_of([nobody, somebody], unknown=0.5, unknown_limit=0.4) == [0, 0.5, 0, 1, 0]
     assert rewards_of([nobody, somebody]) == [0, 0, 0, 1, 0]
     # Of five episodes two say so: more than a tenth, and then it is worth nothing.
-    assert rewards_of([nobody, somebody], unknown_reward=0.5, unknown_limit=0.1) == [0, 0, 0, 1, 0]
+    assert rewards_of([nobody, somebody], unknown=0.5, unknown_limit=0.1) == [0, 0, 0, 1, 0]
 
 
 def test_saying_it_of_what_no_page_says_is_no_overuse_and_as_right_as_ever():
     nothing = Question("none", "?", ("unknown",), kind="unanswerable", source="toy")
     groups = [make_group(nothing, ["unknown", "y"]), make_group(QUESTIONS[0], ["y", "y"])]
-    assert rewards_of(groups, unknown_reward=0.5, unknown_limit=0.0) == [1, 0, 0, 0]
+    assert rewards_of(groups, unknown=0.5, unknown_limit=0.0) == [1, 0, 0, 0]
 
 
 def test_an_expert_that_has_nothing_to_show_leaves_the_group_as_it_is(tiny_model_dir):
@@ -374,7 +372,7 @@ def test_an_expert_that_has_nothing_to_show_leaves_the_group_as_it_is(tiny_model
         tiny_learner(tiny_model_dir),
         sampler,
         roller,
-        RlRun(QUESTIONS[:1], RlConfig(steps=1, questions_per_step=1, group_size=2), seed=0),
+        RlRun(QUESTIONS[:1], rl_config(steps=1, questions_per_step=1, group_size=2), seed=0),
         decoding=Decoding(8, 512),
         reward=make_reward("em"),
         demonstrate=lambda group: None,
@@ -387,7 +385,7 @@ def test_an_expert_that_has_nothing_to_show_leaves_the_group_as_it_is(tiny_model
 def test_a_run_in_which_every_episode_fails_names_the_failure(tiny_model_dir):
     library = FakeLibrary(failure=InfrastructureError("the search server is down"))
     sampler, roller = scripted_roller(tiny_model_dir, [["<search> x </search>"]], library=library)
-    config = RlConfig(steps=50, questions_per_step=1, group_size=2)
+    config = rl_config(steps=50, questions_per_step=1, group_size=2)
     with pytest.raises(NothingToLearnError, match=r"last 10 steps ended in an infrastructure failure.*server is down"):
         run_training(tiny_learner(tiny_model_dir), sampler, roller, config, reward=make_reward("em"))
 
@@ -429,13 +427,13 @@ def toy(tiny_model_dir, tokenizer):
     )
 
 
-@pytest.mark.parametrize("settings", [{}, {"kl_coefficient": 0.01, "advantage_scale": "none"}])
+@pytest.mark.parametrize("settings", [{}, {"kl_coefficient": 0.01, "scale": "none"}])
 def test_reward_rises_on_a_toy(tiny_model_dir, settings):
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
     learner = Learner(model)
     learner.keep_reference()
     sampler, roller, reward = toy(tiny_model_dir, tokenizer)
-    config = RlConfig(steps=30, questions_per_step=4, group_size=8, learning_rate=0.01, **settings)
+    config = rl_config(steps=30, questions_per_step=4, group_size=8, learning_rate=0.01, **settings)
     rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
     rewards = [metrics["reward_mean"] for _, metrics, _ in rows]
     assert [step for step, _, _ in rows] == list(range(1, 31))
@@ -452,9 +450,9 @@ def test_reward_rises_on_a_toy(tiny_model_dir, settings):
     assert np.mean([reward(each, QUESTIONS[0]).total for each in after.episodes]) > 0.9
 
 
-TINKER = {"loss": "importance_sampling", "aggregation": "sum", "advantage_scale": "none", "stream_minibatches": 2}
+TINKER = {"loss": "importance_sampling", "aggregation": "sum", "scale": "none", "stream_minibatches": 2}
 SLIME = {
-    "advantage_scale": "sample_std",
+    "scale": "sample_std",
     "constant_groups": "keep",
     "aggregation": "sequence_mean",
     "kl_coefficient": 1e-3,
@@ -473,7 +471,7 @@ def test_reward_rises_with_other_pieces_too(tiny_model_dir, settings):
     learner = Learner(model)
     learner.keep_reference()
     sampler, roller, reward = toy(tiny_model_dir, tokenizer)
-    config = RlConfig(steps=16, questions_per_step=4, group_size=8, learning_rate=0.02, **settings)
+    config = rl_config(steps=16, questions_per_step=4, group_size=8, learning_rate=0.02, **settings)
     rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
     rewards = [metrics["reward_mean"] for _, metrics, _ in rows]
     assert rewards[0] < 0.5
@@ -488,7 +486,7 @@ def test_ppo_raises_the_reward_from_one_episode_per_question_and_its_critic_lear
     learner.keep_reference()
     learner.critic = Critic(learner, row_tokens=2048, max_grad_norm=1.0)
     sampler, roller, reward = toy(tiny_model_dir, tokenizer)
-    config = RlConfig(
+    config = rl_config(
         steps=25,
         questions_per_step=32,
         group_size=1,
@@ -499,6 +497,7 @@ def test_ppo_raises_the_reward_from_one_episode_per_question_and_its_critic_lear
         kl="k1",
         minibatches=2,
         old_logprobs="recomputed",
+        critic={"learning_rate": 0.003},
     )
     rows = run_training(
         learner,
@@ -507,7 +506,6 @@ def test_ppo_raises_the_reward_from_one_episode_per_question_and_its_critic_lear
         config,
         reward=reward,
         decoding=Decoding(1, 64),
-        critic=CriticConfig(learning_rate=0.003),
     )
     rewards = [metrics["reward_mean"] for _, metrics, _ in rows]
     assert rewards[0] < 0.6
@@ -524,7 +522,7 @@ def test_ppo_raises_the_reward_from_one_episode_per_question_and_its_critic_lear
 def test_a_kl_in_the_reward_changes_advantages_and_not_the_recorded_reward():
     groups = [make_group(QUESTIONS[0], ["x", "y", "y"])]
     charges = [np.array([0.0, 0.0, 0.3, 0.2]), np.zeros(4), np.array([0.0, 0.0, 0.0, 0.25])]
-    config = RlConfig(advantage_scale="none")
+    config = rl_config(scale="none")
     records, batch = score_groups(groups, make_reward("em"), config, step=1, charges=charges)
     np.testing.assert_allclose(batch.advantages_B, np.array([0.5, 0.0, -0.25]) - 0.25 / 3)
     assert [record.reward.total for record in records] == [1, 0, 0]
@@ -550,7 +548,7 @@ def test_an_episode_that_outgrows_its_budget_costs_a_tenth_and_is_learned_from(t
     (group,) = roller.rollout(QUESTIONS[:1], Decoding(96, 1), group_size=2)
     assert [each.stop_reason for each in group.episodes] == [StopReason.MAX_TOKENS, StopReason.ANSWERED]
     assert sampler.requests[-1].max_new_tokens < 1 or sampler.requests[1].max_new_tokens < 1
-    _, batch = score_groups([group], make_reward("tinker"), RlConfig(advantage_scale="none"), step=1)
+    _, batch = score_groups([group], make_reward("tinker"), rl_config(scale="none"), step=1)
     np.testing.assert_allclose(batch.advantages_B, [-0.55, 0.55])
     assert batch.num_trained_B[0] == len(call)
 
@@ -562,7 +560,7 @@ def test_leave_one_out_has_larger_advantages_than_the_group_mean():
 
 def test_a_run_resumed_from_its_weights_goes_on_bit_for_bit(tiny_model_dir, tmp_path):
     tokenizer = load_policy(tiny_model_dir, dtype="float32")[1]
-    config = RlConfig(steps=6, questions_per_step=3, group_size=4, learning_rate=0.005)
+    config = rl_config(steps=6, questions_per_step=3, group_size=4, learning_rate=0.005)
     states = {}
 
     def curve(learner, rows):
@@ -608,10 +606,10 @@ def test_a_run_resumed_from_its_weights_goes_on_bit_for_bit(tiny_model_dir, tmp_
 )
 def test_rl_over_another_distribution_than_the_one_that_acts_is_refused_by_the_recipe(rollout, shown):
     with pytest.raises(ConfigError, match=rf"{shown}.* or rl\.steps = 0 to collect or evaluate only"):
-        build_recipe({"rollout": rollout})
-    build_recipe({"rollout": rollout, "rl": {"steps": 0}})
-    build_recipe({"eval": rollout})
-    build_recipe({"rollout": {"temperature": 0.0, "temperature_range": [0.7, 1.15]}})
+        recipe_of({"rollout": rollout})
+    recipe_of({"rollout": rollout, "rl": {"steps": 0}})
+    recipe_of({"eval": rollout})
+    recipe_of({"rollout": {"temperature": 0.0, "temperature_range": [0.7, 1.15]}})
 
 
 class LateSampler(LocalSampler):
@@ -626,7 +624,7 @@ def rl_with_a_late_sampler(tiny_model_dir, **settings):
     _, roller, reward = toy(tiny_model_dir, tokenizer)
     sampler = LateSampler(load_policy(tiny_model_dir, dtype="float32")[0], tokenizer, episode_tokens=64)
     roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
-    config = RlConfig(steps=3, questions_per_step=4, group_size=8, **settings)
+    config = rl_config(steps=3, questions_per_step=4, group_size=8, **settings)
     return run_training(Learner(model), sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
 
 
@@ -652,7 +650,7 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_the_run_goes_on(t
         return forward_backward(batch, loss, **more)
 
     monkeypatch.setattr(learner, "forward_backward", spoiled)
-    config = RlConfig(steps=4, questions_per_step=4, group_size=8, learning_rate=0.02)
+    config = rl_config(steps=4, questions_per_step=4, group_size=8, learning_rate=0.02)
     rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
     assert [metrics["num_skipped_steps"] for _, metrics, _ in rows] == [0, 1, 0, 0]
     assert ["grad_norm" in metrics for _, metrics, _ in rows] == [True, False, True, True]

@@ -22,7 +22,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from seekling.config import RlConfig
+from seekling.config import LossConfig
 from seekling.learn.advantage import generalized_advantages, group_advantages, leave_one_out_advantages, whiten
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner
@@ -37,8 +37,8 @@ LOSSES = {
     "ppo sequence_mean": {"aggregation": "sequence_mean"},
     "ppo constant 5": {"aggregation": "constant", "aggregation_tokens": 5},
     "ppo token_mean k3 0.04": {"kl_coefficient": 0.04},
-    "cispo token_mean": {"loss": "cispo", "clip_low": 1.0, "clip_high": 0.2},
-    "gspo sequence_mean": {"loss": "gspo", "aggregation": "sequence_mean", "clip_low": 0.05, "clip_high": 0.08},
+    "cispo token_mean": {"kind": "cispo", "clip_low": 1.0, "clip_high": 0.2},
+    "gspo sequence_mean": {"kind": "gspo", "aggregation": "sequence_mean", "clip_low": 0.05, "clip_high": 0.08},
     "ppo token_mean tis 1.3": {"old_logprobs": "recomputed", "correction": "tis", "correction_cap": 1.3},
     "ppo token_mean mask 1.3": {"old_logprobs": "recomputed", "correction": "mask", "correction_cap": 1.3},
 }
@@ -50,7 +50,7 @@ def test_every_loss_of_the_file_is_compared():
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_and_gradients_are_trls(name):
-    config = RlConfig(**({"correction": "none"} | LOSSES[name]))
+    config = LossConfig(**({"correction": "none"} | LOSSES[name]))
     mask_BT = np.asarray(INPUTS["mask"], bool)
     logprobs_A, old_A, sampling_A, reference_A = (
         torch.tensor(np.asarray(INPUTS[key])[mask_BT]) for key in ("logprobs", "old", "sampling", "reference")
@@ -103,7 +103,7 @@ def test_logprobs_entropy_loss_and_weight_gradients_are_trls_at_this_temperature
     for scored_T, mask_T, row in zip(learner.logprobs(trajectories), masks_BT, expected["logprobs"], strict=True):
         np.testing.assert_allclose(scored_T[mask_T], np.asarray(row)[mask_T[given["prompt"] :]], atol=2e-6)
     batch = Batch(trajectories, np.asarray(given["advantages"]), {"old_logprobs_A": list(old_BT)})
-    stats = learner.forward_backward(batch, make_policy_loss(RlConfig(clip_low=0.2, clip_high=0.28)))
+    stats = learner.forward_backward(batch, make_policy_loss(LossConfig(clip_low=0.2, clip_high=0.28)))
     assert stats.loss == pytest.approx(expected["loss"], rel=1e-5)
     assert stats.entropy == pytest.approx(expected["entropy"], rel=1e-5)
     found = {name: parameter.grad for name, parameter in model.named_parameters()}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from seekling.config import CriticConfig, RlConfig
 from seekling.errors import DataError, InfrastructureError
 from seekling.learn.advantage import generalized_advantages
 from seekling.learn.batch import Batch
@@ -22,6 +21,7 @@ from seekling.learn.update import Updater
 from seekling.reward.functions import make_reward
 from seekling.types import Episode, EpisodeGroup, Question, StopReason
 from tests.learn.models import group, small_model, trajectory
+from tests.settings import rl_config
 
 UNTRAINED = trajectory([3, 4, 5], [0, 0, 0])
 
@@ -41,13 +41,13 @@ def weights_of(learner):
     return {name: tensor.detach().clone() for name, tensor in learner.export_weights().items()}
 
 
-def steps_of(config, batches, *, seed=0, reference=False, critic=None, rate=0.003):
+def steps_of(config, batches, *, seed=0, reference=False, rate=0.003):
     learner = Learner(small_model(seed), row_tokens=90)
     if reference:
         learner.keep_reference(small_model(1))
-    if config.baseline == "gae":
+    if config.has_critic:
         with_critic(learner)
-    updater = Updater(learner, config, critic or CriticConfig())
+    updater = Updater(learner, config)
     for batch in batches:
         updater.add(batch, version=0)
     return learner, updater.finish(rate=rate, critic_rate=0.01)
@@ -77,8 +77,8 @@ STREAMS = [
 
 @pytest.mark.parametrize("settings", STREAMS)
 def test_gradients_of_a_streamed_step_are_those_of_the_whole_one(settings, monkeypatch):
-    whole = RlConfig(questions_per_step=3, **settings)
-    streamed = RlConfig(questions_per_step=3, stream_minibatches=3, **settings)
+    whole = rl_config(questions_per_step=3, **settings)
+    streamed = rl_config(questions_per_step=3, stream_minibatches=3, **settings)
     parts = [batch_of(2), batch_of(0, advantages=[1.0, -1.0, 0.5, -0.5]), batch_of(1)]
     joined = Batch([t for part in parts for t in part.trajectories], np.concatenate([p.advantages_B for p in parts]))
     expected = sgd_gradient(whole, [joined], monkeypatch, reference=True)
@@ -94,8 +94,8 @@ def test_gradients_of_a_streamed_step_are_those_of_the_whole_one(settings, monke
 def test_a_streamed_step_has_the_metrics_of_the_whole_one():
     parts = [batch_of(0), batch_of(1)]
     joined = Batch([t for part in parts for t in part.trajectories], np.concatenate([p.advantages_B for p in parts]))
-    _, whole = steps_of(RlConfig(questions_per_step=2), [joined])
-    learner, streamed = steps_of(RlConfig(questions_per_step=2, stream_minibatches=2), parts)
+    _, whole = steps_of(rl_config(questions_per_step=2), [joined])
+    learner, streamed = steps_of(rl_config(questions_per_step=2, stream_minibatches=2), parts)
     assert learner.num_steps == 1
     for name in ("loss", "entropy", "kl_sampler", "trained_tokens", "plain_tokens", "grad_norm"):
         assert streamed[name] == pytest.approx(whole[name], rel=1e-4), name
@@ -117,14 +117,14 @@ def test_the_gradient_of_a_few_that_stand_for_their_group_is_the_groups_where_th
     """A success and seven times the same failure: two of them, weighed, are all eight, whatever the aggregation."""
     found = []
     for learn_per_group in (0, 3):
-        config = RlConfig(questions_per_step=2, learn_per_group=learn_per_group, **settings)
+        config = rl_config(questions_per_step=2, learn_per_group=learn_per_group, **settings)
         groups = []
         for question, seed in ((Question("1", "?", ("x",)), 0), (Question("2", "?", ("x",)), 1)):
             right, wrong = group(seed)[:2]
             answers = [*"yyyyyyy", "x"]
             episodes = tuple(Episode(question.id, "", "tags", (), (), each, StopReason.ANSWERED) for each in answers)
             groups.append(EpisodeGroup(question, episodes, (*[wrong] * 7, right)))
-        parts = [groups[:1], groups[1:]] if config.stream_minibatches else [groups]
+        parts = [groups[:1], groups[1:]] if config.optimizer.stream_minibatches else [groups]
         batches = [score_groups(part, make_reward("em"), config, step=1)[1] for part in parts]
         assert sum(len(batch.trajectories) for batch in batches) == 2 * (learn_per_group or 8)
         found.append(sgd_gradient(config, batches, monkeypatch, reference=True))
@@ -134,7 +134,7 @@ def test_the_gradient_of_a_few_that_stand_for_their_group_is_the_groups_where_th
 
 
 def test_a_step_says_what_was_clipped_how_far_ratios_went_and_how_many_tokens_weigh():
-    first = steps_of(RlConfig(), [batch_of(0)])[1]
+    first = steps_of(rl_config(), [batch_of(0)])[1]
     assert (first["ratio_mean"], first["ratio_max"], first["clip_fraction"]) == (1.0, 1.0, 0.0)
     recorded = np.concatenate([each.logprobs_T[each.train_mask_T] for each in group(0)])
     scored = np.concatenate(
@@ -143,7 +143,7 @@ def test_a_step_says_what_was_clipped_how_far_ratios_went_and_how_many_tokens_we
     weights = np.minimum(np.exp(scored - recorded), 2.0)
     assert first["correction_ess"] == pytest.approx(weights.sum() ** 2 / (len(weights) * (weights**2).sum()), rel=1e-4)
     assert 0 < first["correction_ess"] < 1
-    config = RlConfig(old_logprobs="rollout", correction="none", clip_low=0.2, clip_high=0.3)
+    config = rl_config(old_logprobs="rollout", correction="none", clip_low=0.2, clip_high=0.3)
     metrics = steps_of(config, [batch_of(0)])[1]
     ratios = np.exp(scored - recorded)
     advantages = np.repeat(batch_of(0).advantages_B, [int(each.train_mask_T.sum()) for each in group(0)])
@@ -160,13 +160,13 @@ def test_a_step_says_what_was_clipped_how_far_ratios_went_and_how_many_tokens_we
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_later_minibatches_move_ratios_away_from_1(parts):
-    metrics = steps_of(RlConfig(minibatches=parts, rollout_epochs=2), [batch_of(0)], rate=0.01)[1]
+    metrics = steps_of(rl_config(minibatches=parts, rollout_epochs=2), [batch_of(0)], rate=0.01)[1]
     assert metrics["ratio_max"] > 1.1
 
 
 def test_a_gradient_of_a_critic_that_is_not_finite_is_skipped_and_counted(monkeypatch):
     learner = with_critic(Learner(small_model(), row_tokens=90))
-    updater = Updater(learner, RlConfig(baseline="gae"), CriticConfig(whiten=False))
+    updater = Updater(learner, rl_config(baseline="gae", whiten=False))
     before = weights_of(learner.critic)
     updater.add(batch_of(0, advantages=[0, 1, 0, math.nan]), version=0)
     metrics = updater.finish(rate=0.01, critic_rate=0.01)
@@ -180,7 +180,7 @@ def test_a_gradient_of_a_critic_that_is_not_finite_is_skipped_and_counted(monkey
 
 @pytest.mark.parametrize(("minibatches", "streams", "skipped"), [(1, 0, 1), (1, 2, 1), (2, 0, 1)])
 def test_a_skipped_update_is_counted_and_leaves_the_rest_of_the_step(minibatches, streams, skipped):
-    config = RlConfig(questions_per_step=2, minibatches=minibatches, stream_minibatches=streams)
+    config = rl_config(questions_per_step=2, minibatches=minibatches, stream_minibatches=streams)
     batches = [batch_of(0, advantages=[math.nan, 1, 1, 1]), batch_of(1)]
     if not streams:
         batches = [batch_of(0, 1, advantages=[math.nan, 1, 1, 1, 1, -1, 1, -1])]
@@ -192,14 +192,14 @@ def test_a_skipped_update_is_counted_and_leaves_the_rest_of_the_step(minibatches
 
 @pytest.mark.parametrize(("minibatches", "taken"), [(1, 1), (2, 1 + 4)])
 def test_one_bad_batch_ends_no_run_however_often_it_would_be_gone_over(minibatches, taken):
-    config = RlConfig(minibatches=minibatches, rollout_epochs=4)
+    config = rl_config(minibatches=minibatches, rollout_epochs=4)
     learner, metrics = steps_of(config, [batch_of(0, 1, advantages=[math.nan, 1, 1, 1, 1, -1, 1, -1])])
     assert (metrics["num_skipped_steps"], learner.num_steps) == (1, taken)
     assert ("grad_norm" in metrics) is (minibatches == 2)
 
 
 def test_the_oldest_version_of_an_episode_counts():
-    updater = Updater(Learner(small_model()), RlConfig(max_staleness=2), CriticConfig())
+    updater = Updater(Learner(small_model()), rl_config(max_staleness=2))
     mixed = [replace(each, policy_versions=(5, 3, 5)) for each in group(0)]
     updater.add(Batch(mixed, np.ones(4)), version=5)
     with pytest.raises(InfrastructureError, match=r"version 3, and the learner is at version 6: 3 rollouts older"):
@@ -210,7 +210,7 @@ def test_the_oldest_version_of_an_episode_counts():
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_part_of_a_streamed_step_in_which_no_token_is_trained_changes_nothing(place, monkeypatch):
     """Episodes whose prompt leaves no room for an action; a whole step takes them too."""
-    config = RlConfig(questions_per_step=3, stream_minibatches=3, aggregation="sequence_mean", constant_groups="keep")
+    config = rl_config(questions_per_step=3, stream_minibatches=3, aggregation="sequence_mean", constant_groups="keep")
     parts = [batch_of(0, advantages=[1.0, -1.0, 0.5, -0.5]), batch_of(1)]
     expected = sgd_gradient(config, parts, monkeypatch)
     parts.insert(place, Batch([UNTRAINED, UNTRAINED], np.zeros(2)))
@@ -219,14 +219,14 @@ def test_a_part_of_a_streamed_step_in_which_no_token_is_trained_changes_nothing(
 
 
 def test_nothing_added_is_no_step():
-    learner, metrics = steps_of(RlConfig(), [Batch([], np.zeros(0))])
+    learner, metrics = steps_of(rl_config(), [Batch([], np.zeros(0))])
     assert metrics == {}
     assert learner.num_steps == 0
 
 
 @pytest.mark.parametrize(("minibatches", "epochs", "steps"), [(1, 1, 1), (4, 1, 4), (2, 3, 6), (9, 1, 8)])
 def test_a_rollout_is_learned_from_in_so_many_steps(minibatches, epochs, steps):
-    config = RlConfig(minibatches=minibatches, rollout_epochs=epochs)
+    config = rl_config(minibatches=minibatches, rollout_epochs=epochs)
     learner, metrics = steps_of(config, [batch_of(0, 1)])
     assert learner.num_steps == steps
     counted = sum(int(t.train_mask_T.sum()) for t in batch_of(0, 1).trajectories)
@@ -235,7 +235,7 @@ def test_a_rollout_is_learned_from_in_so_many_steps(minibatches, epochs, steps):
 
 def test_later_steps_divide_by_the_weights_before_the_first_when_they_are_recomputed():
     # The sampler's log-probabilities are far from the learner's: with them every ratio would be clipped at once.
-    config = RlConfig(minibatches=2, rollout_epochs=2, old_logprobs="recomputed", aggregation="sum")
+    config = rl_config(minibatches=2, rollout_epochs=2, old_logprobs="recomputed", aggregation="sum")
     learner, _ = steps_of(config, [batch_of(0)], rate=0.002)
     plain = Learner(small_model(), row_tokens=90)
     old = plain.logprobs(group(0))
@@ -243,7 +243,7 @@ def test_later_steps_divide_by_the_weights_before_the_first_when_they_are_recomp
     from seekling.learn.loss import make_policy_loss
 
     for start in (0, 2, 0, 2):
-        plain.forward_backward(batch.part(start, start + 2), make_policy_loss(config), aggregation="sum")
+        plain.forward_backward(batch.part(start, start + 2), make_policy_loss(config.loss), aggregation="sum")
         plain.optim_step(0.002)
     expected = weights_of(plain)
     for name, tensor in weights_of(learner).items():
@@ -275,8 +275,8 @@ def test_a_critic_begins_at_0_and_its_packed_values_are_those_of_single_sequence
 def test_a_critic_learns_its_returns_and_leaves_the_policy_alone(lora_rank):
     learner = with_critic(Learner(small_model(), row_tokens=90), lora_rank=lora_rank)
     before = weights_of(learner)
-    config = RlConfig(baseline="gae", group_size=1, loss="importance_sampling")
-    updater = Updater(learner, config, CriticConfig(value_clip=5.0))
+    config = rl_config(baseline="gae", group_size=1, loss="importance_sampling", value_clip=5.0)
+    updater = Updater(learner, config)
     losses = []
     for _ in range(15):
         updater.add(batch_of(0, 1, advantages=[0, 1, 0, 1, 1, 1, 0, 0]), version=0)
@@ -298,8 +298,7 @@ def test_advantages_of_tokens_are_gae_over_action_tokens_with_the_reward_at_the_
         return forward_backward(batch, loss, **more)
 
     forward_backward, learner.forward_backward = learner.forward_backward, spy
-    settings = CriticConfig(gamma=0.9, gae_lambda=0.8, whiten=False)
-    updater = Updater(learner, RlConfig(baseline="gae"), settings)
+    updater = Updater(learner, rl_config(baseline="gae", gamma=0.9, gae_lambda=0.8, whiten=False))
     values = learner.critic.values(group(0))
     updater.add(batch_of(0, advantages=[1.0, 0.0, 0.5, 0.0]), version=0)
     updater.finish(rate=0.0, critic_rate=0.01)
@@ -320,7 +319,7 @@ def test_what_observations_say_about_values_never_enters():
     short = trajectory([5, 6, 7, 8, 9, 10], [0, 1, 1, 0, 1, 1])
     long = trajectory([5, 6, 7, *[8] * 20, 9, 10], [0, 1, 1, *[0] * 20, 1, 1])
     learner = with_critic(Learner(small_model()))  # all values are 0
-    updater = Updater(learner, RlConfig(baseline="gae"), CriticConfig(gamma=0.5, gae_lambda=0.5, whiten=False))
+    updater = Updater(learner, rl_config(baseline="gae", gamma=0.5, gae_lambda=0.5, whiten=False))
     batch, _ = updater._with_critic(Batch([short, long], np.ones(2)))
     one, other = (
         values[each.train_mask_T]
@@ -335,8 +334,8 @@ def test_a_kl_in_the_reward_is_charged_to_the_tokens_that_cause_it(kl):
     learner = with_critic(Learner(small_model()))
     learner.keep_reference(small_model(1))
     reference = learner.reference_logprobs(group(0))
-    config = RlConfig(baseline="gae", kl_coefficient=0.1, kl_in="reward", kl=kl)
-    updater = Updater(learner, config, CriticConfig(gae_lambda=0.0, whiten=False))
+    config = rl_config(baseline="gae", kl_coefficient=0.1, kl_in="reward", kl=kl, gae_lambda=0.0, whiten=False)
+    updater = Updater(learner, config)
     batch, _ = updater._with_critic(batch_of(0, advantages=np.ones(4)))
     for index, each in enumerate(group(0)):
         gap = each.logprobs_T - reference[index]
@@ -348,10 +347,10 @@ def test_a_kl_in_the_reward_is_charged_to_the_tokens_that_cause_it(kl):
 
 
 def test_a_run_with_a_critic_that_was_saved_and_loaded_goes_on_bit_for_bit(tmp_path):
-    config = RlConfig(baseline="gae", minibatches=2)
+    config = rl_config(baseline="gae", minibatches=2)
 
     def run(learner, numbers):
-        updater = Updater(learner, config, CriticConfig())
+        updater = Updater(learner, config)
         for number in numbers:
             updater.add(batch_of(number, advantages=[0, 1, 1, 0]), version=0)
             updater.finish(rate=0.003, critic_rate=0.01)

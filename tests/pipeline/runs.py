@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from seekling.config import Recipe, build_recipe
+from seekling.config import Recipe
 from seekling.pipeline.progress import Advance, Reporter
 from seekling.types import Hop
 from tests.experts.village import SINGLE, write_village
+from tests.settings import recipe_of
 
 BIRCH = replace(
     SINGLE,
@@ -22,6 +23,7 @@ BIRCH = replace(
     supporting_ids=("birch_mill",),
     hops=(Hop("Birch Mill", "built in", "1655", "birch_mill"),),
 )
+
 DRAFTS = ("draft_acceptance", "drafted_per_token", "drafted_tokens", "accepted_tokens")
 """Of evaluations: what was sampled before an interruption is no longer there to guess from."""
 STAGES = ("expert", "sft", "rl", "eval-base", "eval-sft", "eval-rl")
@@ -70,7 +72,7 @@ def village_recipe(folder: Path, model_dir: Path, **changes: dict[str, object]) 
     }
     for section, values in changes.items():
         raw[section] = raw.get(section, {}) | values
-    return build_recipe({"name": "village", "seed": 5, **raw})
+    return recipe_of({"name": "village", "seed": 5, **raw})
 
 
 class QuietReporter(Reporter):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.errors import ConfigError, DataError
 from seekling.models import load_policy
 from seekling.pipeline.eval_request import EvalRequest, run_evaluation
@@ -129,7 +129,7 @@ def test_commands_take_the_best_policy_and_say_which(finished, tmp_path):
         trained_policy(folder, "later")
     assert export_run(folder, tmp_path / "out") == words
     assert weights(tmp_path / "out") == weights(folder / "checkpoints" / "sft")
-    asked = CliRunner().invoke(build_app(wanted="ask"), ["ask", str(folder), "When was Alder Mill built?"])
+    asked = CliRunner().invoke(app, ["ask", str(folder), "When was Alder Mill built?"])
     assert f"policy: {words}" in asked.stderr
 
 

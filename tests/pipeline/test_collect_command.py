@@ -11,7 +11,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.config import SandboxConfig, recipe_to_toml
 from seekling.env.sandbox import open_sandbox
 from seekling.errors import ConfigError, DataError, SandboxError
@@ -36,7 +36,7 @@ def recipe(tmp_path, tiny_model_dir):
 
 
 def seekling(*words):
-    return CliRunner().invoke(build_app(wanted="collect"), ["collect", *(str(word) for word in words)])
+    return CliRunner().invoke(app, ["collect", *(str(word) for word in words)])
 
 
 def options(server, out):
@@ -313,8 +313,8 @@ def test_a_run_trains_on_collected_episodes(collected, tmp_path, tiny_model_dir)
 
 def test_step_wise_records_are_trained_on_too_and_too_long_ones_refused(collected, tmp_path, tiny_model_dir):
     steps = tmp_path / "steps.json"
-    words = ["stepwise", str(collected), str(steps)]
-    assert CliRunner().invoke(build_app(wanted="stepwise"), words).exit_code == 0
+    words = ["data", "stepwise", str(collected), "--out", str(steps)]
+    assert CliRunner().invoke(app, words).exit_code == 0
     sft = {"epochs": 1, "episodes_per_step": 4, "row_tokens": 700}
     run, reporter = train_on(tmp_path, tiny_model_dir, steps, sft=sft)
     (row,) = rows(run / "metrics.jsonl")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from seekling.config import Recipe, RlConfig, build_recipe
+from seekling.config import Recipe
 from seekling.errors import InfrastructureError
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
@@ -22,6 +22,7 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from tests.learn.test_rl import QUESTIONS, OneTokenEnv, toy
 from tests.pipeline.runs import QuietReporter
+from tests.settings import recipe_of, rl_config
 
 
 class StaleSampler(LocalSampler):
@@ -59,7 +60,7 @@ def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, *, temperatu
     sampler = sampler_class(load_policy(tiny_model_dir, dtype="float32")[0], tokenizer, episode_tokens=64)
     sampler.fresh = load_policy(tiny_model_dir, dtype="float32")[0]
     roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
-    config = RlConfig(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0, **settings)
+    config = rl_config(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0, **settings)
     run = RlRun(QUESTIONS, config, seed=0)
     guard = HealthGuard(recipe, RunFolder(folder, recipe), learner, run, QuietReporter())
     passed = []
@@ -76,7 +77,7 @@ def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, *, temperatu
 
 
 def test_stale_weights_stop_the_run_as_soon_as_they_show(tiny_model_dir, tmp_path):
-    with pytest.raises(InfrastructureError, match=r"RL step [3-5]: .* stale or damaged.*health\.drift_limit"):
+    with pytest.raises(InfrastructureError, match=r"RL step [3-5]: .* stale or damaged.*rl\.loss\.drift_limit"):
         rl_steps(tiny_model_dir, tmp_path, StaleSampler, Recipe())
 
 
@@ -92,15 +93,15 @@ def test_the_same_weights_differ_by_rounding_in_every_step_also_where_later_upda
 
 @pytest.mark.parametrize("temperature", [0.7, 1.15])
 def test_logprobs_of_another_temperature_than_the_draws_stop_the_run(tiny_model_dir, tmp_path, temperature):
-    recipe = build_recipe({"health": {"drift_limit": 0.05}})
+    recipe = recipe_of({"rl": {"drift_limit": 0.05}})
     passed = rl_steps(tiny_model_dir, tmp_path / "right", LocalSampler, recipe, temperature=temperature)
     assert max(metrics.get("logprob_drift_max", 0.0) for metrics in passed) < 1e-4
-    with pytest.raises(InfrastructureError, match=r"RL step \d: .*health\.drift_limit"):
+    with pytest.raises(InfrastructureError, match=r"RL step \d: .*rl\.loss\.drift_limit"):
         rl_steps(tiny_model_dir, tmp_path / "wrong", UntemperedSampler, recipe, temperature=temperature)
 
 
 def test_a_limit_of_zero_asks_nothing(tiny_model_dir, tmp_path):
-    passed = rl_steps(tiny_model_dir, tmp_path, StaleSampler, build_recipe({"health": {"drift_limit": 0.0}}))
+    passed = rl_steps(tiny_model_dir, tmp_path, StaleSampler, recipe_of({"rl": {"drift_limit": 0.0}}))
     assert len(passed) == 8
     assert max(metrics.get("logprob_drift", 0.0) for metrics in passed) > 0.2
 
@@ -118,12 +119,12 @@ def test_a_skipped_update_is_told_in_the_terminal_and_logged(tiny_model_dir, tmp
 
 def test_a_damaged_row_of_metrics_moves_no_other_step(tmp_path):
     """Step 4 closes the second stretch of two, also where the row of step 2 cannot be read."""
-    recipe = build_recipe({"checkpoint": {"best_every": 2}})
+    recipe = recipe_of({"checkpoint": {"best_every": 2}})
     folder = RunFolder(tmp_path / "run", recipe)
     for step, reward in enumerate((0.1, 0.1, 0.5), start=1):
         folder.log_metrics("rl", step, {"reward_mean": reward, "num_groups": 4})
     lines = (folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     (folder.path / "metrics.jsonl").write_text("\n".join([lines[0], lines[1][:20], lines[2], ""]), encoding="utf-8")
-    guard = HealthGuard(recipe, folder, None, RlRun(QUESTIONS, RlConfig(steps=8), seed=0), QuietReporter())
+    guard = HealthGuard(recipe, folder, None, RlRun(QUESTIONS, rl_config(steps=8), seed=0), QuietReporter())
     guard.look({"reward_mean": 0.5}, [])
     assert guard.mark in ("candidate", "better")

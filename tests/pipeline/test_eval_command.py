@@ -7,7 +7,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.config import recipe_to_toml
 from seekling.evaluate import read_records
 from tests.chat_server import chat_server, completion
@@ -27,7 +27,7 @@ def recipe(tmp_path_factory, tiny_model_dir):
 
 
 def seekling(*words):
-    return CliRunner().invoke(build_app(wanted="eval"), ["eval", *(str(word) for word in words)])
+    return CliRunner().invoke(app, ["eval", *(str(word) for word in words)])
 
 
 def evaluate(recipe, out, server, *words, name="gpt"):
@@ -150,7 +150,7 @@ def test_samples_give_mean_pass_at_k_and_majority_and_each_is_an_evaluation(reci
 
     seen: dict[str, set[int]] = {}
     with chat_server(respond) as server:
-        found = evaluate(recipe, tmp_path / "run", server, "eval.temperature=0.7", "--samples", 3)
+        found = evaluate(recipe, tmp_path / "run", server, "eval.rollout.temperature=0.7", "--samples", 3)
     assert [len(seeds) for seeds in seen.values()] == [6, 6]
     assert (found["samples"]["num_samples"], found["samples"]["em_mean"]["value"]) == (3, 1.0)
     assert sorted(found["samples"]["pass_at_k"]) == ["1", "2", "3"]
@@ -231,7 +231,7 @@ def test_what_the_judge_is_told_comes_from_its_own_options(recipe, tmp_path):
     assert (cut["judge"], cut["judge_details"]["errors"]) == (None, {"unreadable_verdict": 4})
     assert (whole["judge"]["k"], whole["judge"]["n"], whole["judge_details"]["errors"]) == (4, 4, {})
     refused = seekling(recipe, "--out", tmp_path / "run", *judge[:4], "--judge-extra", "[1]")
-    assert "--judge-extra is '[1]'; expected a JSON object" in " ".join(refused.output.split())
+    assert "--judge-extra: Value error, expected a JSON object" in " ".join(refused.output.split())
 
 
 def test_a_local_model_is_priced_by_the_hour_and_takes_every_mode(recipe, tmp_path):
@@ -317,7 +317,7 @@ def test_without_the_recipes_tokenizer_observations_are_measured_in_characters_a
         (["--endpoint", "x", "--endpoint-model", "m", "--endpoint-extra", "[1]"], "expected a JSON object"),
         (
             ["--endpoint", "http://x/v1", "--endpoint-model", "m", "--endpoint-extra", '{"temperature": null}'],
-            "--endpoint-extra makes temperature 1, the recipe says 0.0; add eval.temperature=1",
+            "--endpoint-extra makes temperature 1, the recipe says 0.0; add eval.rollout.temperature=1",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seekling.config import build_recipe, load_recipe, recipe_to_toml
+from seekling.config import EvalRolloutConfig, build_recipe, load_recipe, recipe_to_toml
 from seekling.errors import ConfigError
 from seekling.pipeline.eval_request import EvalRequest, run_evaluation
 from seekling.pipeline.plan import _stages, describe_plan
@@ -69,7 +69,7 @@ def test_more_turns_in_evaluation_are_really_taken(tmp_path, tiny_model_dir):
     recipe = recipe_of(tmp_path / "village", tiny_model_dir)
     env = recipe.env.model_copy(update={"max_turns": 1, "forced_answer": False})
     outcome = run_evaluation(
-        recipe.model_copy(update={"env": env, "eval": recipe.eval.model_copy(update={"turn_tokens": 0})}),
+        recipe.model_copy(update={"env": env, "eval": recipe.eval.model_copy(update={"rollout": EvalRolloutConfig()})}),
         tmp_path / "eval",
         EvalRequest("m", mode="oracle-search"),
         QuietReporter(),

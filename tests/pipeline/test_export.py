@@ -94,7 +94,7 @@ def test_an_unfinished_run_gives_its_training_states_the_newest_without_a_name(r
 
 def test_the_command_writes_and_says_what_it_wrote(run, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["export", str(run), str(tmp_path / "out"), "--policy", "sft", "--adapter"])
+        main(["export", str(run), "--out", str(tmp_path / "out"), "--policy", "sft", "--adapter"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.strip() == f"wrote sft (adapter) of {run} to {tmp_path / 'out'}"
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from seekling.config import JudgeConfig
+from seekling.config import EndpointConfig, JudgeConfig, QuestionsConfig, build_recipe
 from seekling.errors import ConfigError
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, VerdictCache
 from seekling.models import load_policy
 from seekling.pipeline.eval_request import evaluate_model
-from seekling.pipeline.judge_reward import JudgedRoller, judge_endpoint, open_judge
+from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.stages import run_recipe
 from seekling.report.tables import expected_table, read_policies
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.types import Question, StopReason
@@ -47,7 +47,7 @@ def rolled(server, tiny_model_dir, cache=None):
     scripts = [[(encode(tokenizer, f"<answer> {answer} </answer>"), "stop")] for answer in ANSWERS]
     renderer = Renderer(tokenizer)
     env = make_env(count_tokens=renderer.count_tokens)
-    endpoint = ChatEndpoint(server.url, "judge", num_tries=1)
+    endpoint = EndpointConfig(url=server.url, model="judge", request_tries=1)
     judge = Judge(ChatClient(endpoint), VerdictCache(cache), num_tries=2)
     roller = JudgedRoller(Roller(env, ScriptedSampler(scripts), renderer), judge, in_flight=3)
     told = []
@@ -90,14 +90,10 @@ def test_a_judge_that_refuses_us_ends_the_rollout(tiny_model_dir):
         rolled(server, tiny_model_dir)
 
 
-def test_the_judges_settings_become_its_endpoint():
-    config = JudgeConfig(url="http://here/v1", model="m", key_env="K", extra='{"seed": null}', requests_per_minute=5)
-    endpoint = judge_endpoint(config)
-    assert (endpoint.url, endpoint.model, endpoint.key_env) == ("http://here/v1", "m", "K")
-    assert (endpoint.extra, endpoint.requests_per_minute) == ({"seed": None}, 5)
+def test_further_fields_of_a_judge_that_are_no_object_are_refused():
     for extra in ("{", "[]"):
-        with pytest.raises(ConfigError, match=r"judge\.extra"):
-            judge_endpoint(JudgeConfig(url="http://here", extra=extra))
+        with pytest.raises(ConfigError, match=r"judge\.extra: .* expected a JSON object"):
+            build_recipe({"judge": {"url": "http://here", "extra": extra}})
 
 
 def test_a_local_judge_is_asked_like_a_served_one(tiny_model_dir, tmp_path):
@@ -178,4 +174,6 @@ def without_sources(recipe, name):
     for path in (recipe.data.train, recipe.data.test):
         kept = [{key: value for key, value in row.items() if key != "source"} for row in rows(Path(path))]
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": name})})
+    return recipe.model_copy(
+        update={"data": recipe.data.model_copy(update={"questions": QuestionsConfig(source=name)})}
+    )

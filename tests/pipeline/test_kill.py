@@ -26,9 +26,8 @@ def recipe(tmp_path_factory, tiny_model_dir):
         data={"dev": str(folder / "dev.jsonl")},
         eval={"every_steps": 2},
         sft={"epochs": 40},
-        rl={"steps": 6},
+        rl={"steps": 6, "skip_after": 1, "retry_steps": 2},
         checkpoint={"every_steps": 5, "keep_last": 2, "best_every": 2},
-        curriculum={"skip_after": 1, "retry_steps": 2},
     )
 
 

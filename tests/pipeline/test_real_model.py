@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from seekling.config import build_recipe
 from seekling.pipeline.stages import run_recipe
 from seekling.types import Json
 from tests.pipeline.runs import QuietReporter, rows
+from tests.settings import recipe_of
 
 
 @pytest.mark.long
@@ -28,7 +28,7 @@ def test_the_real_model_goes_from_never_searching_to_searching(real_model_dir: P
         "eval": {"num_questions": 4},
     }
     run = tmp_path / "run"
-    base, sft, rl = run_recipe(build_recipe({"name": "real", "seed": 1, **sections}), run, QuietReporter())
+    base, sft, rl = run_recipe(recipe_of({"name": "real", "seed": 1, **sections}), run, QuietReporter())
     assert (base.em.n, sft.em.n, rl.em.n) == (4, 4, 4)
     assert base.question_set_hash == sft.question_set_hash == rl.question_set_hash
     assert base.searches_per_question == 0

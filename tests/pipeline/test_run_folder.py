@@ -37,7 +37,7 @@ def test_another_recipe_is_refused_and_every_differing_setting_named(folder):
     other = build_recipe({"name": "demo", "seed": 4, "rl": {"steps": 7}, "env": {"protocol": "code", "max_turns": 9}})
     with pytest.raises(ConfigError) as error:
         RunFolder(folder.path, other)
-    assert "(it differs in env.protocol, env.max_turns, rl.steps, seed)" in str(error.value)
+    assert "(it differs in seed, env.protocol, env.max_turns, rl.steps)" in str(error.value)
     assert "--out" in str(error.value)
     assert load_recipe(folder.path / "recipe.toml") == RECIPE
     RunFolder(folder.path, Recipe(name="demo", seed=3))

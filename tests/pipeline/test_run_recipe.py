@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from seekling.config import CheckpointConfig
+from seekling.config import CheckpointConfig, OptimizerConfig
 from seekling.errors import ConfigError, DataError
 from seekling.models import load_policy
 from seekling.pipeline.eval_request import evaluate_model
@@ -165,8 +165,10 @@ def test_many_interruptions_and_a_crash_between_them_lose_nothing(straight, reci
 
 
 def test_a_stage_uses_its_own_settings_from_its_first_step_on(recipe, straight, tmp_path):
-    """Gradients of SFT are clipped at sft.max_grad_norm, whatever rl.max_grad_norm is."""
-    config = recipe.rl.model_copy(update={"max_grad_norm": 77.0, "row_tokens": 333, "steps": 0})
+    """Gradients of SFT are clipped at sft.max_grad_norm, whatever rl.optimizer.max_grad_norm is."""
+    config = recipe.rl.model_copy(
+        update={"optimizer": OptimizerConfig(max_grad_norm=77.0), "row_tokens": 333, "steps": 0}
+    )
     run_recipe(recipe.model_copy(update={"rl": config}), tmp_path / "run", QuietReporter())
     weights = (tmp_path / "run" / "checkpoints" / "sft" / "model.safetensors").read_bytes()
     assert weights == (straight[0] / "checkpoints" / "sft" / "model.safetensors").read_bytes()

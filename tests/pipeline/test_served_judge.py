@@ -10,7 +10,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.pipeline.stages import run_recipe
 from seekling.serve.chat_app import make_chat_app
 from seekling.serve.local_model import open_local_chat
@@ -57,8 +57,18 @@ def test_an_audit_counts_what_the_served_judge_gives_no_verdict_on(tmp_path, jud
     episodes = tmp_path / "eval-rl.jsonl"
     asked = [record(question(number), answer, search()) for number, answer in enumerate(["Paris", "Lyon", None])]
     episodes.write_text("".join(json.dumps(each.to_json()) + "\n" for each in asked), encoding="utf-8")
-    words = ["judge-audit", str(episodes), "--judge-url", judge_url, "--judge-model", "judge", "--judge-tokens", "4"]
-    printed = CliRunner().invoke(build_app(wanted="judge-audit"), [*words, "--json"])
+    words = [
+        "eval",
+        "--judge-audit",
+        str(episodes),
+        "--judge-url",
+        judge_url,
+        "--judge-model",
+        "judge",
+        "--judge-tokens",
+        "4",
+    ]
+    printed = CliRunner().invoke(app, [*words, "--json"])
     assert printed.exit_code == 0, printed.output
     report = json.loads(printed.stdout)
     assert (report["num_cases"], report["errors"]) == (3, {"unreadable_verdict": 3})

@@ -56,7 +56,7 @@ def test_a_sampler_that_has_the_weights_passes_and_its_caches_are_given_back(tin
 
 def test_a_sampler_that_kept_the_old_weights_is_stopped_unless_there_is_no_limit(tiny_model_dir, learner, prompt):
     deaf = Deaf(open_sampler(tiny_model_dir))
-    with pytest.raises(InfrastructureError, match=r"weights of version 7: .* stale or damaged.*health\.drift_limit"):
+    with pytest.raises(InfrastructureError, match=r"weights of version 7: .* stale or damaged.*rl\.loss\.drift_limit"):
         CheckedSampler(deaf, learner.logprobs, prompt, limit=0.2).load_weights(learner.export_weights(), version=7)
     CheckedSampler(deaf, learner.logprobs, prompt, limit=0.0).load_weights(learner.export_weights(), version=7)
 

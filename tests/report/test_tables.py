@@ -233,17 +233,17 @@ def test_published_figures_stand_beside_ours_with_the_reason(tmp_path):
 
 def test_the_command_prints_or_writes(capsys, run, tmp_path):
     with pytest.raises(SystemExit) as ended:
-        main(["table", str(run), "--format", "latex", "--show", "results", "--show", "errors"])
+        main(["report", "--table", str(run), "--format", "latex", "--show", "results", "--show", "errors"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.count("\\begin{table}") == 2
     with pytest.raises(SystemExit):
-        main(["table", str(run), "--out", str(tmp_path / "new" / "t.md")])
+        main(["report", "--table", str(run), "--out", str(tmp_path / "new" / "t.md")])
     assert (tmp_path / "new" / "t.md").read_text(encoding="utf-8").startswith("**Results**")
 
 
 @pytest.mark.parametrize("words", [["--format", "html"], ["--show", "bars"]])
 def test_an_unknown_format_or_table_is_refused(capsys, run, words):
     with pytest.raises(SystemExit) as ended:
-        main(["table", str(run), *words])
+        main(["report", "--table", str(run), *words])
     assert ended.value.code == 1
     assert "choose" in capsys.readouterr().err

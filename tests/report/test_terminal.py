@@ -123,7 +123,7 @@ def run(tmp_path, records):
 
 def command(capsys, *words):
     with pytest.raises(SystemExit) as ended:
-        main(["episodes", *map(str, words)])
+        main(["report", "--episodes", *map(str, words)])
     captured = capsys.readouterr()
     return ended.value.code, captured.out, captured.err
 

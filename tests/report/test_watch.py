@@ -146,7 +146,7 @@ def test_what_cannot_be_watched_is_said(tmp_path, server):
 
 
 def test_ctrl_c_ends_the_watching_cleanly(run):
-    code = f"from seekling.cli.main import main; main(['watch', {str(run)!r}, '--port', '0'])"
+    code = f"from seekling.cli.main import main; main(['report', '--watch', {str(run)!r}, '--port', '0'])"
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
     )

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig, RetrievalConfig
 from seekling.corpus import readers
 from seekling.errors import ConfigError, DataError, IndexMismatchError, InfrastructureError
 from seekling.retrieval import build as build_module
@@ -23,7 +23,7 @@ from seekling.retrieval.terms import TermMaker, TermRules, matched_spans
 from seekling.types import Document
 from tests.retrieval.towns import TOWNS, config_for, write_corpus, write_tiny_encoder
 
-SETTINGS = RetrievalConfig(passage_words=12)
+SETTINGS = IndexConfig(passage_words=12)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_an_update_where_there_is_no_index_builds_one_and_refuses_other_settings
     out = tmp_path / "index"
     assert not build_index(notes, out, SETTINGS, update=True).is_reused
     with pytest.raises(IndexMismatchError, match="passage_words"):
-        build_index(notes, out, RetrievalConfig(passage_words=20), update=True)
+        build_index(notes, out, IndexConfig(passage_words=20), update=True)
 
 
 def test_a_changed_column_is_a_changed_corpus(tmp_path):
@@ -202,7 +202,7 @@ def test_an_update_encodes_only_passages_that_are_new(tmp_path, monkeypatch, vec
 
 KILLED = """
 import os, signal, sys, time
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig, RetrievalConfig
 from seekling.retrieval import build
 from seekling.retrieval.index import build_index
 cut = build.passage_cutter
@@ -214,7 +214,7 @@ def slow(config):
         return cut(config)(document)
     return cut_slowly
 build.passage_cutter = slow
-build_index(sys.argv[1], sys.argv[2], RetrievalConfig(passage_words=12), force=True)
+build_index(sys.argv[1], sys.argv[2], IndexConfig(passage_words=12), force=True)
 """
 
 
@@ -304,7 +304,7 @@ def test_near_duplicates_are_left_out_and_written_down(tmp_path):
     corpus, out = write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index"
     config = SETTINGS.model_copy(update={"drop_similar": 0.9})
     record = build_index(corpus, out, config)
-    assert (record.num_dropped, record.num_documents) == (1, len(TOWNS) + 1)
+    assert (record.counts.dropped, record.counts.documents) == (1, len(TOWNS) + 1)
     assert (out / "dropped.jsonl").read_text(encoding="utf-8") == '{"id": "copy", "like": "delft", "similarity": 1.0}\n'
     assert DocumentStore(out).find("copy") is None
     assert build_index(corpus, out, config).is_reused
@@ -325,7 +325,7 @@ def test_passages_can_be_counted_in_tokens(tmp_path):
     build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
     assert len(PassageStore(tmp_path / "index")) > len(TOWNS)
     with pytest.raises(IndexMismatchError, match="passage_tokenizer"):
-        open_index(tmp_path / "index", SETTINGS)
+        open_index(tmp_path / "index", RetrievalConfig(index=SETTINGS))
 
 
 # --- BM25's language ---
@@ -352,9 +352,9 @@ def test_a_language_without_stop_words_is_refused_unless_they_are_switched_off(t
         build_index(corpus, tmp_path / "index", SETTINGS.model_copy(update={"language": "finnish"}))
     config = SETTINGS.model_copy(update={"language": "finnish", "stop_words": False})
     build_index(corpus, tmp_path / "index", config)
-    assert read_record(tmp_path / "index").config == config.model_copy(update={"encoder": ""})
+    assert read_record(tmp_path / "index").settings == config
     with pytest.raises(IndexMismatchError) as caught:
-        open_index(tmp_path / "index", SETTINGS)
+        open_index(tmp_path / "index", RetrievalConfig(index=SETTINGS))
     assert "language: the index has 'finnish', asked for 'english'" in str(caught.value)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.retrieval.record import read_record
 from tests.retrieval.towns import TOWNS, write_corpus
 
@@ -14,7 +14,7 @@ ERROR = 1
 
 def run(*words):
     words = [str(each) for each in words]
-    return CliRunner().invoke(build_app(wanted=words[0]), words, terminal_width=200)
+    return CliRunner().invoke(app, words, terminal_width=200)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_index_says_what_it_made(tmp_path, corpus):
     assert result.exit_code == 0
     assert "bm25 index of 6 documents" in result.stdout
     assert "seekling search" in result.stdout
-    assert read_record(tmp_path / "index").passage_words == 12
+    assert read_record(tmp_path / "index").settings.passage_words == 12
 
 
 def test_index_says_that_it_kept_an_equal_index(index, corpus):
@@ -132,13 +132,13 @@ def test_search_says_what_is_wrong_with_a_condition_or_an_id(index, words, messa
 
 
 def test_inspect_says_what_an_index_holds_and_refuses_a_damaged_one(index):
-    result = run("index", "inspect", index)
+    result = run("index", "--inspect", index)
     assert result.exit_code == 0
     for fact in ("bm25", "of at most 12 words", "english, stemmed, without stop words", "id, title", "whole"):
         assert fact in result.stdout
-    assert json.loads(run("index", "inspect", index, "--json").stdout)["num_documents"] == 6
+    assert json.loads(run("index", "--inspect", index, "--json").stdout)["counts"]["documents"] == 6
     (index / "passages.jsonl").write_bytes(b"")
-    assert "passages.jsonl has 0 bytes" in run("index", "inspect", index).stderr
+    assert "passages.jsonl has 0 bytes" in run("index", "--inspect", index).stderr
 
 
 def test_update_says_how_many_pages_it_kept(index, corpus):
@@ -174,7 +174,7 @@ def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
     ]
     lines.append({"id": "9", "question": "unknown?", "answers": ["x"]})
     questions.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    result = run("recall", index, questions, "--at", "1,3", "--json")
+    result = run("search", "--recall", index, questions, "--at", "1,3", "--json")
     assert result.exit_code == 0, result.output
     scores = json.loads(result.stdout)["retrievers"][str(index)]
     assert (scores["num_questions"], scores["num_unjudged"], scores["num_missing"]) == (3, 1, 0)
@@ -182,5 +182,5 @@ def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
     assert values["recall@1"] == pytest.approx((1 + 0 + 0.5) / 3)
     assert values["recall@3"] == values["mrr@3"] == values["ndcg@3"] == pytest.approx(2 / 3)
-    assert "66.7 % [" in run("recall", index, questions, "--at", "1,3").stdout
-    assert "expected one or more indexes" in run("recall", questions).stderr
+    assert "66.7 % [" in run("search", "--recall", index, questions, "--at", "1,3").stdout
+    assert "expected one or more indexes" in run("search", "--recall", questions).stderr

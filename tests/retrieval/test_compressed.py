@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from seekling.config import RetrievalConfig
 from seekling.errors import IndexMismatchError, MissingExtraError
 from seekling.retrieval import compressed
 from seekling.retrieval.compressed import CODES, ROTATION, ROWS, CompressedVectors, RowFile
@@ -166,16 +167,16 @@ def test_texts_that_have_their_vectors_are_not_encoded_again_and_the_files_are_t
 def test_small_indexes_are_exact_and_large_ones_compressed_unless_one_says(tmp_path):
     encoder = write_tiny_encoder(tmp_path / "encoder")
     corpus = write_corpus(tmp_path / "c.jsonl")
-    assert build_index(corpus, tmp_path / "auto", config_for("dense", encoder)).vectors == "exact"
+    assert build_index(corpus, tmp_path / "auto", config_for("dense", encoder)).settings.vectors == "exact"
     config = config_for("dense", encoder).model_copy(update={"vectors": "compressed"})
-    assert build_index(corpus, tmp_path / "small", config).vectors == "compressed"
+    assert build_index(corpus, tmp_path / "small", config).settings.vectors == "compressed"
     assert not (tmp_path / "small" / "vectors.npy").exists()
     exact, near = (open_index(tmp_path / name).search(QUERIES, 4) for name in ("auto", "small"))
     for exact_hits, near_hits in zip(exact, near, strict=True):
         assert [hit.score for hit in near_hits] == pytest.approx([hit.score for hit in exact_hits], abs=5e-3)
     assert COMPRESS_FROM == 250_000
     with pytest.raises(IndexMismatchError, match="vectors: the index has 'exact', asked for 'compressed'"):
-        open_index(tmp_path / "auto", config)
+        open_index(tmp_path / "auto", RetrievalConfig(index=config))
 
 
 @pytest.mark.parametrize("name", [CODES, ROWS, ROTATION])
@@ -247,4 +248,4 @@ def test_without_faiss_it_says_what_to_install_before_anything_is_encoded(tmp_pa
 def test_the_record_says_how_vectors_are_searched(tmp_path):
     encoder = write_tiny_encoder(tmp_path / "encoder")
     build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config_for("hybrid", encoder))
-    assert json.loads((tmp_path / "index" / "index.json").read_text())["vectors"] == "exact"
+    assert json.loads((tmp_path / "index" / "index.json").read_text())["settings"]["vectors"] == "exact"

@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch.onnx._internal.torchscript_exporter import onnx_proto_utils
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ModelError
 from seekling.models import resolve_model
 from seekling.retrieval import dense, local_encoder
@@ -126,7 +126,7 @@ def test_padding_of_either_side_is_never_pooled(pooling, side):
 @pytest.mark.parametrize("name", ["e5-small-v2", "bge-small-en-v1.5", "gte-base"])
 def test_the_prefixes_of_an_index_are_recorded_and_used_when_it_is_searched(tmp_path, name):
     folder = write_tiny_encoder(tmp_path / name)
-    config = RetrievalConfig(kind="dense", encoder=str(folder))
+    config = IndexConfig(kind="dense", encoder=str(folder))
     record = build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config).encoder
     known = {
         "e5-small-v2": ("mean", "query: ", "passage: "),
@@ -250,7 +250,7 @@ def test_search_over_blocks_is_the_search_over_all(encoder_dir, monkeypatch):
 
 def test_equal_passages_tie_and_are_ordered_by_position(tmp_path, encoder_dir):
     rows = [(f"p{n}", "Same", "blue tiles of the castle") for n in range(40)]
-    config = RetrievalConfig(kind="dense", encoder=str(encoder_dir))
+    config = IndexConfig(kind="dense", encoder=str(encoder_dir))
     build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", config)
     hits = open_index(tmp_path / "index").search(["castle"], 12)[0]
     assert [hit.passage.document_id for hit in hits] == [f"p{n}" for n in range(12)]
@@ -268,8 +268,8 @@ def test_the_real_minilm_finds_by_meaning(tmp_path):
     record = describe_encoder(MINILM)
     assert (record.pooling, record.dimension, record.max_tokens) == ("mean", 384, 256)
     assert resolve_model(MINILM).is_dir()
-    config = RetrievalConfig(kind="hybrid", encoder=MINILM)
+    config = IndexConfig(kind="hybrid", encoder=MINILM)
     build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
-    retriever = open_index(tmp_path / "index", config)
+    retriever = open_index(tmp_path / "index", RetrievalConfig(index=config))
     for query, town in [("seafarers doing business", "bergen"), ("skeletons in a church", "evora")]:
         assert retriever.search([query], 1)[0][0].passage.document_id == town

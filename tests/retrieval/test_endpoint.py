@@ -5,12 +5,13 @@ import hashlib
 import numpy as np
 import pytest
 
-from seekling.errors import ConfigError, DataError, IndexMismatchError, SearchServerError
+from seekling.client import Patience
+from seekling.config import RetrievalConfig
+from seekling.errors import ConfigError, DataError, IndexMismatchError, ServerError
 from seekling.retrieval import endpoint
 from seekling.retrieval.endpoint import EndpointEncoder, describe_endpoint, parse_endpoint
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.library import open_library
-from seekling.retrieval.service import Patience
 from seekling.retrieval.stores import open_store
 from tests.chat_server import chat_server
 from tests.chroma_server import collect_connections
@@ -101,7 +102,7 @@ def test_a_failing_server_is_asked_again():
     ],
 )
 def test_a_reply_that_is_none_is_a_failure_and_never_a_vector(reply):
-    with chat_server(lambda body: (200, reply)) as server, pytest.raises(SearchServerError, match="3 tries"):
+    with chat_server(lambda body: (200, reply)) as server, pytest.raises(ServerError, match="3 tries"):
         describe_endpoint(f"{server.url}#m", QUICK)
 
 
@@ -196,7 +197,7 @@ def test_an_index_made_through_a_server_is_searched_through_it(tmp_path):
         build_index(corpus, tmp_path / "index", config_for("hybrid", f"{server.url}#m"))
         hits = open_index(tmp_path / "index").search(QUERIES, 3)
         assert open_library(tmp_path / "index").may_wait
-        assert open_library(tmp_path / "index", config_for("hybrid", f"{server.url}#m")).may_wait
+        assert open_library(tmp_path / "index", RetrievalConfig(index=config_for("hybrid", f"{server.url}#m"))).may_wait
     assert [len(each) for each in hits] == [3] * len(QUERIES)
 
 
@@ -352,9 +353,11 @@ def test_an_index_of_other_passage_fields_is_refused_and_other_query_fields_are_
         fields = 'passage_fields={"input_type":"document"}'
         build_index(corpus, tmp_path / "index", config_for("dense", f"{server.url}?{fields}#m"))
         with pytest.raises(IndexMismatchError, match="other settings"):
-            open_index(tmp_path / "index", config_for("dense", f"{server.url}#m"))
+            open_index(tmp_path / "index", RetrievalConfig(index=config_for("dense", f"{server.url}#m")))
         asked = f'{fields}&query_fields={{"input_type":"query"}}'
-        open_index(tmp_path / "index", config_for("dense", f"{server.url}?{asked}#m")).search(["castle"], 1)
+        open_index(tmp_path / "index", RetrievalConfig(index=config_for("dense", f"{server.url}?{asked}#m"))).search(
+            ["castle"], 1
+        )
     assert server.requests[-1] == {"model": "m", "input": ["castle"], "input_type": "query"}
 
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig, RetrievalConfig
 from seekling.corpus.hashing import corpus_hash
 from seekling.corpus.readers import read_documents
 from seekling.errors import DataError, IndexMismatchError, ModelError
@@ -16,7 +16,7 @@ from seekling.retrieval.record import RECORD_NAME, read_record
 from seekling.retrieval.store import DocumentStore, PassageStore
 from tests.retrieval.towns import TOWNS, build_towns, config_for, write_corpus, write_tiny_encoder
 
-SETTINGS = RetrievalConfig(passage_words=12)
+SETTINGS = IndexConfig(passage_words=12)
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +43,10 @@ def test_the_record_says_what_made_the_index(corpus, tmp_path, encoder):
     config = config_for("hybrid", encoder, overlap_words=3)
     record = build_index(corpus, tmp_path / "index", config)
     assert record == read_record(tmp_path / "index")
-    assert (record.kind, record.passage_words, record.overlap_words) == ("hybrid", 12, 3)
+    assert (record.settings.kind, record.settings.passage_words, record.settings.overlap_words) == ("hybrid", 12, 3)
     assert record.corpus_hash == corpus_hash(read_documents(corpus))
-    assert record.num_documents == len(TOWNS) == len(DocumentStore(tmp_path / "index"))
-    assert record.num_passages == len(PassageStore(tmp_path / "index"))
+    assert record.counts.documents == len(TOWNS) == len(DocumentStore(tmp_path / "index"))
+    assert record.counts.passages == len(PassageStore(tmp_path / "index"))
     assert record.terms["stemmer"] == "snowball/english"
     assert record.encoder is not None
     assert (record.encoder.spec, record.encoder.pooling, record.encoder.dimension) == (str(encoder), "mean", 32)
@@ -70,7 +70,7 @@ def test_an_index_made_from_the_same_inputs_is_kept(corpus, tmp_path):
     out = tmp_path / "index"
     first = build_index(corpus, out, SETTINGS)
     before = (out / RECORD_NAME).stat().st_mtime_ns
-    again = build_index(corpus, out, SETTINGS.model_copy(update={"top_k": 9}))
+    again = build_index(corpus, out, SETTINGS)
     assert again.is_reused
     assert not first.is_reused
     assert again.files == first.files
@@ -88,9 +88,9 @@ def test_an_index_made_with_other_settings_is_replaced_only_by_force(corpus, tmp
     with pytest.raises(IndexMismatchError, match=named) as caught:
         build_index(corpus, out, other)
     assert "--force" in str(caught.value)
-    assert read_record(out).passage_words == 12
+    assert read_record(out).settings.passage_words == 12
     assert not build_index(corpus, out, other, force=True).is_reused
-    assert read_record(out).config.passage_words == other.passage_words
+    assert read_record(out).settings.passage_words == other.passage_words
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["corpus.jsonl", "index"]
 
 
@@ -147,7 +147,7 @@ def test_a_link_to_an_index_stays_a_link_when_the_index_is_replaced(corpus, tmp_
     (tmp_path / "link").symlink_to(tmp_path / "real")
     build_index(corpus, tmp_path / "link", SETTINGS.model_copy(update={"passage_words": 30}), force=True)
     assert (tmp_path / "link").is_symlink()
-    assert read_record(tmp_path / "real").passage_words == 30
+    assert read_record(tmp_path / "real").settings.passage_words == 30
 
 
 @pytest.mark.parametrize("rows", [[], [("a", "The", "")]])
@@ -170,12 +170,12 @@ def test_progress_is_told(corpus, tmp_path):
 
 
 def test_opening_with_the_settings_that_made_it_works(hybrid, encoder):
-    assert open_index(hybrid, config_for("hybrid", encoder, top_k=7)).search(["castle"], 1)[0]
+    assert open_index(hybrid, RetrievalConfig(index=config_for("hybrid", encoder))).search(["castle"], 1)[0]
 
 
 def test_every_differing_setting_is_named_with_the_command_that_rebuilds(hybrid, encoder):
     with pytest.raises(IndexMismatchError) as caught:
-        open_index(hybrid, config_for("bm25", encoder, passage_words=99, overlap_words=1))
+        open_index(hybrid, RetrievalConfig(index=config_for("bm25", encoder, passage_words=99, overlap_words=1)))
     text = str(caught.value)
     assert "kind: the index has 'hybrid', asked for 'bm25'" in text
     assert "passage_words: the index has 12, asked for 99" in text
@@ -186,11 +186,11 @@ def test_every_differing_setting_is_named_with_the_command_that_rebuilds(hybrid,
 def test_another_encoder_is_refused_and_the_same_files_elsewhere_are_not(hybrid, encoder, tmp_path):
     other = write_tiny_encoder(tmp_path / "other", seed=1)
     with pytest.raises(IndexMismatchError, match="encoder: the index has"):
-        open_index(hybrid, config_for("hybrid", other))
+        open_index(hybrid, RetrievalConfig(index=config_for("hybrid", other)))
     moved = shutil.copytree(encoder, tmp_path / "moved")
-    assert open_index(hybrid, config_for("hybrid", moved)).search(["castle"], 2) == open_index(hybrid).search(
-        ["castle"], 2
-    )
+    assert open_index(hybrid, RetrievalConfig(index=config_for("hybrid", moved))).search(["castle"], 2) == open_index(
+        hybrid
+    ).search(["castle"], 2)
 
 
 def test_an_encoder_whose_files_changed_since_is_refused(corpus, tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seekling.config import RetrievalConfig, build_recipe
+from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ConfigError, DataError, IndexMismatchError, ToolError
 from seekling.retrieval.dense import read_vectors
 from seekling.retrieval.encoders import describe_encoder, load_encoder
@@ -11,6 +11,7 @@ from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
 from seekling.retrieval.record import rebuild_command
 from tests.retrieval.towns import TOWNS, write_corpus, write_tiny_encoder
+from tests.settings import recipe_of
 
 FOWEY = TOWNS[-1][2]
 
@@ -18,7 +19,7 @@ FOWEY = TOWNS[-1][2]
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("library")
-    build_index(write_corpus(folder / "corpus.jsonl"), folder / "index", RetrievalConfig(passage_words=12))
+    build_index(write_corpus(folder / "corpus.jsonl"), folder / "index", IndexConfig(passage_words=12))
     return open_library(folder / "index")
 
 
@@ -37,7 +38,7 @@ def test_search_pages_gives_each_page_once_best_first(library):
 def test_search_pages_finds_enough_pages_behind_one_that_fills_the_list(tmp_path):
     long_page = " ".join(["harbour harbour harbour"] * 400)
     rows = [("long", "Long", long_page), *((f"p{n}", f"Page {n}", "a harbour and " + "words " * 8) for n in range(5))]
-    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", RetrievalConfig(passage_words=10))
+    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", IndexConfig(passage_words=10))
     pages = open_library(tmp_path / "index").search_pages("harbour", 4)
     assert [page["page_id"] for page in pages] == ["long", "p0", "p1", "p2"]
 
@@ -48,7 +49,7 @@ def test_search_pages_puts_the_page_with_that_title_first(tmp_path):
         ("hall", "Hall", "Anna Berg Hall is named after Anna Berg."),
         ("her", "Anna Berg", "A long life in another town, told at length, and far away from here. " * 3),
     ]
-    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", RetrievalConfig(passage_words=40))
+    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", IndexConfig(passage_words=40))
     named = open_library(tmp_path / "index")
     assert named.search("Anna Berg", 1)[0].passage.document_id == "ship"
     assert [page["page_id"] for page in named.search_pages(" anna BERG ")] == ["her", "ship", "hall"]
@@ -135,9 +136,9 @@ def test_a_top_k_that_is_no_positive_number_is_explained(library, top_k):
 
 
 def test_a_library_refuses_an_index_that_is_not_as_expected(tmp_path):
-    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", RetrievalConfig(passage_words=12))
+    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", IndexConfig(passage_words=12))
     with pytest.raises(IndexMismatchError, match="passage_words"):
-        open_library(tmp_path / "index", RetrievalConfig(passage_words=13))
+        open_library(tmp_path / "index", RetrievalConfig(index=IndexConfig(passage_words=13)))
 
 
 # As wiki-search has it: titles are searched, sections are flat
@@ -145,25 +146,25 @@ def test_a_library_refuses_an_index_that_is_not_as_expected(tmp_path):
 
 def test_an_index_of_titles_finds_pages_by_their_titles_alone(tmp_path):
     encoder = str(write_tiny_encoder(tmp_path / "encoder"))
-    config = RetrievalConfig(kind="dense", encoder=encoder, entries="titles")
+    config = IndexConfig(kind="dense", encoder=encoder, entries="titles")
     record = build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
-    assert record.num_passages == record.num_documents == len(TOWNS)
+    assert record.counts.passages == record.counts.documents == len(TOWNS)
     titles = load_encoder(describe_encoder(encoder)).passages([title for _, title, _ in TOWNS])
     ((_, vectors_ND),) = read_vectors(tmp_path / "index", 100)
     np.testing.assert_allclose(vectors_ND, titles, atol=1e-6)  # the body is not embedded
-    library = open_library(tmp_path / "index", config)
+    library = open_library(tmp_path / "index", RetrievalConfig(index=config))
     assert library.search_pages("Delft", 1) == [{"page_id": "delft", "title": "Delft"}]
     assert len(library.search_pages("blue tiles")) == len(TOWNS)
     assert library.read_section("delft:full") == TOWNS[3][2]
     with pytest.raises(IndexMismatchError, match="entries: the index has 'titles', asked for 'passages'"):
-        open_library(tmp_path / "index", config.model_copy(update={"entries": "passages"}))
-    assert "--entries titles" in rebuild_command(tmp_path / "index", record.config)
+        open_library(tmp_path / "index", RetrievalConfig(index=config.model_copy(update={"entries": "passages"})))
+    assert "--entries titles" in rebuild_command(tmp_path / "index", record.settings)
 
 
 def test_a_word_of_the_text_finds_nothing_in_an_index_of_titles(tmp_path):
-    config = RetrievalConfig(entries="titles")
+    config = IndexConfig(entries="titles")
     build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
-    library = open_library(tmp_path / "index", config)
+    library = open_library(tmp_path / "index", RetrievalConfig(index=config))
     assert library.search_pages("tiles") == []
     assert library.search_pages("Bergen") == [{"page_id": "bergen", "title": "Bergen"}]
 
@@ -172,19 +173,19 @@ def test_a_page_without_a_title_cannot_be_indexed_by_it(tmp_path):
     corpus = tmp_path / "c.jsonl"
     corpus.write_text('{"id": "p", "contents": "Some text without a title."}\n', encoding="utf-8")
     with pytest.raises(DataError, match="page 'p' has no title"):
-        build_index(corpus, tmp_path / "index", RetrievalConfig(entries="titles"))
+        build_index(corpus, tmp_path / "index", IndexConfig(entries="titles"))
 
 
 @pytest.mark.parametrize("protocol", ["tags", "tools"])
 def test_titles_are_refused_where_passages_are_shown(protocol):
     with pytest.raises(ConfigError, match="shows passages"):
-        build_recipe({"retrieval": {"entries": "titles"}, "env": {"protocol": protocol}})
+        recipe_of({"retrieval": {"entries": "titles"}, "env": {"protocol": protocol}})
 
 
 def test_flat_sections_are_those_of_wiki_search(tmp_path, library):
-    config = RetrievalConfig(passage_words=12, sections="flat")
+    config = IndexConfig(passage_words=12)
     build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
-    flat = open_library(tmp_path / "index", config)
+    flat = open_library(tmp_path / "index", RetrievalConfig(index=config, sections="flat"))
     assert [each["section_id"] for each in flat.view_sections("star:fowey")] == [
         "star:fowey:fowey",
         "star:fowey:history",

@@ -12,13 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import urllib3
 
+from seekling.client import BadReplyError, Client, Patience, RefusedError
 from seekling.config import RetrievalConfig
 from seekling.env.tools import library_tools, run_tool
-from seekling.errors import ConfigError, InfrastructureError, SearchServerError, ToolError
+from seekling.errors import ConfigError, InfrastructureError, ServerError, ToolError
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import Library, open_library
 from seekling.retrieval.remote import RemoteIndex, open_remote
-from seekling.retrieval.service import BadReplyError, Patience, RefusedError, Service
 from seekling.retrieval.store import DocumentStore
 from seekling.retrieval.wire import hits_from_json
 from seekling.types import Hit, Passage, StopReason
@@ -49,14 +49,14 @@ def many_queries(num):
 def outcome_of(client, query):
     try:
         return client.search([query], 3)[0]
-    except SearchServerError as error:
+    except ServerError as error:
         return error
 
 
 def test_a_remote_library_does_all_that_a_local_one_does(index, url):
     local, remote = (
         open_library(index),
-        open_library(index, RetrievalConfig(kind="remote", url=f"{url}/towns/retrieve")),
+        open_library(index, RetrievalConfig(url=f"{url}/towns/retrieve")),
     )
     for query in QUERIES:
         assert remote.search(query, 3) == local.search(query, 3)
@@ -90,7 +90,7 @@ def test_one_percent_of_random_faults_is_outlasted_and_nothing_is_lost(index, ur
     expected = open_index(index).search(queries, 3)
     patience = Patience(timeout_s=2.0, num_tries=6, first_pause_s=0.01, max_pause_s=0.1)
     with faulty_proxy(url, 0.01, delay_s=3.0) as proxy:
-        client = RemoteIndex(Service(proxy.url, patience))
+        client = RemoteIndex(Client(proxy.url, patience))
         got = in_threads(8, queries, lambda query: outcome_of(client, query))
         assert got == expected
         assert sum(proxy.injected.values()) > num_requests // 200
@@ -101,19 +101,21 @@ def test_without_a_second_try_every_fault_is_a_typed_failure_and_all_else_the_ri
     queries = many_queries(600)
     expected = open_index(index).search(queries, 3)
     with faulty_proxy(url, 0.1, delay_s=12.0) as proxy:
-        client = RemoteIndex(Service(proxy.url, ONE_TRY))
+        client = RemoteIndex(Client(proxy.url, ONE_TRY))
         got = in_threads(8, queries, lambda query: outcome_of(client, query))
-        failures = [each for each in got if isinstance(each, SearchServerError)]
+        failures = [each for each in got if isinstance(each, ServerError)]
         assert [each for each, right in zip(got, expected, strict=True) if each != right] == failures
         assert set(proxy.injected) == set(FAULTS)
         assert len(failures) == sum(proxy.injected.values())
 
 
 class ServerProcess:
-    """`seekling serve-search` in a process of its own."""
+    """`seekling serve --search-only` in a process of its own."""
 
     def __init__(self, index, port="0"):
-        code = f"from seekling.cli.main import main; main(['serve-search', {str(index)!r}, '--port', {port!r}])"
+        code = (
+            f"from seekling.cli.main import main; main(['serve', '--search-only', {str(index)!r}, '--port', {port!r}])"
+        )
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True)
         self.process.stdout.readline()
@@ -133,10 +135,10 @@ def test_a_server_that_is_killed_is_a_typed_failure_and_one_that_comes_back_is_u
     client = open_client(server.url, Patience(timeout_s=60, num_tries=2, first_pause_s=0.01, failures_to_open=100))
     right = client.search(QUERIES, 3)
     server.end(signal.SIGKILL)
-    with pytest.raises(SearchServerError, match="gave no answer in 2 tries"):
+    with pytest.raises(ServerError, match="gave no answer in 2 tries"):
         client.search(QUERIES, 3)
     patience = Patience(timeout_s=60, num_tries=6000, first_pause_s=0.1, max_pause_s=0.1)
-    patient, waited_for = RemoteIndex(Service(server.url, patience)), []
+    patient, waited_for = RemoteIndex(Client(server.url, patience)), []
     thread = threading.Thread(target=lambda: waited_for.append(patient.search(QUERIES, 3)))
     thread.start()
     server = ServerProcess(index, port=server.port)
@@ -151,7 +153,7 @@ def test_a_server_that_is_killed_is_a_typed_failure_and_one_that_comes_back_is_u
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_after_what_was_asked_is_answered(index, number):
     server = ServerProcess(index)
-    client = RemoteIndex(Service(server.url, Patience(timeout_s=FAILS_AFTER_S, num_tries=1)))
+    client = RemoteIndex(Client(server.url, Patience(timeout_s=FAILS_AFTER_S, num_tries=1)))
     queries = [f"{word} {place}" for place, word in enumerate(many_queries(1_500))]
     answers = []
     asking = threading.Thread(target=lambda: answers.append(client.search(queries, 3)))
@@ -165,13 +167,13 @@ def test_a_signal_ends_the_server_after_what_was_asked_is_answered(index, number
 
 def test_the_breaker_fails_fast_and_closes_when_the_server_is_back(url):
     with faulty_proxy(url, 1.0, faults=("reset", "error", "too few")) as proxy:
-        client = RemoteIndex(Service(proxy.url, HASTY))
+        client = RemoteIndex(Client(proxy.url, HASTY))
         for _ in range(HASTY.failures_to_open):
-            with pytest.raises(SearchServerError, match="gave no answer in"):
+            with pytest.raises(ServerError, match="gave no answer in"):
                 client.search(["harbour"], 1)
         asked = sum(proxy.injected.values())
         for _ in range(50):
-            with pytest.raises(SearchServerError, match="is not asked for another"):
+            with pytest.raises(ServerError, match="is not asked for another"):
                 client.search(["harbour"], 1)
         assert sum(proxy.injected.values()) == asked
         proxy.share = 0.0
@@ -182,7 +184,7 @@ def test_the_breaker_fails_fast_and_closes_when_the_server_is_back(url):
 
 def test_a_failing_server_ends_the_episode_and_is_no_observation(url):
     with faulty_proxy(url, 1.0, faults=("reset", "error", "too few")) as proxy:
-        library = Library(*2 * [RemoteIndex(Service(proxy.url, HASTY))])
+        library = Library(*2 * [RemoteIndex(Client(proxy.url, HASTY))])
         for name, arguments in (
             ("search", {"query_list": ["harbour"]}),
             ("search_pages", {"query": "harbour"}),
@@ -199,7 +201,6 @@ def test_a_failing_server_ends_the_episode_and_is_no_observation(url):
 
 def test_a_wrong_address_is_said_when_a_library_is_opened(url):
     for wrong, why in (
-        ("", "needs retrieval.url"),
         ("localhost:8000", "not the address"),
         ("http://", "not the address"),
     ):
@@ -207,13 +208,13 @@ def test_a_wrong_address_is_said_when_a_library_is_opened(url):
             open_client(wrong)
     with pytest.raises(ConfigError, match=r"HTTP 404.*no index 'village'"):
         open_client(f"{url}/village")
-    with pytest.raises(SearchServerError, match="gave no answer in 1 tries"):
-        open_remote(RetrievalConfig(kind="remote", url="http://127.0.0.1:9"), ONE_TRY)
+    with pytest.raises(ServerError, match="gave no answer in 1 tries"):
+        open_remote(RetrievalConfig(url="http://127.0.0.1:9"), ONE_TRY)
 
 
 def test_a_refused_request_is_not_tried_again(url):
     with faulty_proxy(url, 0.0) as proxy:
-        service = Service(proxy.url, HASTY)
+        service = Client(proxy.url, HASTY)
         with pytest.raises(RefusedError, match="topk must be a whole number"):
             service.call("/retrieve", lambda reply: reply, {"queries": ["a"], "topk": "three"})
         assert proxy.num_requests == 1
@@ -221,7 +222,7 @@ def test_a_refused_request_is_not_tried_again(url):
 
 def test_a_busy_server_is_given_the_time_that_it_asks_for():
     with serve(retriever=Crowded(), waiting_queries=1, batch_queries=1, cache_bytes=0) as url:
-        service = Service(url, Patience(timeout_s=60, num_tries=30, first_pause_s=0.01))
+        service = Client(url, Patience(timeout_s=60, num_tries=30, first_pause_s=0.01))
         assert in_threads(6, [f"q{n}" for n in range(6)], lambda query: RemoteIndex(service).search([query], 1)) == [
             [[Hit(Passage(f"q{n}", f"q{n}", "", "text"), 1.0, 0)]] for n in range(6)
         ]
@@ -287,8 +288,8 @@ def test_a_reply_that_never_ends_is_given_up(url):
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        client = RemoteIndex(Service(f"http://127.0.0.1:{server.server_port}", Patience(timeout_s=0.3, num_tries=1)))
-        with pytest.raises(SearchServerError, match="did not end in time"):
+        client = RemoteIndex(Client(f"http://127.0.0.1:{server.server_port}", Patience(timeout_s=0.3, num_tries=1)))
+        with pytest.raises(ServerError, match="did not end in time"):
             client.search(["harbour"], 1)
     finally:
         server.shutdown()

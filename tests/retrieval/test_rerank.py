@@ -5,6 +5,7 @@ import pytest
 import torch
 import transformers
 
+from seekling.config import RetrievalConfig
 from seekling.errors import ModelError
 from seekling.retrieval.index import open_index
 from seekling.retrieval.rerank import CrossEncoder, RerankRetriever
@@ -78,7 +79,7 @@ def test_what_is_not_read_stays_behind_in_its_order(cross_encoder_dir, towns):
 
 
 def test_the_setting_puts_a_cross_encoder_behind_any_index(cross_encoder_dir, towns):
-    config = config_for("bm25", "unused").model_copy(update={"reranker": str(cross_encoder_dir)})
+    config = RetrievalConfig(index=config_for("bm25", "unused"), reranker=str(cross_encoder_dir))
     by_setting = open_index(towns, config).search(QUERIES, 3)
     by_hand = RerankRetriever(open_index(towns), CrossEncoder(str(cross_encoder_dir))).search(QUERIES, 3)
     assert by_setting == by_hand

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seekling.config import RetrievalConfig
-from seekling.errors import ConfigError, IndexMismatchError, MissingExtraError, SearchServerError
+from seekling.config import IndexConfig, RetrievalConfig
+from seekling.errors import ConfigError, IndexMismatchError, MissingExtraError, ServerError
 from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import open_library
@@ -65,7 +65,7 @@ def test_a_chroma_server_finds_what_the_index_finds(index_dir, encoder, chroma_u
     url = f"chroma:{chroma_url}#towns"
     fill_store(index_dir, url)
     fill_store(index_dir, url)  # again, as after an interruption
-    config = RetrievalConfig(kind="remote", url=url, encoder=encoder)
+    config = RetrievalConfig(url=url, index=IndexConfig(encoder=encoder))
     library = open_library("unused", config)
     same_hits([library.search(query, 4) for query in QUERIES], open_index(index_dir).search(QUERIES, 4))
     assert library.may_wait
@@ -80,7 +80,7 @@ def test_a_collection_of_another_encoder_is_refused(index_dir, url, tmp_path):
 
 
 def test_a_missing_collection_is_named_with_the_command_that_fills_it(encoder, url):
-    with pytest.raises(IndexMismatchError, match="seekling index push"):
+    with pytest.raises(IndexMismatchError, match="seekling index --push"):
         open_store(url, encoder)
 
 
@@ -113,14 +113,14 @@ def test_a_collection_that_others_filled_is_searched_and_its_dimension_checked(e
 
 def test_pages_cannot_be_read_from_a_store_and_it_says_what_can(index_dir, encoder, url):
     fill_store(index_dir, url)
-    with pytest.raises(SearchServerError, match="serve-search"):
+    with pytest.raises(ServerError, match="serve --search-only"):
         open_store(url, encoder).find("bergen")
 
 
 @pytest.mark.parametrize("kind", ["chroma", "qdrant"])
 def test_a_server_that_is_not_there_is_a_failure_of_the_search_server(encoder, kind):
     pytest.importorskip({"chroma": "chromadb", "qdrant": "qdrant_client"}[kind])
-    with pytest.raises(SearchServerError, match="failed"):
+    with pytest.raises(ServerError, match="failed"):
         open_store(f"{kind}:http://127.0.0.1:9#towns", encoder)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig
 from seekling.retrieval.index import build_index
 
 TOWNS = [
@@ -75,9 +75,9 @@ def write_tiny_cross_encoder(folder: Path, *, num_labels: int = 1) -> Path:
     return folder
 
 
-def config_for(kind: str, encoder: Path, **settings: int | str) -> RetrievalConfig:
+def config_for(kind: str, encoder: Path, **settings: int | str) -> IndexConfig:
     """Settings of an index over the towns."""
-    return RetrievalConfig.model_validate({"kind": kind, "encoder": str(encoder), "passage_words": 12, **settings})
+    return IndexConfig.model_validate({"kind": kind, "encoder": str(encoder), "passage_words": 12, **settings})
 
 
 def build_towns(folder: Path, kind: str, encoder: Path, **settings: int | str) -> Path:

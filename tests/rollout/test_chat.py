@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from seekling.config import EndpointConfig
 from seekling.errors import ConfigError, InfrastructureError
-from seekling.rollout.chat import ChatClient, ChatEndpoint, ChatReply
+from seekling.rollout.chat import ChatClient, ChatReply
 from seekling.types import Message
 from tests.chat_server import chat_server, completion
 
@@ -15,7 +16,8 @@ HELLO = [Message("user", "hello")]
 
 
 def client_of(server, **changes):
-    return ChatClient(ChatEndpoint(server.url, "tiny", **{"first_pause_s": 0.001, "num_tries": 3, **changes}))
+    endpoint = EndpointConfig(url=server.url, model="tiny", **{"request_tries": 3, **changes})
+    return ChatClient(endpoint, first_pause_s=0.001)
 
 
 def replying(*replies):
@@ -27,7 +29,7 @@ def replying(*replies):
 def test_a_reply_carries_its_text_and_its_tokens_and_the_request_what_was_asked(monkeypatch):
     monkeypatch.setenv("MY_KEY", "secret")
     with chat_server(replying((200, completion("hi", finish="length")))) as server:
-        client = client_of(server, key_env="MY_KEY", extra={"reasoning_effort": "low", "seed": None})
+        client = client_of(server, key_env="MY_KEY", extra='{"reasoning_effort": "low", "seed": null}')
         reply = client.ask(HELLO, max_tokens=7, temperature=0.5, top_p=0.9, seed=2**40 + 3)
     assert reply == ChatReply("hi", is_cut=True, prompt_tokens=10, completion_tokens=5)
     assert server.requests == [
@@ -72,9 +74,9 @@ def test_after_the_last_try_it_is_an_infrastructure_failure_that_says_what_happe
 def test_nobody_listening_is_an_infrastructure_failure():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        endpoint = ChatEndpoint(f"http://127.0.0.1:{taken.getsockname()[1]}", "tiny", num_tries=2, first_pause_s=0.001)
-        with pytest.raises(InfrastructureError, match="in 2 tries; the last one: URLError"):
-            ChatClient(endpoint).ask(HELLO, max_tokens=7)
+        endpoint = EndpointConfig(url=f"http://127.0.0.1:{taken.getsockname()[1]}", request_tries=2)
+        with pytest.raises(InfrastructureError, match="in 2 tries; the last one: NewConnectionError"):
+            ChatClient(endpoint, first_pause_s=0.001).ask(HELLO, max_tokens=7)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
@@ -91,7 +93,7 @@ def test_a_single_refused_request_of_a_working_endpoint_is_an_infrastructure_fai
     with chat_server(replying((200, completion("hi")), (400, {"error": "too long"}))) as server:
         client = client_of(server)
         client.ask(HELLO, max_tokens=7)
-        with pytest.raises(InfrastructureError, match="refused this request"):
+        with pytest.raises(InfrastructureError, match="refused the request"):
             client.ask(HELLO, max_tokens=7)
 
 
@@ -111,7 +113,7 @@ def test_servers_that_renamed_the_token_limit_are_understood():
         return 200, completion("hi")
 
     with chat_server(respond) as server:
-        client = client_of(server, num_tries=1)
+        client = client_of(server, request_tries=1)
         client.ask(HELLO, max_tokens=7)
         client.ask(HELLO, max_tokens=8)
     assert [body.get("max_completion_tokens") for body in server.requests] == [None, 7, 8]
@@ -127,9 +129,9 @@ def test_retry_after_is_waited_for(monkeypatch):
 
 def test_a_missing_key_and_a_strange_address_are_the_users():
     with pytest.raises(ConfigError, match="the environment variable NOT_SET_HERE is not set"):
-        ChatClient(ChatEndpoint("http://localhost", "tiny", key_env="NOT_SET_HERE"))
-    with pytest.raises(ConfigError, match="'localhost:8000' is not the address of an endpoint"):
-        ChatClient(ChatEndpoint("localhost:8000", "tiny"))
+        ChatClient(EndpointConfig(url="http://localhost", model="tiny", key_env="NOT_SET_HERE"))
+    with pytest.raises(ConfigError, match="'localhost:8000' is not the address of a server"):
+        ChatClient(EndpointConfig(url="localhost:8000", model="tiny"))
 
 
 def test_a_redirect_is_not_followed_so_that_the_key_goes_nowhere_else(monkeypatch):

@@ -2,13 +2,13 @@
 
 import pytest
 
-from seekling.config import EnvConfig
+from seekling.config import EndpointConfig, EnvConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.protocol.stopping import StopRule, cut_after_stop
 from seekling.env.tools import library_tools
 from seekling.errors import ConfigError
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from seekling.rollout.chat_roller import ChatRoller, Price
 from seekling.rollout.loop import Decoding
 from seekling.types import Hit, Passage, Question, StopReason
@@ -34,8 +34,9 @@ def env_of(protocol="tags", **changes):
 
 def roll(respond, questions=(MILL,), *, env=None, decoding=GREEDY, price=None, seen=None, in_flight=1):
     with chat_server(respond) as server:
-        endpoint = ChatEndpoint(server.url, "tiny", num_tries=2, first_pause_s=0.001)
-        roller = ChatRoller(env or env_of(), ChatClient(endpoint), in_flight=in_flight, price=price)
+        endpoint = EndpointConfig(url=server.url, model="tiny", request_tries=2)
+        client = ChatClient(endpoint, first_pause_s=0.001)
+        roller = ChatRoller(env or env_of(), client, in_flight=in_flight, price=price)
         on_group = [].append if seen is None else seen.append
         groups = roller.rollout(list(questions), decoding, seed=3, on_group=on_group)
     return groups, server

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from seekling.config import EndpointConfig
 from seekling.errors import BudgetReachedError, ConfigError
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from seekling.rollout.chat_roller import Price
 from seekling.rollout.journal import Budget, JournalledChat, Spent
 from seekling.types import Message
@@ -19,7 +20,7 @@ def echo(body):
 
 
 def open_journal(server, path, budget=None):
-    return JournalledChat(ChatClient(ChatEndpoint(server.url, "tiny", num_tries=1)), path, budget)
+    return JournalledChat(ChatClient(EndpointConfig(url=server.url, model="tiny", request_tries=1)), path, budget)
 
 
 def test_a_later_process_gets_what_an_earlier_one_paid_for(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from seekling.config import Recipe, RlConfig, build_recipe
+from seekling.config import Recipe
 from seekling.env.protocol.stopping import StopRule
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
 from seekling.learn.learner import Learner
@@ -30,6 +30,7 @@ from tests.pipeline.runs import QuietReporter
 from tests.rollout.memory import memorised, prompt_of
 from tests.rollout.policies import encode, open_sampler, plain_logprobs, run, sample_all
 from tests.rollout.vllm_models import HAS_VLLM, skip_without_vllm, wide_model
+from tests.settings import recipe_of, rl_config
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM warns of what is not ours to change
 
@@ -282,7 +283,7 @@ def rl_steps(model_dir, folder, sampler, *, is_checked=False):
     learner = Learner(model)
     _, _, reward = toy(model_dir, tokenizer)
     roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
-    config = RlConfig(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0)
+    config = rl_config(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0)
     recipe = Recipe()
     learned = RlRun(QUESTIONS, config, seed=0)
     guard = HealthGuard(recipe, RunFolder(folder, recipe), learner, learned, QuietReporter())
@@ -331,11 +332,11 @@ def test_recipes_that_vllm_would_follow_otherwise_are_refused():
     for section, values, word in (
         ("rollout", {"draft_tokens": 2}, "draft_tokens = 2 has no effect"),
         ("rollout", {"top_p": 0.9, "min_p": 0.1}, "rollout.top_p and rollout.min_p"),
-        ("eval", {"top_p": 0.9, "min_p": 0.1}, "eval.top_p and eval.min_p"),
+        ("eval", {"top_p": 0.9, "min_p": 0.1}, "eval.rollout.top_p and eval.rollout.min_p"),
     ):
         raw = {section: values, "rl": {"steps": 0}}
-        build_recipe(raw)
+        recipe_of(raw)
         raw["rollout"] = {"sampler": "vllm"} | raw.get("rollout", {})
         with pytest.raises(ConfigError, match=word):
-            build_recipe(raw)
-    assert build_recipe({"rollout": {"sampler": "vllm", "draft_tokens": 4}}).rollout.sampler == "vllm"
+            recipe_of(raw)
+    assert recipe_of({"rollout": {"sampler": "vllm", "draft_tokens": 4}}).rollout.sampler == "vllm"

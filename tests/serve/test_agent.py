@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.errors import ConfigError
 from seekling.pipeline.stages import run_recipe
 from seekling.serve import load_agent
@@ -54,11 +54,19 @@ def test_the_readme_example_runs_as_written(home: Path, monkeypatch: pytest.Monk
 
 def test_ask_prints_the_answer_and_its_sources_as_json(home: Path):
     words = ["ask", str(home / "runs" / "demo"), "When was Alder Mill built?", "--json"]
-    result = CliRunner().invoke(build_app(wanted="ask"), words)
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     row = json.loads(result.stdout)
     assert row["answer"] == "1612"
     assert row["sources"] == [{"document_id": "alder_mill", "title": "Alder Mill", "states_answer": True}]
+
+
+def test_a_chat_answers_one_question_after_another_until_an_empty_line(home: Path):
+    lines = "When was Alder Mill built?\n" * 2 + "\nWhen was Alder Mill built?\n"
+    result = CliRunner().invoke(app, ["chat", str(home / "runs" / "demo")], input=lines)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("1612\n") == 2
+    assert result.stdout.count("* Alder Mill [alder_mill]") == 2
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):

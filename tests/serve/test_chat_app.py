@@ -12,8 +12,9 @@ import urllib.request
 
 import pytest
 
+from seekling.config import EndpointConfig
 from seekling.errors import ConfigError
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from seekling.serve.chat_app import MAX_BODY_BYTES, make_chat_app
 from seekling.serve.local_model import open_local_chat
 from seekling.types import Message
@@ -90,13 +91,13 @@ def test_a_stream_adds_up_to_the_completion_and_ends_with_the_usage(url):
 
 
 def test_the_chat_client_speaks_with_it(url):
-    client = ChatClient(ChatEndpoint(f"{url}/v1", "tiny"))
+    client = ChatClient(EndpointConfig(url=f"{url}/v1", model="tiny"))
     messages = [Message("user", "Where is Fowey?")]
     first = client.ask(messages, max_tokens=9, temperature=1.0, top_p=0.9, seed=5)
     assert first == client.ask(messages, max_tokens=9, temperature=1.0, top_p=0.9, seed=5)
     assert (first.is_counted, first.completion_tokens <= 9) == (True, True)
     with pytest.raises(ConfigError, match="only 'tiny'"):
-        ChatClient(ChatEndpoint(f"{url}/v1", "other")).ask(messages, max_tokens=9)
+        ChatClient(EndpointConfig(url=f"{url}/v1", model="other")).ask(messages, max_tokens=9)
 
 
 def test_a_failure_that_nobody_foresaw_is_500_and_says_that_the_connection_ends(chat, monkeypatch):

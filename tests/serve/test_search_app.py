@@ -8,7 +8,7 @@ import pytest
 import urllib3
 from typer.testing import CliRunner
 
-from seekling.cli.main import build_app
+from seekling.cli.main import app
 from seekling.retrieval.index import open_index
 from seekling.types import Hit, Passage
 from tests.patience import FAILS_AFTER_S, wait_until
@@ -296,7 +296,7 @@ def test_a_query_that_fails_is_500_and_does_not_fail_those_beside_it(scripted):
 
 
 def cli(*words):
-    return CliRunner().invoke(build_app(wanted="serve-search"), ["serve-search", *map(str, words)])
+    return CliRunner().invoke(app, ["serve", "--search-only", *map(str, words)])
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "no record"])

@@ -10,25 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seekling.cli.chat_options import (
-    JUDGE_FLAGS,
-    EndpointExtra,
-    EndpointKeyEnv,
-    EndpointModel,
-    EndpointTries,
-    EndpointUrl,
-    JudgeExtra,
-    JudgeKeyEnv,
-    JudgeModel,
-    JudgeTokens,
-    JudgeUrl,
-    PriceIn,
-    PriceOut,
-    Requests,
-    chat_endpoint,
-    chat_price,
-)
-from seekling.config import load_recipe
+from seekling.cli import options
+from seekling.config import EndpointConfig, JudgeConfig, load_recipe
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,52 +19,46 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/code-search.toml.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
-    endpoint: EndpointUrl = "",
-    endpoint_model: EndpointModel = "",
-    endpoint_key_env: EndpointKeyEnv = "",
-    endpoint_extra: EndpointExtra = "",
-    endpoint_tries: EndpointTries = 6,
-    requests_per_minute: Requests = 0.0,
+    ctx: typer.Context,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    endpoint_url: options.EndpointUrl = "",
+    endpoint_model: options.EndpointModel = "",
+    endpoint_key_env: options.EndpointKeyEnv = "",
+    endpoint_extra: options.EndpointExtra = "",
+    endpoint_request_tries: options.EndpointTries = 6,
+    endpoint_requests_per_minute: options.Requests = 0.0,
     in_flight: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
     attempts: Annotated[int, typer.Option(min=1, help="Tries per question, until one is correct.")] = 1,
     num_questions: Annotated[int, typer.Option(min=0, help="First so many training questions; 0: all.")] = 0,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
+    price_in: options.PriceIn = None,
+    price_out: options.PriceOut = None,
     budget_usd: Annotated[float | None, typer.Option(min=0, help="Stop when so many dollars are spent.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(min=0, help="Stop when so many tokens are spent.")] = None,
-    judge_url: JudgeUrl = "",
-    judge_model: JudgeModel = "",
-    judge_key_env: JudgeKeyEnv = "",
-    judge_extra: JudgeExtra = "",
-    judge_tokens: JudgeTokens = 1024,
+    judge_url: options.JudgeUrl = "",
+    judge_model: options.JudgeModel = "",
+    judge_key_env: options.JudgeKeyEnv = "",
+    judge_extra: options.JudgeExtra = "",
+    judge_max_tokens: options.JudgeTokens = 1024,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/collect-<name of the recipe>.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the selection as one JSON object.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Let a served model answer the training questions, and keep its good episodes to train on.
+    """Keep the good episodes of a served model, to train on.
 
-    It acts through the recipe's own environment and protocol. Every reply is kept as it arrives: the same command goes
-    on after a stop of any kind, and asks nothing twice. `seekling train RECIPE experts.file=OUT/episodes/expert.jsonl`
-    then trains on what was kept.
+    It is asked the training questions, through the recipe's own environment and protocol. Every reply is kept as it
+    arrives: the same command goes on after a stop of any kind, and asks nothing twice. `seekling train RECIPE
+    experts.file=OUT/episodes/expert.jsonl` then trains on what was kept.
     """
     resolved = load_recipe(recipe, overrides or [])
     folder = out or Path("runs") / f"collect-{resolved.name}"
-    served = chat_endpoint(
-        endpoint,
-        endpoint_model,
-        endpoint_key_env,
-        endpoint_extra,
-        num_tries=endpoint_tries,
-        requests_per_minute=requests_per_minute,
-    )
+    served = options.endpoint_of(EndpointConfig, ctx.params)
     if served is None:
         raise ConfigError("collecting asks a served model; give --endpoint and --endpoint-model")
     from seekling.pipeline.collecting import CollectRequest, collect_episodes
     from seekling.pipeline.progress import Reporter
     from seekling.rollout.journal import Budget
 
-    price = chat_price(price_in, price_out)
+    price = options.chat_price(price_in, price_out)
     request = CollectRequest(
         endpoint=served,
         attempts=attempts,
@@ -89,10 +66,7 @@ def command(
         in_flight=in_flight,
         price=price,
         budget=Budget(budget_usd, budget_tokens, price),
-        judge=chat_endpoint(
-            judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS, num_tries=endpoint_tries
-        ),
-        judge_tokens=judge_tokens,
+        judge=options.endpoint_of(JudgeConfig, ctx.params, in_flight=in_flight, request_tries=endpoint_request_tries),
     )
     reporter = Reporter()
     reporter.line(f"folder: {folder}")

@@ -1,4 +1,4 @@
-"""`seekling compare`: evaluations of the same questions, pair by pair or as samples of one system."""
+"""`seekling report --compare`: evaluations of the same questions, pair by pair or as samples of one system."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from seekling.cli.options import AsJson
 from seekling.errors import ConfigError
 from seekling.types import Json
 
@@ -22,19 +23,18 @@ def command(
         list[str] | None, typer.Option(help="Which evaluation; repeated for another one of each. Default: eval-rl.")
     ] = None,
     intersect: Annotated[
-        bool,
-        typer.Option("--intersect", help="Compare on the questions that all asked; says how many are left out."),
+        bool, typer.Option("--intersect", help="Compare on the questions that all asked; says how many are left out.")
     ] = False,
     pool: Annotated[
         bool, typer.Option("--pool", help="Take the runs for seeds of one system: mean, pass@k, majority vote.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two evaluations question by question.
 
     Differences are second minus first, with the interval and the p-value of one paired t test; of more than two, every
     pair is compared, with Holm's correction. Evaluations of different questions are refused, unless --intersect.
-    `seekling compare RUN --stage eval-sft --stage eval-rl` compares stages of one run.
+    `seekling report --compare RUN --stage eval-sft --stage eval-rl` compares stages of one run.
     """
     from seekling.evaluate import compare_all, read_records, summarize_samples
 

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from seekling.cli.options import AsJson, Overrides
 from seekling.config import SandboxConfig, load_recipe
 from seekling.errors import MissingExtraError, SandboxError
 from seekling.types import Json
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 def command(
     recipe: Annotated[Path | None, typer.Argument(help="A recipe whose cost is to be predicted.")] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what this machine can do, and what a recipe will cost on it.
 
@@ -65,7 +66,7 @@ def _sandbox_layers() -> str:
             text = ", ".join(sandbox.layers)
     except (SandboxError, MissingExtraError) as error:
         return f"not available: {error}"
-    return text if "seccomp" in text else f"{text or 'none'}; without seccomp only with sandbox.allow_unsafe"
+    return text if "seccomp" in text else f"{text or 'none'}; without seccomp only with env.sandbox.allow_unsafe"
 
 
 def _reachable_models() -> dict[str, str]:
@@ -133,16 +134,8 @@ def _print_costs(costs: tuple[StageCost, ...], free: int | None) -> None:
 
 
 def _parts(memory: Memory) -> str:
-    parts = (
-        ("process", memory.process_bytes),
-        ("weights", memory.weights_bytes),
-        ("optimizer", memory.optimizer_bytes),
-        ("activations", memory.activations_bytes),
-        ("logits", memory.logits_bytes),
-        ("caches", memory.caches_bytes),
-        ("freed blocks", memory.freed_bytes),
-    )
-    return ", ".join(f"{name} {num_bytes / 1e9:.2f}" for name, num_bytes in parts if num_bytes) + " GB"
+    parts = {name.removesuffix("_bytes"): num_bytes / 1e9 for name, num_bytes in asdict(memory).items() if num_bytes}
+    return ", ".join(f"{name} {num_gb:.2f}" for name, num_gb in parts.items()) + " GB"
 
 
 def _size(num_bytes: int | None) -> str:

@@ -1,4 +1,4 @@
-"""`seekling episodes`: read what a policy did, one episode at a time."""
+"""`seekling report --episodes`: read what a policy did, one episode at a time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from seekling.cli.options import AsJson
 from seekling.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def command(
     limit: Annotated[int, typer.Option(help="Show at most so many; 0 is all.", min=0)] = 0,
     full: Annotated[bool, typer.Option("--full", help="All of every text instead of its beginning.")] = False,
     as_list: Annotated[bool, typer.Option("--list", help="One line per episode.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the episodes as one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Page through the episodes of a run: filter them, read them turn by turn.
 

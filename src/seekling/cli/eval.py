@@ -9,24 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from seekling.cli.chat_options import (
-    JUDGE_FLAGS,
-    EndpointExtra,
-    EndpointKeyEnv,
-    EndpointModel,
-    EndpointTries,
-    EndpointUrl,
-    JudgeExtra,
-    JudgeKeyEnv,
-    JudgeModel,
-    JudgeTokens,
-    JudgeUrl,
-    PriceIn,
-    PriceOut,
-    chat_endpoint,
-    chat_price,
-)
-from seekling.config import load_recipe
+from seekling.cli import options
+from seekling.config import EndpointConfig, JudgeConfig, load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
 
@@ -35,15 +19,16 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file: its data, env, retrieval and eval settings count.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    ctx: typer.Context,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
     model: Annotated[
         str, typer.Option(help="Model spec or directory, or a run, for its best policy; default the recipe's model.")
     ] = "",
     name: Annotated[str, typer.Option(help="What to call this policy in the files: eval-NAME.")] = "model",
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/eval-<recipe>-<name>.")] = None,
     mode: Annotated[str, typer.Option(help="search, or a bound: closed-book, gold-passage, oracle-search.")] = "search",
-    samples: Annotated[int, typer.Option(min=1, help="Samples per question; above 1 needs eval.temperature > 0.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, help="Samples per question; more need eval.rollout.temperature.")] = 1,
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
     ] = None,
@@ -51,22 +36,22 @@ def command(
         bool, typer.Option("--dev", help="Ask the recipe's development questions; the name becomes dev-NAME.")
     ] = False,
     questions: Annotated[Path | None, typer.Option(help="Question file instead of the recipe's test set.")] = None,
-    endpoint: EndpointUrl = "",
-    endpoint_model: EndpointModel = "",
-    endpoint_key_env: EndpointKeyEnv = "",
-    endpoint_extra: EndpointExtra = "",
-    endpoint_tries: EndpointTries = 6,
+    endpoint_url: options.EndpointUrl = "",
+    endpoint_model: options.EndpointModel = "",
+    endpoint_key_env: options.EndpointKeyEnv = "",
+    endpoint_extra: options.EndpointExtra = "",
+    endpoint_request_tries: options.EndpointTries = 6,
     in_flight: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
+    price_in: options.PriceIn = None,
+    price_out: options.PriceOut = None,
     price_hour: Annotated[float | None, typer.Option(min=0, help="USD per hour of this machine.")] = None,
-    judge_url: JudgeUrl = "",
-    judge_model: JudgeModel = "",
-    judge_key_env: JudgeKeyEnv = "",
-    judge_extra: JudgeExtra = "",
-    judge_tokens: JudgeTokens = 1024,
-    judge_cache: Annotated[Path | None, typer.Option(help="File of verdicts; default in the run folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+    judge_url: options.JudgeUrl = "",
+    judge_model: options.JudgeModel = "",
+    judge_key_env: options.JudgeKeyEnv = "",
+    judge_extra: options.JudgeExtra = "",
+    judge_max_tokens: options.JudgeTokens = 1024,
+    judge_cache: options.JudgeCache = "",
+    as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a model on questions and print the scores with their intervals.
 
@@ -98,15 +83,11 @@ def command(
         benchmarks=tuple(benchmark or ()),
         questions=questions,
         is_dev=dev,
-        endpoint=chat_endpoint(endpoint, endpoint_model, endpoint_key_env, endpoint_extra, num_tries=endpoint_tries),
+        endpoint=options.endpoint_of(EndpointConfig, ctx.params),
         in_flight=in_flight,
-        price=chat_price(price_in, price_out),
+        price=options.chat_price(price_in, price_out),
         usd_per_hour=price_hour,
-        judge=chat_endpoint(
-            judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS, num_tries=endpoint_tries
-        ),
-        judge_tokens=judge_tokens,
-        judge_cache=judge_cache,
+        judge=options.endpoint_of(JudgeConfig, ctx.params, in_flight=in_flight, request_tries=endpoint_request_tries),
     )
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")

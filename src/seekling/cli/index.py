@@ -1,55 +1,36 @@
-"""`seekling index`: a corpus becomes an index folder; `seekling index inspect` says what one holds."""
+"""`seekling index`: a corpus becomes an index folder; with --inspect it says what one holds."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import rich.console
-import rich.progress
 import rich.table
 import rich.text
 import typer
-import typer.core
 
-from seekling.cli.section_options import section_of
-from seekling.config import RetrievalConfig
+from seekling.cli.options import AsJson, section_of
+from seekling.cli.progress import progress
+from seekling.config import IndexConfig
 
 if TYPE_CHECKING:
-    from typer._click.core import Context
-
     from seekling.retrieval.record import IndexRecord
 
-_DEFAULTS = RetrievalConfig()
-_LINE_EVERY_S = 10.0
+_DEFAULTS = IndexConfig()
 
 
-class _BuildByDefault(typer.core.TyperGroup):
-    """`seekling index CORPUS --out INDEX` is `seekling index build CORPUS --out INDEX`."""
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["build", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(cls=_BuildByDefault, help="Cut a corpus into passages and index them for searching.")
-
-
-@app.command("build")
-def build(
+def command(
+    ctx: typer.Context,
     corpus: Annotated[
         Path,
         typer.Argument(
-            help="JSONL, CSV, Parquet, a Wikipedia dump, or a folder of such files, markdown, HTML, PDF and text.",
-            show_default=False,
+            help="JSONL, CSV, Parquet, a Wikipedia dump, or a folder of such files, markdown, HTML, PDF and text."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the index.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the index.")],
     kind: Annotated[str, typer.Option(help="bm25, dense, or hybrid (both, fused).")] = _DEFAULTS.kind,
     encoder: Annotated[str, typer.Option(help="Model for dense and hybrid.")] = _DEFAULTS.encoder,
     entries: Annotated[
@@ -60,7 +41,7 @@ def build(
         _DEFAULTS.overlap_words
     ),
     passage_tokenizer: Annotated[
-        str, typer.Option(help="Count passages in tokens of this model instead of words.", show_default=False)
+        str, typer.Option(help="Count passages in tokens of this model instead of words.")
     ] = "",
     vectors: Annotated[
         str, typer.Option(help="Dense: exact, compressed (extra big), or auto by the number of passages.")
@@ -84,31 +65,15 @@ def build(
     """
     from seekling.retrieval.index import build_index
 
-    config = section_of(
-        RetrievalConfig,
-        kind=kind,
-        encoder=encoder,
-        entries=entries,
-        passage_words=passage_words,
-        overlap_words=overlap_words,
-        passage_tokenizer=passage_tokenizer,
-        vectors=vectors,
-        html=html,
-        drop_similar=drop_similar,
-        language=language,
-        stem=stem,
-        stop_words=stop_words,
-    )
+    config = section_of(IndexConfig, ctx.params)
     started = time.monotonic()
-    with _progress() as report:
+    with progress() as report:
         record = build_index(corpus, out, config, force=force, update=update, progress=report)
     _print_outcome(record, out, time.monotonic() - started)
 
 
-@app.command("inspect")
 def inspect(
-    index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.")], as_json: AsJson = False
 ) -> None:
     """Say what an index holds, how it was made, and whether its files are whole."""
     from seekling.retrieval.record import check_files, read_record
@@ -124,48 +89,48 @@ def inspect(
     rich.console.Console(highlight=False, soft_wrap=True).print(table)
 
 
-@app.command("push")
 def push(
-    index: Annotated[Path, typer.Argument(help="A dense or hybrid index.", show_default=False)],
+    index: Annotated[Path, typer.Argument(help="A dense or hybrid index.")],
     store: Annotated[
         str,
-        typer.Argument(
-            help="chroma:FOLDER#COLLECTION, chroma:http://host:8000#COLLECTION, or the same with qdrant.",
-            show_default=False,
-        ),
+        typer.Argument(help="chroma:FOLDER#COLLECTION, chroma:http://host:8000#COLLECTION, or the same with qdrant."),
     ],
 ) -> None:
     """Copy an index's passages and vectors into a vector database (extras chroma and qdrant)."""
     from seekling.retrieval.stores import fill_store
 
-    with _progress() as report:
+    with progress() as report:
         num_passages = fill_store(index, store, report=lambda done, total: report("push", done, total))
     rich.console.Console(soft_wrap=True, highlight=False).print(
-        f"{store}: {num_passages:,} passages; to search them: retrieval.kind=remote retrieval.url={store}", markup=False
+        f"{store}: {num_passages:,} passages; to search them: retrieval.url={store}", markup=False
     )
 
 
 def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
-    unit = f"tokens of {record.passage_tokenizer}" if record.passage_tokenizer else "words"
-    yield "kind", record.kind
-    yield "documents", f"{record.num_documents:,}"
-    if record.drop_similar:
-        yield "left out", f"{record.num_dropped:,} near-duplicates ({record.drop_similar} or more), see dropped.jsonl"
-    overlap = f", {record.overlap_words} of them from the one before" if record.overlap_words else ""
-    if record.entries == "titles":
-        yield "titles", f"{record.num_passages:,}"
+    settings = record.settings
+    unit = f"tokens of {settings.passage_tokenizer}" if settings.passage_tokenizer else "words"
+    yield "kind", settings.kind
+    yield "documents", f"{record.counts.documents:,}"
+    if settings.drop_similar:
+        yield (
+            "left out",
+            f"{record.counts.dropped:,} near-duplicates ({settings.drop_similar} or more), see dropped.jsonl",
+        )
+    overlap = f", {settings.overlap_words} of them from the one before" if settings.overlap_words else ""
+    if settings.entries == "titles":
+        yield "titles", f"{record.counts.passages:,}"
     else:
-        yield "passages", f"{record.num_passages:,} of at most {record.passage_words} {unit}{overlap}"
+        yield "passages", f"{record.counts.passages:,} of at most {settings.passage_words} {unit}{overlap}"
     if record.terms:
-        stem, stop = "stemmed" if record.stem else "not stemmed", "without" if record.stop_words else "with"
-        yield "terms", f"{record.num_terms:,}, {record.language}, {stem}, {stop} stop words"
+        stem, stop = "stemmed" if settings.stem else "not stemmed", "without" if settings.stop_words else "with"
+        yield "terms", f"{record.counts.terms:,}, {settings.language}, {stem}, {stop} stop words"
     if record.encoder is not None:
         yield (
             "encoder",
             f"{record.encoder.spec}, {record.encoder.dimension} dimensions, {record.encoder.pooling} pooling",
         )
         yield "prefixes", f"query {record.encoder.query_prefix!r}, passage {record.encoder.passage_prefix!r}"
-        yield "vectors", record.vectors or ""
+        yield "vectors", settings.vectors
     columns = ", ".join(f"{name} ({count:,})" for name, count in record.columns.items())
     yield "filters", f"id, title{', ' if columns else ''}{columns}"
     yield "corpus", record.corpus_hash
@@ -176,7 +141,7 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
 def _print_outcome(record: IndexRecord, out: Path, seconds: float) -> None:
     console = rich.console.Console(soft_wrap=True, highlight=False)
     size_mb = sum(file.size for file in record.files.values()) / 1e6
-    what = f"{record.kind} index of {record.num_documents:,} documents, {record.num_passages:,} passages"
+    what = f"{record.settings.kind} index of {record.counts.documents:,} documents, {record.counts.passages:,} passages"
     if record.is_reused:
         console.print(f"{out}: this {what} was already there, made from the same corpus and settings; nothing to do")
         return
@@ -184,37 +149,6 @@ def _print_outcome(record: IndexRecord, out: Path, seconds: float) -> None:
     if record.changes is not None:
         counts = ", ".join(f"{count:,} {name}" for name, count in record.changes.model_dump().items())
         console.print(f"pages: {counts}")
-    if record.num_dropped:
-        console.print(f"left out: {record.num_dropped:,} near-duplicates, listed in {out / 'dropped.jsonl'}")
+    if record.counts.dropped:
+        console.print(f"left out: {record.counts.dropped:,} near-duplicates, listed in {out / 'dropped.jsonl'}")
     console.print(f'try: seekling search {out} "your question"', markup=False)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A bar with the time left on a terminal's stderr; elsewhere a plain line every ten seconds."""
-    console = rich.console.Console(stderr=True)
-    if not console.is_terminal:
-        yield _plain_lines()
-        return
-    columns = (*rich.progress.Progress.get_default_columns(), rich.progress.MofNCompleteColumn())
-    with rich.progress.Progress(*columns, console=console, transient=True) as bars:
-        tasks: dict[str, rich.progress.TaskID] = {}
-
-        def report(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done, total=total)
-
-        yield report
-
-
-def _plain_lines() -> Callable[[str, int, int | None], None]:
-    last = time.monotonic()
-
-    def report(stage: str, done: int, total: int | None) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _LINE_EVERY_S:
-            last = time.monotonic()
-            print(f"{stage}: {done:,}" + (f" of {total:,}" if total is not None else ""), file=sys.stderr, flush=True)
-
-    return report

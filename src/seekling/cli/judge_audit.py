@@ -1,4 +1,4 @@
-"""`seekling judge-audit`."""
+"""`seekling eval --judge-audit`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seekling.cli.chat_options import JudgeExtra, JudgeKeyEnv, JudgeTokens, JudgeUrl, Requests
+from seekling.cli import options
 from seekling.config import JudgeConfig
 
 if TYPE_CHECKING:
@@ -18,46 +18,35 @@ if TYPE_CHECKING:
 
 
 def command(
+    ctx: typer.Context,
     episodes: Annotated[Path, typer.Argument(help="Episodes file, such as runs/demo/episodes/eval-rl.jsonl.")],
     labels: Annotated[Path | None, typer.Option(help='JSONL rows {"source", "id", "correct"} by people.')] = None,
-    judge_url: JudgeUrl = "",
+    judge_url: options.JudgeUrl = "",
     judge_model: Annotated[str, typer.Option(help="Model name at --judge-url; without one a model spec.")] = "default",
-    judge_key_env: JudgeKeyEnv = "",
-    judge_extra: JudgeExtra = "",
-    judge_tokens: JudgeTokens = 512,
-    requests_per_minute: Requests = 0.0,
+    judge_key_env: options.JudgeKeyEnv = "",
+    judge_extra: options.JudgeExtra = "",
+    judge_max_tokens: options.JudgeTokens = 512,
+    judge_requests_per_minute: options.Requests = 0.0,
     in_flight: Annotated[int, typer.Option(min=1, help="Episodes judged at once.")] = 8,
     limit: Annotated[int, typer.Option(min=0, help="Judge the first so many episodes; 0: all.")] = 0,
-    cache: Annotated[Path | None, typer.Option(help="File of verdicts; default judge-cache.jsonl beside.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+    judge_cache: options.JudgeCache = "",
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare a judge with exact match and with labelled answers.
 
     Prints how often they agree, how far beyond chance (kappa), and how often answers are right at each rating of the
-    approach, all with 95 % intervals. The judge is asked as it is for `rl.reward = "judge"`.
+    approach, all with 95 % intervals. The judge is asked as it is for `rl.reward.kind = "judge"`.
     """
     from seekling.evaluate import read_records
     from seekling.evaluate.judge_audit import audit_judge, read_labels
     from seekling.pipeline.judge_reward import open_judge
     from seekling.pipeline.progress import Reporter
 
-    config = JudgeConfig(
-        url=judge_url,
-        model=judge_model,
-        key_env=judge_key_env,
-        extra=judge_extra,
-        max_tokens=judge_tokens,
-        in_flight=in_flight,
-        requests_per_minute=requests_per_minute,
-        cache=str(cache or ""),
-    )
+    config = options.section_of(JudgeConfig, ctx.params, "judge_", in_flight=in_flight)
     records = list(read_records(episodes))[: limit or None]
     known = read_labels(labels) if labels is not None else {}
     reporter = Reporter()
-    with (
-        open_judge(config, episodes.parent, reporter) as judge,
-        reporter.track("judge", len(records)) as advance,
-    ):
+    with open_judge(config, episodes.parent, reporter) as judge, reporter.track("judge", len(records)) as advance:
         report = audit_judge(judge, records, known, in_flight=in_flight, on_verdict=lambda: advance(""))
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False))

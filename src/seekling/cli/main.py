@@ -1,143 +1,162 @@
 """The `seekling` command: knows the names and one line of help of every command, and imports only the one that runs.
 
-A command lives in `seekling/cli/<name>.py` as a function named `command`; a group of commands as a Typer named `app`.
 Errors meant for people (`SeeklingError`) end as one red message and exit code 1; anything else is a bug and keeps its
-traceback. Ctrl-C ends with exit code 130.
+traceback. Ctrl-C ends with exit code 130 and says what became of the work.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
-import importlib.util
-import sys
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 import typer
+import typer.core
+import typer.main
 
 from seekling import __version__
 from seekling.errors import SeeklingError
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from typer._click.core import Command, Context
+
+RESUMES = "stopped; the same command resumes"
+NOTHING = "stopped; nothing was written"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of `seekling --help`."""
+    """What is known of a command before its module is imported."""
 
-    name: str
-    help: str
-    """First line of the command's docstring; a test keeps the two equal."""
-    is_group: bool = False
-
-    @property
-    def module(self) -> str:
-        """Dotted name of the module that holds the command."""
-        return f"seekling.cli.{self.name.replace('-', '_')}"
+    place: str
+    """module.name in `seekling.cli`: a function, or a Typer of further commands."""
+    help: str = ""
+    """First line of its docstring, which a test keeps equal; empty where a flag picks it."""
+    stopped: str = "stopped"
+    """What is said after Ctrl-C."""
 
 
-ENTRIES = (
-    Entry("train", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report."),
-    Entry("eval", "Evaluate a model on questions and print the scores with their intervals."),
-    Entry("collect", "Let a served model answer the training questions, and keep its good episodes to train on."),
-    Entry("stepwise", "Write tag episodes as step-wise records for fine-tuning, in LLaMA-Factory's alpaca format."),
-    Entry("judge-audit", "Compare a judge with exact match and with labelled answers."),
-    Entry("serve", "Serve a model, or a run's best policy, behind an OpenAI-compatible address."),
-    Entry("ask", "Ask a trained agent a question and see its answer, its searches and its sources."),
-    Entry("report", "Write run folders as one self-contained HTML page."),
-    Entry("watch", "Serve a run's report to your browser while it trains, keeping it up to date."),
-    Entry("episodes", "Page through the episodes of a run: filter them, read them turn by turn."),
-    Entry("figures", "Draw the curves and bars of runs as PNG and SVG files."),
-    Entry("table", "Print the result tables of runs as Markdown or LaTeX."),
-    Entry("export", "Write a run's policy as a folder that transformers, PEFT and vLLM load."),
-    Entry("compare", "Compare two evaluations question by question."),
-    Entry("score", "Score anyone's answers against a question file."),
-    Entry("almanac", "Write an almanac of an invented world: corpus.jsonl, train.jsonl, dev.jsonl and test.jsonl."),
-    Entry("index", "Cut a corpus into passages and index them for searching, or inspect an index.", is_group=True),
-    Entry("search", "Search an index and print the best passages."),
-    Entry("recall", "Score indexes by the pages they find: recall, MRR and nDCG, with intervals."),
-    Entry("serve-search", "Serve indexes over HTTP as Search-R1's retrieval server does: POST /retrieve."),
-    Entry("doctor", "Say what this machine can do, and what a recipe will cost on it."),
-    Entry("tune", "Measure which settings are fast and fit into memory here, and write them as a new recipe."),
-    Entry("sandbox", "Look at and try the sandbox that runs model-written programs.", is_group=True),
-)
+COMMANDS = {
+    "init": Entry("init.command", "Write a commented recipe for your own documents and questions.", NOTHING),
+    "train": Entry("train.command", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report.", RESUMES),
+    "ask": Entry("ask.command", "Ask a trained agent: its answer, its searches and its sources."),
+    "chat": Entry("ask.chat", "Ask a trained agent one question after another."),
+    "serve": Entry("serve.command", "Serve a model, or a run's best policy, behind an OpenAI-compatible address."),
+    "serve --search-only": Entry("serve.search_only"),
+    "eval": Entry("eval.command", "Evaluate a model on questions and print the scores with their intervals.", RESUMES),
+    "eval --score": Entry("score.command"),
+    "eval --judge-audit": Entry("judge_audit.command", stopped=RESUMES),
+    "report": Entry("report.command", "Write run folders as one self-contained HTML page.", NOTHING),
+    "report --watch": Entry("report.watch"),
+    "report --table": Entry("report.table", stopped=NOTHING),
+    "report --compare": Entry("compare.command"),
+    "report --episodes": Entry("episodes.command"),
+    "report --figures": Entry("report.figures"),
+    "index": Entry("index.command", "Cut a corpus into passages and index them for searching.", RESUMES),
+    "index --inspect": Entry("index.inspect"),
+    "index --push": Entry("index.push", stopped=RESUMES),
+    "search": Entry("search.command", "Search an index and print the best passages."),
+    "search --recall": Entry("recall.command"),
+    "collect": Entry("collect.command", "Keep the good episodes of a served model, to train on.", RESUMES),
+    "data": Entry("data.app", "Make data: an invented world, or step-wise records of episodes.", NOTHING),
+    "export": Entry("export.command", "Write a run's policy as a folder that other libraries load.", NOTHING),
+    "doctor": Entry("doctor.command", "Say what this machine can do, and what a recipe will cost on it."),
+    "doctor --tune": Entry("tune.command", stopped="stopped; no recipe was written"),
+    "sandbox": Entry("sandbox.command", "Run a program in the sandbox and print its outcome, output and error."),
+}
+"""By name. One with a flag has a function and options of its own: the flag picks it, wherever it stands."""
+
+MOVED = {
+    "almanac": "data almanac",
+    "stepwise": "data stepwise EPISODES --out FILE",
+    "compare": "report --compare",
+    "episodes": "report --episodes",
+    "figures": "report --figures",
+    "table": "report --table",
+    "watch": "report --watch",
+    "score": "eval --score",
+    "judge-audit": "eval --judge-audit",
+    "recall": "search --recall",
+    "serve-search": "serve --search-only",
+    "tune": "doctor --tune",
+    "index build": "index",
+    "index inspect": "index --inspect",
+    "index push": "index --push",
+    "sandbox run": "sandbox",
+}
+"""Earlier name -> today's."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; the entry point of the `seekling` script.
-
-    Args:
-        arguments: words after `seekling`; None takes them from the process.
-
-    Raises:
-        SystemExit: always, with the exit code.
-    """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        build_app(wanted=next((word for word in words if not word.startswith("-")), None))(words, prog_name="seekling")
-    except KeyboardInterrupt:  # while a command's module was being imported
-        _exit_interrupted()
-
-
-def build_app(*, wanted: str | None) -> typer.Typer:
-    """Build the command line with one command loaded and the others as names with a line of help.
+class _Commands(typer.core.TyperGroup):
+    """Imports a command when it is going to run; until then its name and line of help stand for it.
 
     Importing every command on every start would cost what the heaviest of them costs.
-
-    Args:
-        wanted: name of the command that is going to run; None for `--help` and the like.
     """
-    app = typer.Typer(
-        help="Teach a small language model to search instead of remember.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_options)
-    for entry in ENTRIES:
-        if importlib.util.find_spec(entry.module) is None:
-            continue
-        if entry.name != wanted:
-            app.command(entry.name, help=entry.help)(_not_loaded)
-        elif entry.is_group:
-            group: typer.Typer = importlib.import_module(entry.module).app
-            for info in group.registered_commands:
-                if info.callback is not None:
-                    info.callback = guarded(info.callback)
-            app.add_typer(group, name=entry.name, help=entry.help, no_args_is_help=True)
-        else:
-            app.command(entry.name)(guarded(importlib.import_module(entry.module).command))
-    return app
 
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        name, *words = args
+        for old in (name, " ".join(args[:2])):
+            if old in MOVED:
+                ctx.fail(f"`seekling {old}` is now `seekling {MOVED[old]}`")
+        if name not in COMMANDS:
+            return super().resolve_command(ctx, args)
+        flag = next((word for word in words if f"{name} {word}" in COMMANDS), "")
+        if flag:
+            words.remove(flag)
+            name = f"{name} {flag}"
+        return name, _load(name), words
 
-def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn the errors meant for people, and Ctrl-C, into a line on stderr and an exit code."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+    def invoke(self, ctx: Context) -> object:
         try:
-            return command(*args, **kwargs)
+            return super().invoke(ctx)
         except SeeklingError as error:
             typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            _exit_interrupted()
-            raise
-
-    return run
-
-
-def _exit_interrupted() -> None:
-    typer.secho("stopped; the same command resumes", fg=typer.colors.YELLOW, err=True)
-    raise SystemExit(130)
+            stopped = COMMANDS[ctx.invoked_subcommand].stopped if ctx.invoked_subcommand else "stopped"
+            typer.secho(stopped, fg=typer.colors.YELLOW, err=True)
+            raise typer.Exit(130) from None
 
 
-def _not_loaded() -> None:
-    raise AssertionError("a placeholder ran: the wanted command was not recognised")
+def _load(name: str) -> Command:
+    found = _import(name)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    command = _as_command(found)
+    for other in COMMANDS:
+        if other.startswith(f"{name} "):
+            command.params += _flag(other.removeprefix(f"{name} "), inspect.getdoc(_import(other)) or "").params
+    return command
+
+
+def _import(name: str) -> Callable[..., None]:
+    module, _, attribute = COMMANDS[name].place.partition(".")
+    found: Callable[..., None] = getattr(importlib.import_module(f"seekling.cli.{module}"), attribute)
+    return found
+
+
+def _as_command(function: Callable[..., None]) -> Command:
+    alone = typer.Typer(add_completion=False)
+    alone.command()(function)
+    return typer.main.get_command(alone)
+
+
+def _flag(flag: str, about: str) -> Command:
+    """An option for the help and for completion; where it is given, another command runs."""
+    option = typer.Option(
+        False,
+        flag,
+        help=about.partition("\n")[0],
+        expose_value=False,
+        rich_help_panel="Instead, each with its own --help",
+    )
+
+    def never_given(given: bool = option) -> None:
+        pass
+
+    return _as_command(never_given)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -152,3 +171,32 @@ def _options(
     ),
 ) -> None:
     pass
+
+
+def _not_loaded() -> None:
+    raise AssertionError("a placeholder ran: the command was not loaded")
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Teach a small language model to search instead of remember.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.callback()(_options)
+for _name, _entry in COMMANDS.items():
+    if " " not in _name:
+        app.command(_name, help=_entry.help)(_not_loaded)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; the entry point of the `seekling` script.
+
+    Args:
+        arguments: words after `seekling`; None takes them from the process.
+
+    Raises:
+        SystemExit: always, with the exit code.
+    """
+    app(arguments, prog_name="seekling")

@@ -1,4 +1,4 @@
-"""`seekling recall`: how well indexes find the pages that hold the answers, side by side."""
+"""`seekling search --recall`: how well indexes find the pages that hold the answers, side by side."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import rich.console
-import rich.progress
 import rich.table
 import typer
 
+from seekling.cli.options import AsJson, whole_numbers
+from seekling.cli.progress import progress
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError
 
@@ -27,12 +28,11 @@ def command(
         typer.Argument(
             metavar="INDEX... QUESTIONS",
             help="Index folders, or addresses of search servers; then a question file with supporting_ids.",
-            show_default=False,
         ),
     ],
-    cuts: Annotated[str, typer.Option("--at", help="Lengths of the list at which recall is looked at.")] = "3,5,10",
-    num_questions: Annotated[int, typer.Option("--questions", help="Only the first N questions; 0: all.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    cuts: Annotated[str, typer.Option("--at", help="Lengths of the list to look at; default 3,5,10.")] = "",
+    num_questions: Annotated[int, typer.Option(min=0, help="Only the first so many questions; 0: all.")] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Score indexes by the pages they find: recall, MRR and nDCG, with intervals."""
     from seekling.corpus.questions import read_questions
@@ -40,14 +40,13 @@ def command(
 
     if len(places) < 2:
         raise ConfigError(f"got only {places[0]}; expected one or more indexes and then a question file")
-    lengths = _parse_cuts(cuts)
+    lengths = whole_numbers("--at", cuts) or (3, 5, 10)
     *indexes, file = dict.fromkeys(places)
     questions = read_questions(file)[: num_questions or None]
-    console = rich.console.Console(stderr=True)
     scores: dict[str, RetrievalScores] = {}
-    with rich.progress.Progress(console=console, disable=not console.is_terminal, transient=True) as bars:
+    with progress() as report:
         for index in indexes:
-            tell = functools.partial(_tell, bars, bars.add_task(index))
+            tell = functools.partial(report, index)
             scores[index] = score_retrieval(_open(index), questions, lengths, progress=tell)
     if as_json:
         document = {"questions": file, "retrievers": {index: asdict(each) for index, each in scores.items()}}
@@ -56,25 +55,11 @@ def command(
         _print_table(scores)
 
 
-def _tell(bars: rich.progress.Progress, task: rich.progress.TaskID, done: int, total: int) -> None:
-    bars.update(task, completed=done, total=total)
-
-
-def _parse_cuts(text: str) -> tuple[int, ...]:
-    try:
-        cuts = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        cuts = []
-    if not cuts or cuts[0] < 1:
-        raise ConfigError(f"--at is {text!r}; expected whole numbers of at least 1, such as 3,5,10")
-    return tuple(cuts)
-
-
 def _open(place: str) -> Library:
     from seekling.retrieval.library import open_library
 
     if place.startswith(("http://", "https://")):
-        return open_library(place, RetrievalConfig(kind="remote", url=place))
+        return open_library(place, RetrievalConfig(url=place))
     return open_library(Path(place))
 
 

@@ -1,4 +1,4 @@
-"""`seekling sandbox`: try the sandbox by hand."""
+"""`seekling sandbox`: one model-written program, by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seekling.config import RetrievalConfig, SandboxConfig, load_recipe
+from seekling.cli.options import AsJson
+from seekling.config import IndexConfig, SandboxConfig, load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
 
@@ -24,38 +25,27 @@ if TYPE_CHECKING:
 FUNCTION_NAMES = ("search_pages", "view_sections", "read_section")
 ALMANAC_PAGES = 150
 
-app = typer.Typer(help="Look at and try the sandbox that runs model-written programs.")
 
-
-@app.callback()
-def _group() -> None:
-    """Look at and try the sandbox that runs model-written programs."""
-
-
-@app.command("run")
-def run(
-    file: Annotated[Path, typer.Argument(help="A Python program; - reads it from standard input.", show_default=False)],
+def command(
+    file: Annotated[Path, typer.Argument(help="A Python program; - reads it from standard input.")],
     functions: Annotated[
         Path | None,
         typer.Option(
             help="A Python file whose search_pages, view_sections and read_section the program may call. It is run "
-            "here, outside of the sandbox. Default: those of an almanac of 100 pages.",
-            show_default=False,
+            "here, outside of the sandbox. Default: those of an almanac of 150 pages."
         ),
     ] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(help="Take back end and limits from this recipe.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    recipe: Annotated[Path | None, typer.Option(help="Take back end and limits from this recipe.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Run one program in a fresh session and print its outcome, output and error.
+    """Run a program in the sandbox and print its outcome, output and error.
 
     The exit code is 0 whatever the program did; it is 1 when the sandbox could not run it.
     """
     from seekling.env.sandbox import open_sandbox
 
     code = _read_program(file)
-    config = load_recipe(recipe).sandbox if recipe is not None else SandboxConfig()
+    config = load_recipe(recipe).env.sandbox if recipe is not None else SandboxConfig()
     # Whatever the user's functions print must not end up in our JSON.
     with tempfile.TemporaryDirectory(prefix="seekling-") as folder, contextlib.redirect_stdout(sys.stderr):
         provided = _load_functions(functions) if functions is not None else _almanac_functions(Path(folder))
@@ -102,14 +92,9 @@ def _almanac_functions(folder: Path) -> Mapping[str, Callable[..., object]]:
     from seekling.retrieval.library import open_library
 
     generate(pages=ALMANAC_PAGES, seed=0, out=folder / "almanac")
-    config = RetrievalConfig()
-    build_index(folder / "almanac" / "corpus.jsonl", folder / "index", config)
+    build_index(folder / "almanac" / "corpus.jsonl", folder / "index", IndexConfig())
     library = open_library(folder / "index")
-    return {
-        "search_pages": library.search_pages,
-        "view_sections": library.view_sections,
-        "read_section": library.read_section,
-    }
+    return {name: getattr(library, name) for name in FUNCTION_NAMES}
 
 
 def _print(result: Result) -> None:

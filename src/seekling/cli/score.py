@@ -1,4 +1,4 @@
-"""`seekling score`: figures for anyone's answers."""
+"""`seekling eval --score`: figures for anyone's answers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from seekling.cli.chat_options import (
-    JUDGE_FLAGS,
-    JudgeExtra,
-    JudgeKeyEnv,
-    JudgeModel,
-    JudgeTokens,
-    JudgeUrl,
-    chat_endpoint,
-)
+from seekling.cli import options
+from seekling.config import JudgeConfig
 
 if TYPE_CHECKING:
     from seekling.evaluate.judging import Judge
     from seekling.evaluate.score import PredictionScores
-    from seekling.rollout.chat import ChatEndpoint
 
 
 def command(
+    ctx: typer.Context,
     predictions: Annotated[Path, typer.Argument(help='JSONL rows {"id", "prediction"}; null is no answer.')],
     questions: Annotated[
         Path, typer.Argument(help="Question file: id, question, answers, in any format that is read.")
@@ -38,13 +31,13 @@ def command(
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
     ] = None,
-    judge_url: JudgeUrl = "",
-    judge_model: JudgeModel = "",
-    judge_key_env: JudgeKeyEnv = "",
-    judge_extra: JudgeExtra = "",
-    judge_tokens: JudgeTokens = 1024,
-    judge_cache: Annotated[Path | None, typer.Option(help="File in which verdicts are kept.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    judge_url: options.JudgeUrl = "",
+    judge_model: options.JudgeModel = "",
+    judge_key_env: options.JudgeKeyEnv = "",
+    judge_extra: options.JudgeExtra = "",
+    judge_max_tokens: options.JudgeTokens = 1024,
+    judge_cache: options.JudgeCache = "",
+    as_json: options.AsJson = False,
 ) -> None:
     """Score anyone's answers against a question file.
 
@@ -57,14 +50,13 @@ def command(
     from seekling.evaluate.benchmarks import open_benchmarks
     from seekling.reward.compat import compatible_scorer
 
-    endpoint = chat_endpoint(judge_url, judge_model, judge_key_env, judge_extra, flags=JUDGE_FLAGS)
-    judge = _judge(endpoint, judge_cache, judge_tokens)
+    settings = options.endpoint_of(JudgeConfig, ctx.params)
     asked = open_benchmarks(benchmark, questions).questions if benchmark else read_questions(questions)
     scores = score_predictions(
         read_predictions(predictions),
         asked,
         scorer=compatible_scorer(compat) if compat else None,
-        judge=judge,
+        judge=_judge(settings) if settings is not None else None,
     )
     if as_json:
         print(json.dumps(scores.to_json(), ensure_ascii=False, indent=2))
@@ -72,13 +64,15 @@ def command(
         _print(scores, predictions.name)
 
 
-def _judge(endpoint: ChatEndpoint | None, cache: Path | None, max_tokens: int) -> Judge | None:
-    if endpoint is None:
-        return None
+def _judge(settings: JudgeConfig) -> Judge:
     from seekling.evaluate.judging import Judge, VerdictCache
     from seekling.rollout.chat import ChatClient
 
-    return Judge(ChatClient(endpoint), VerdictCache(cache), max_tokens=max_tokens)
+    return Judge(
+        ChatClient(settings),
+        VerdictCache(Path(settings.cache) if settings.cache else None),
+        max_tokens=settings.max_tokens,
+    )
 
 
 def _print(scores: PredictionScores, name: str) -> None:

@@ -11,6 +11,7 @@ import rich.console
 import rich.text
 import typer
 
+from seekling.cli.options import AsJson
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,24 +20,19 @@ if TYPE_CHECKING:
 
 
 def command(
-    index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.", show_default=False)],
-    query: Annotated[
-        str | None, typer.Argument(help="What to look for; may be left out with --like.", show_default=False)
-    ] = None,
+    index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.")],
+    query: Annotated[str | None, typer.Argument(help="What to look for; may be left out with --like.")] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
             "--where",
             help="Only documents that fulfil this: column, sign (= != ~ >= <=), value, such as kind=pdf or "
-            "title~castle. May be repeated. `seekling index inspect` lists the columns.",
-            show_default=False,
+            "title~castle. May be repeated. `seekling index --inspect` lists the columns.",
         ),
     ] = None,
-    like: Annotated[
-        str, typer.Option(help="More like this: the id of a passage or a page, instead of a query.", show_default=False)
-    ] = "",
+    like: Annotated[str, typer.Option(help="More like this: the id of a passage or a page, instead of a query.")] = "",
     top_k: Annotated[int, typer.Option(help="Most passages to print.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search an index and print the best passages."""
     from seekling.retrieval.index import open_index
@@ -55,7 +51,7 @@ def command(
         raise ConfigError("there is no query; say what to look for, or name a passage or page with --like")
     else:
         hits = retriever.search([query], top_k)[0]
-    rules = rules_of(read_record(index).config)
+    rules = rules_of(read_record(index).settings)
     if as_json:
         rows = [_as_row(hit, query, rules) for hit in hits]
         typer.echo(json.dumps({"query": query, "hits": rows}, ensure_ascii=False, indent=2))

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from seekling.config import load_recipe, recipe_to_toml
+from seekling.cli.options import Overrides, Recipe
+from seekling.config import RECIPES, load_recipe, recipe_to_toml
+
+
+def _print_recipes(is_wanted: bool) -> None:
+    if is_wanted:
+        for name, path in sorted(RECIPES.items()):
+            lines = [line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line[:1] == "#"]
+            about = " ".join(line for line in lines if not line.startswith("seekling train"))
+            typer.echo(f"{name:26} {re.split(r'[.:;] ', about)[0].removesuffix('.')}")
+        raise typer.Exit
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/demo.toml.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    recipe: Recipe,
+    overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the recipe>.")] = None,
     protocol: Annotated[str | None, typer.Option(help="Short for env.protocol=...; named in the run folder.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the recipe, print what it would do and every setting, stop.")
+    ] = False,
+    show_list: Annotated[
+        bool, typer.Option("--list", callback=_print_recipes, is_eager=True, help="List the recipes that come along.")
     ] = False,
 ) -> None:
     """Run a recipe: collect expert episodes, SFT, RL, evaluate, report.

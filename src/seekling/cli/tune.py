@@ -1,4 +1,4 @@
-"""`seekling tune`."""
+"""`seekling doctor --tune`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from seekling.cli.options import AsJson, Overrides, Recipe, whole_numbers
 from seekling.config import load_recipe
 from seekling.errors import ConfigError
 from seekling.types import Json
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file, such as recipes/demo.toml; it stays as it is.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")] = None,
+    recipe: Recipe,
+    overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The new recipe; default <recipe>-tuned.toml, here.")] = None,
     memory_gb: Annotated[
         float | None, typer.Option(help="What a run may take, as model.memory_gb; default most of what is free.")
@@ -33,7 +34,7 @@ def command(
     row_tokens: Annotated[
         str, typer.Option(help="row_tokens to try, instead of the recipe's and 1024, 2048, 4096, 8192.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure which settings are fast and fit into memory here, and write them as a new recipe.
 
@@ -48,9 +49,8 @@ def command(
     target = out or Path(f"{recipe.stem}-tuned.toml")
     if target.exists():  # known before the work
         raise ConfigError(f"{target} exists already; name another file with --out")
-    choice = Choice(
-        _numbers("--group-sizes", group_sizes), _numbers("--in-flight", in_flight), _numbers("--row-tokens", row_tokens)
-    )
+    options = {"--group-sizes": group_sizes, "--in-flight": in_flight, "--row-tokens": row_tokens}
+    choice = Choice(*(whole_numbers(option, text) for option, text in options.items()))
 
     def on_trial(trial: Trial) -> None:
         typer.echo(f"{trial.work} {trial.settings}: {trial.failure or f'{trial.tokens_per_s:.0f} tokens/s'}", err=True)
@@ -63,13 +63,6 @@ def command(
         return
     _print(found)
     typer.echo(f"recipe: {target}")
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    words = text.replace(",", " ").split()
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise ConfigError(f"{option} {text!r} is not a list of whole numbers above 0, such as 8,16,24")
-    return tuple(sorted({int(word) for word in words}))
 
 
 def _print(found: Tuned) -> None:

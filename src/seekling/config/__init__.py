@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from seekling.config.base import Section
-from seekling.config.evaluation import EVALUATIONS, EvalConfig, ExpectedConfig
-from seekling.config.recipe import Recipe, build_recipe, load_recipe, recipe_to_toml
-from seekling.config.training import (
-    CheckpointConfig,
-    CriticConfig,
-    CurriculumConfig,
-    ExpertConfig,
-    HealthConfig,
+from seekling.config.endpoint import (
+    EndpointConfig,
     JudgeConfig,
+)
+from seekling.config.evaluation import (
+    EVALUATIONS,
+    EvalConfig,
+    EvalRolloutConfig,
+    ExpectedConfig,
+)
+from seekling.config.recipe import (
+    RECIPES,
+    Recipe,
+    build_recipe,
+    load_recipe,
+    recipe_to_toml,
+)
+from seekling.config.rl import (
+    AdvantageConfig,
+    CriticConfig,
+    GroupConfig,
+    HealthConfig,
+    LossConfig,
+    OptimizerConfig,
     RewardConfig,
     RlConfig,
+)
+from seekling.config.training import (
+    CheckpointConfig,
+    ExpertConfig,
     RolloutConfig,
     SftConfig,
     TrackingConfig,
@@ -21,7 +40,9 @@ from seekling.config.training import (
 from seekling.config.world import (
     DataConfig,
     EnvConfig,
+    IndexConfig,
     ModelConfig,
+    QuestionsConfig,
     RetrievalConfig,
     SandboxConfig,
     SearchServerConfig,
@@ -29,17 +50,25 @@ from seekling.config.world import (
 
 __all__ = [
     "EVALUATIONS",
+    "RECIPES",
+    "AdvantageConfig",
     "CheckpointConfig",
     "CriticConfig",
-    "CurriculumConfig",
     "DataConfig",
+    "EndpointConfig",
     "EnvConfig",
     "EvalConfig",
+    "EvalRolloutConfig",
     "ExpectedConfig",
     "ExpertConfig",
+    "GroupConfig",
     "HealthConfig",
+    "IndexConfig",
     "JudgeConfig",
+    "LossConfig",
     "ModelConfig",
+    "OptimizerConfig",
+    "QuestionsConfig",
     "Recipe",
     "RetrievalConfig",
     "RewardConfig",

@@ -17,6 +17,19 @@ class EvalEnvConfig(Section):
     max_searches: Annotated[int, Field(ge=0)] | None = None
     forced_answer: bool | None = None
     observation_tokens: Positive | None = None
+    failing_share: Fraction = 0.0
+
+
+class EvalRolloutConfig(Section):
+    """How held-out questions are sampled; a length that is left out is the section `rollout`'s."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Fraction = 0.0
+    turn_tokens: Positive | None = None
+    episode_tokens: Positive | None = None
+    """The sampler's caches are made for the longer of the two."""
 
 
 Evaluation = Literal["base", "sft", "rl"]
@@ -33,24 +46,14 @@ class EvalConfig(Section):
     """First N development questions, by which the best policy is chosen; 0 asks none, and the last policy is best."""
     every_steps: Annotated[int, Field(ge=0)] = 0
     """Ask them after every so many RL steps too; 0: only at the end of SFT and of RL."""
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-    """0 is greedy."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    min_p: Fraction = 0.0
-    """As `rollout.min_p`."""
     promised_precision: Annotated[float, Field(gt=0, lt=1)] = 0.8
     """Share of right answers among those that `ask` shows; what is less sure, by the development questions, is "not
     found"."""
     judge: bool = False
     """Ask the model of the section `judge` too whether answers are right: the measure `judge`, beside exact match."""
     stages: tuple[Evaluation, ...] = EVALUATIONS
-    failing_share: Fraction = 0.0
-    """As `env.failing_share`, for held-out questions."""
-    turn_tokens: Annotated[int, Field(ge=0)] = 0
-    """New tokens per generation; 0: `rollout.turn_tokens`."""
-    episode_tokens: Annotated[int, Field(ge=0)] = 0
-    """Of an episode; 0: `rollout.episode_tokens`. The sampler's caches are made for the longer of the two."""
     env: EvalEnvConfig = EvalEnvConfig()
+    rollout: EvalRolloutConfig = EvalRolloutConfig()
 
 
 class ExpectedConfig(Section):

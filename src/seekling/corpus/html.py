@@ -63,7 +63,9 @@ def article_to_markdown(html: str) -> HtmlPage:
     try:
         import trafilatura
     except ImportError:
-        raise MissingExtraError("retrieval.html=article needs trafilatura: pip install 'seekling[ingest]'") from None
+        raise MissingExtraError(
+            "retrieval.index.html=article needs trafilatura: pip install 'seekling[ingest]'"
+        ) from None
     page = html_to_markdown(html)
     article = trafilatura.extract(html, output_format="markdown", include_comments=False, favor_recall=True)
     return HtmlPage(page.title, page.heading, article) if article else page

@@ -36,7 +36,7 @@ class NearDuplicates:
             from rensa import RMinHash, RMinHashDeduplicator
         except ImportError:
             raise MissingExtraError(
-                "retrieval.drop_similar needs rensa: pip install 'seekling[ingest]', or set it to 0"
+                "retrieval.index.drop_similar needs rensa: pip install 'seekling[ingest]', or set it to 0"
             ) from None
         self._new_hash = RMinHash
         self._known = RMinHashDeduplicator(threshold=threshold, num_perm=_PERMUTATIONS, use_lsh=True, seed=_SEED)

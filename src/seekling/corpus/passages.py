@@ -89,11 +89,13 @@ def cut_passages(
         ConfigError: `words` is below 1, or `overlap_words` is negative or leaves no room for new words.
     """
     if words < 1:
-        raise ConfigError(f"passages of {words} words cannot be cut; expected at least 1; set retrieval.passage_words")
+        raise ConfigError(
+            f"passages of {words} words cannot be cut; expected at least 1; set retrieval.index.passage_words"
+        )
     if not 0 <= overlap_words < words:
         raise ConfigError(
-            f"an overlap of {overlap_words} words does not fit passages of {words} words; "
-            f"expected 0 to {words - 1}; set retrieval.overlap_words"
+            f"an overlap of {overlap_words} words does not fit passages of {words}; "
+            f"expected 0-{words - 1}; set retrieval.index.overlap_words"
         )
     content = document.content
     cutter = _Cutter(content, words, overlap_words, spans_of)

@@ -159,7 +159,7 @@ def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> Episo
     if recipe.env.max_searches:
         num_searches = min(num_searches, recipe.env.max_searches)
     num_used = num_searches * model.searches_used
-    passages = recipe.retrieval.top_k * (recipe.retrieval.passage_words * _TOKENS_PER_WORD + 20)
+    passages = recipe.retrieval.top_k * (recipe.retrieval.index.passage_words * _TOKENS_PER_WORD + 20)
     observation = num_used * min(recipe.env.observation_tokens, passages)
     action = num_used * min(protocol.action_tokens, recipe.rollout.turn_tokens) + model.answer_tokens
     scale = min(1.0, max(0, room) / (action + observation))
@@ -224,10 +224,10 @@ class _Costs:
         learn_s = self._learn_s(tokens - shared, round(episodes * size.action_tokens * learned), size.total_tokens)
         if not recipe.rl.learns_from_equal_groups:
             learn_s *= self._model.varied_groups
-        updates = recipe.rl.minibatches * recipe.rl.rollout_epochs
-        learn_s = recipe.rl.rollout_epochs * learn_s + updates * self._optimizer_s("rl")
-        passes = (recipe.rl.kl_coefficient > 0) + (recipe.rl.old_logprobs == "recomputed" and updates > 1)
-        has_critic = recipe.rl.baseline == "gae"
+        updates = recipe.rl.updates_per_rollout
+        learn_s = recipe.rl.optimizer.rollout_epochs * learn_s + updates * self._optimizer_s("rl")
+        passes = (recipe.rl.loss.kl_coefficient > 0) + (recipe.rl.loss.old_logprobs == "recomputed" and updates > 1)
+        has_critic = recipe.rl.has_critic
         # A critic is a second model that learns as long, after one pass for its values.
         learn_s *= 1 + has_critic
         learn_s += (passes + has_critic) * self._prefill_s(tokens, size.total_tokens)

@@ -72,12 +72,12 @@ def episodes_at_once(recipe: Recipe, stage: Stage) -> int:
 
 def parts_of_step(recipe: Recipe) -> int:
     """How many parts RL learns from a step's episodes in, one after the other."""
-    return recipe.rl.stream_minibatches or recipe.rl.minibatches
+    return recipe.rl.optimizer.stream_minibatches or recipe.rl.optimizer.minibatches
 
 
 def episodes_of_group(recipe: Recipe) -> int:
     """Episodes of one question that RL learns from."""
-    return min(recipe.rl.group_size, recipe.rl.learn_per_group or recipe.rl.group_size)
+    return min(recipe.rl.group_size, recipe.rl.groups.learn_per_group or recipe.rl.group_size)
 
 
 def longest_row_tokens(recipe: Recipe, stage: Stage) -> int:
@@ -169,7 +169,7 @@ class MemoryPlan:
 
     def _in_rl(self) -> Memory:
         rl = self._recipe.rl
-        return self._beside_sampler("rl", has_critic=rl.baseline == "gae", has_reference=rl.kl_coefficient > 0)
+        return self._beside_sampler("rl", has_critic=rl.has_critic, has_reference=rl.loss.kl_coefficient > 0)
 
     def _beside_sampler(self, stage: Stage, *, has_critic: bool = False, has_reference: bool = False) -> Memory:
         """Sampler and learner as they are between two steps."""
@@ -191,7 +191,7 @@ class MemoryPlan:
     def _rl_learning(self, step_tokens: int | None = None) -> Memory:
         memory = self._learning("rl", self._in_rl(), step_tokens)
         # Streamed parts are learned from while other episodes still go on.
-        return self._sampling(memory) if self._recipe.rl.stream_minibatches else memory
+        return self._sampling(memory) if self._recipe.rl.optimizer.stream_minibatches else memory
 
     def _learning(self, stage: Stage, between: Memory, step_tokens: int | None = None) -> Memory:
         # Policy and critic learn one after the other: there are gradients of one of them.

@@ -55,7 +55,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
                 "willcb/wiki-trivia-questions-v4, 478 questions about willcb/rare-wiki-pages",
                 ("rare-wiki-trivia", "wiki-trivia"),
             ),
-            Benchmark("almanac", None, "test.jsonl", "one to four", "seekling almanac"),
+            Benchmark("almanac", None, "test.jsonl", "one to four", "seekling data almanac"),
         )
     }
 )

@@ -191,7 +191,7 @@ def gold_passages(library: Library, question: Question, recipe: Recipe) -> list[
         At most `retrieval.top_k`, or one per page where there are more pages; none when no page is known.
     """
     retrieval = recipe.retrieval
-    cut = passage_cutter(retrieval)
+    cut = passage_cutter(retrieval.index)
     ranked = []
     for page in question.supporting_ids:
         document = _page(library, page)

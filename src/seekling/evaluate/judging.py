@@ -227,7 +227,7 @@ class Judge:
 
     def _key(self, messages: Sequence[Message]) -> str:
         endpoint = self._client.endpoint
-        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.extra)]
+        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.fields)]
         parts += [[each.role, each.content] for each in messages]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
 

@@ -66,23 +66,25 @@ class EvalSettings:
         env, rollout = recipe.evaluated.env, recipe.evaluated.rollout
         return EvalSettings(
             protocol=env.protocol if searches else mode,
-            temperature=recipe.eval.temperature,
-            top_p=recipe.eval.top_p,
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
             max_generations=num_generations(env) if searches else 1,
             max_searching_turns=num_useful_searches(env) if searches else 0,
             max_searches=env.max_searches,
             turn_tokens=rollout.turn_tokens,
             episode_tokens=rollout.episode_tokens,
-            retrieval=recipe.retrieval.kind,
+            retrieval="remote" if recipe.retrieval.url else recipe.retrieval.index.kind,
             top_k=recipe.retrieval.top_k,
             mode=mode,
             model=model or recipe.model.spec,
             endpoint=endpoint,
             observation_tokens=env.observation_tokens,
-            encoder=recipe.retrieval.encoder if recipe.retrieval.kind in ("dense", "hybrid") else "",
+            encoder=""
+            if recipe.retrieval.url or recipe.retrieval.index.kind == "bm25"
+            else recipe.retrieval.index.encoder,
             num_passages=num_passages,
-            failing_share=recipe.eval.failing_share if mode == "search" else 0.0,
-            min_p=recipe.eval.min_p,
+            failing_share=env.failing_share if mode == "search" else 0.0,
+            min_p=rollout.min_p,
             thought_tokens=0 if endpoint else recipe.rollout.thought_tokens,  # of a served model no tokens are seen
         )
 

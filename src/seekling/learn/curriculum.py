@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from seekling.config import CurriculumConfig
+from seekling.config import GroupConfig
 from seekling.learn.advantage import are_equal
 from seekling.types import EpisodeRecord, Question
 
@@ -27,7 +27,7 @@ class Curriculum:
         per_step: questions of a step.
     """
 
-    def __init__(self, questions: Sequence[Question], config: CurriculumConfig, *, seed: int, per_step: int) -> None:
+    def __init__(self, questions: Sequence[Question], config: GroupConfig, *, seed: int, per_step: int) -> None:
         self._questions, self._config, self._seed, self._per_step = questions, config, seed, per_step
         self._order = functools.lru_cache(maxsize=2)(self._shuffled)
         self._position = 0

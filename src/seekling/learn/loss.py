@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seekling.config import RlConfig
+from seekling.config import LossConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ TokenMeasure = Callable[[Tensor, TokenData], TokenMeasures]
 Aggregation = Literal["token_mean", "sequence_mean", "sum", "constant"]
 
 
-def make_policy_loss(config: RlConfig) -> TokenLoss:
+def make_policy_loss(config: LossConfig) -> TokenLoss:
     """Put the loss of a recipe together: surrogate x correction + KL.
 
     Args:
-        config: its loss, clip_*, old_logprobs, correction*, kl* settings.
+        config: the section `rl.loss`.
 
     Returns:
         A token loss. With `old_logprobs = "recomputed"` and none given, the current weights are the old ones, as they
@@ -81,7 +81,7 @@ def make_policy_loss(config: RlConfig) -> TokenLoss:
         "cispo": partial(cispo, clip_low=low, clip_high=high),
         "gspo": partial(gspo, clip_low=low, clip_high=high),
     }
-    surrogate, cap = surrogates[config.loss], config.correction_cap
+    surrogate, cap = surrogates[config.kind], config.correction_cap
     kl_coefficient = config.kl_coefficient if config.kl_in == "loss" else 0.0
 
     def loss(logprobs_A: Tensor, data: TokenData) -> Tensor:
@@ -98,7 +98,7 @@ def make_policy_loss(config: RlConfig) -> TokenLoss:
     return loss
 
 
-def make_policy_measure(config: RlConfig) -> TokenMeasure:
+def make_policy_measure(config: LossConfig) -> TokenMeasure:
     """Say how the loss of the same recipe treated its tokens.
 
     Args:
@@ -108,12 +108,12 @@ def make_policy_measure(config: RlConfig) -> TokenMeasure:
     def measure(logprobs_A: Tensor, data: TokenData) -> TokenMeasures:
         data = _with_old(config, logprobs_A, data)
         ratios_A = (
-            sequence_ratios(logprobs_A, data) if config.loss == "gspo" else torch.exp(logprobs_A - data.denominator_A)
+            sequence_ratios(logprobs_A, data) if config.kind == "gspo" else torch.exp(logprobs_A - data.denominator_A)
         )
         is_low_A, is_high_A = ratios_A < 1 - config.clip_low, ratios_A > 1 + config.clip_high
-        if config.loss == "importance_sampling":
+        if config.kind == "importance_sampling":
             is_low_A, is_high_A = torch.zeros_like(is_low_A), torch.zeros_like(is_high_A)
-        elif config.loss != "cispo":  # the pessimistic minimum takes the bounded term on one side only
+        elif config.kind != "cispo":  # the pessimistic minimum takes the bounded term on one side only
             is_low_A, is_high_A = is_low_A & (data.advantages_A < 0), is_high_A & (data.advantages_A > 0)
         weights_A = torch.ones_like(ratios_A)
         if config.correction != "none":
@@ -124,7 +124,7 @@ def make_policy_measure(config: RlConfig) -> TokenMeasure:
     return measure
 
 
-def _with_old(config: RlConfig, logprobs_A: Tensor, data: TokenData) -> TokenData:
+def _with_old(config: LossConfig, logprobs_A: Tensor, data: TokenData) -> TokenData:
     """In the first step after a rollout the current weights are the old ones."""
     if config.old_logprobs == "recomputed" and data.old_logprobs_A is None:
         return replace(data, old_logprobs_A=logprobs_A.detach())
@@ -228,7 +228,7 @@ def masked_weights(old_logprobs_A: Tensor, behaviour_logprobs_A: Tensor, cap: fl
 
 
 CORRECTIONS = {"tis": truncated_weights, "mask": masked_weights}
-"""Old and behaviour log-probabilities, cap -> weights; by the value of `rl.correction`."""
+"""Old and behaviour log-probabilities, cap -> weights; by the value of `rl.loss.correction`."""
 
 
 def log_ratio_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
@@ -254,7 +254,7 @@ def low_variance_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
 
 
 KL_ESTIMATORS = {"k1": log_ratio_kl, "k2": squared_kl, "k3": low_variance_kl}
-"""Log-probabilities under the policy that sampled and under another -> KL(policy || other); by the value of `rl.kl`."""
+"""Log-probabilities under the policy that sampled and under another -> KL(policy || other); by `rl.loss.kl`."""
 
 
 def token_weights(num_trained_B: np.ndarray, aggregation: Aggregation) -> np.ndarray:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from seekling.config import CriticConfig, CurriculumConfig, RlConfig
+from seekling.config import RlConfig
 from seekling.errors import NothingToLearnError
 from seekling.learn.advantage import (
     are_equal,
@@ -56,24 +56,11 @@ class RlRun:
         questions: to learn from.
         config: settings.
         seed: of the questions' order and of the sampling.
-        curriculum: which questions are passed over; none by default.
-        critic: settings of the value model, which is used with `baseline = "gae"` only.
     """
 
-    def __init__(
-        self,
-        questions: Sequence[Question],
-        config: RlConfig,
-        *,
-        seed: int,
-        curriculum: CurriculumConfig | None = None,
-        critic: CriticConfig | None = None,
-    ) -> None:
+    def __init__(self, questions: Sequence[Question], config: RlConfig, *, seed: int) -> None:
         self.questions, self.config, self.seed = questions, config, seed
-        self.critic = critic or CriticConfig()
-        self.curriculum = Curriculum(
-            questions, curriculum or CurriculumConfig(), seed=seed, per_step=config.questions_per_step
-        )
+        self.curriculum = Curriculum(questions, config.groups, seed=seed, per_step=config.questions_per_step)
         self.idle_steps = 0
         self.rate_scale = 1.0
         """Multiplies the learning rate; who rolls a run back lowers it."""
@@ -114,7 +101,7 @@ def train(
     Source: GRPO (arXiv:2402.03300) or PPO (arXiv:1707.06347) on search episodes as Search-R1 (arXiv:2503.09516).
     """
     config = run.config
-    updater = Updater(learner, config, run.critic)
+    updater = Updater(learner, config)
     for step in range(first_step, config.steps):
         started = time.perf_counter()
         sampler.load_weights(learner.export_weights(), version=step)
@@ -129,7 +116,7 @@ def train(
         )
         sampler.release_caches()
         sampled_s = time.perf_counter() - started - taken.seconds
-        if not config.stream_minibatches:
+        if not config.optimizer.stream_minibatches:
             taken.take(groups)
         groups, records = taken.groups, taken.records
         metrics = rollout_metrics(groups, records)
@@ -139,8 +126,11 @@ def train(
             metrics["num_passed_questions"] = run.curriculum.num_passed
             run.curriculum.take_in(step, records)
         rates = [
-            run.rate_scale * scheduled_rate(each.learning_rate, step, total=config.steps, warmup=each.warmup_steps)
-            for each in (config, run.critic)
+            run.rate_scale * scheduled_rate(rate, step, total=config.steps, warmup=warmup)
+            for rate, warmup in (
+                (config.learning_rate, config.optimizer.warmup_steps),
+                (config.critic.learning_rate, config.critic.warmup_steps),
+            )
         ]
         metrics["learning_rate"] = rates[0]
         metrics |= updater.finish(rate=rates[0], critic_rate=rates[1])
@@ -175,7 +165,7 @@ class _Taken:
 
     def as_it_ends(self, group: EpisodeGroup) -> None:
         """When streaming, learn as soon as a part of the step is complete."""
-        parts = self._config.stream_minibatches
+        parts = self._config.optimizer.stream_minibatches
         if parts:
             self._waiting.append(group)
             if len(self._waiting) == self._config.questions_per_step // parts:
@@ -191,7 +181,7 @@ class _Taken:
         if self._teacher is not None:
             groups = [self._teacher.join(group) for group in groups]
         charges = None
-        if self._config.baseline != "gae":  # whose rewards belong to tokens, and are charged there
+        if not self._config.has_critic:  # whose rewards belong to tokens, and are charged there
             charges = self._updater.charges([each for group in groups for each in group.trajectories])
         records, batch = score_groups(
             groups, self._reward, self._config, step=self._step, charges=charges, sampled=sampled
@@ -256,7 +246,8 @@ def score_groups(
     """
     records: list[EpisodeRecord] = []
     is_sampled = (lambda episode: True) if sampled is None else (lambda episode: id(episode) in sampled)
-    unknown_reward = config.unknown_reward if _share_unknown(groups, is_sampled) <= config.unknown_limit else 0.0
+    is_worth = _share_unknown(groups, is_sampled) <= config.reward.unknown_limit
+    unknown_reward = config.reward.unknown if is_worth else 0.0
     kept: list[tuple[Trajectory, float, float]] = []
     costs = iter(charges) if charges is not None else itertools.repeat(np.zeros(1))
     for group in groups:
@@ -265,7 +256,7 @@ def score_groups(
         rewards_G = np.asarray([each.total for each in rewards])
         terms = _terms(rewards_G, np.asarray([next(costs).sum() for _ in rewards]), config)
         for index, episode in enumerate(group.episodes):
-            advantage = terms[index][0] if index in terms and config.baseline != "gae" else None
+            advantage = terms[index][0] if index in terms and not config.has_critic else None
             records.append(
                 EpisodeRecord("rl", group.question, episode, step=step, reward=rewards[index], advantage=advantage)
             )
@@ -302,17 +293,17 @@ def _is_unknown(episode: Episode) -> bool:
 
 def _terms(rewards_G: np.ndarray, costs_G: np.ndarray, config: RlConfig) -> dict[int, tuple[float, float]]:
     """Advantage and weight by index of the episodes of a group that are learned from."""
-    if config.baseline == "gae":
+    if config.has_critic:
         return {index: (float(reward), 1.0) for index, reward in enumerate(rewards_G)}
     if len(rewards_G) < 2:
         return {}
-    if config.baseline == "leave_one_out":
+    if config.advantage.baseline == "leave_one_out":
         values_G = leave_one_out_advantages(rewards_G - costs_G)
     else:
         # Where only costs differ, their deviation would blow their noise up to advantages of 1.
-        scale = "none" if are_equal(rewards_G) else config.advantage_scale
+        scale = "none" if are_equal(rewards_G) else config.advantage.scale
         values_G = group_advantages(rewards_G - costs_G, scale=scale)
-    chosen = most_varied(rewards_G, config.learn_per_group)
+    chosen = most_varied(rewards_G, config.groups.learn_per_group)
     weights = num_represented(rewards_G, chosen)
     terms = zip(values_G[chosen].tolist(), weights.tolist(), strict=True)
     return dict(zip(chosen.tolist(), terms, strict=True))
@@ -326,7 +317,7 @@ def has_difference(metrics: Mapping[str, float], config: RlConfig) -> bool:
         config: baseline.
     """
     num_equal = metrics.get("num_zero_variance_groups", 0) + metrics.get("num_dropped_groups", 0)
-    return config.baseline == "gae" or metrics.get("num_groups", 0) > num_equal
+    return config.has_critic or metrics.get("num_groups", 0) > num_equal
 
 
 def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRecord]) -> Metrics:
@@ -373,5 +364,5 @@ def _nothing_to_learn(records: Sequence[EpisodeRecord], idle_steps: int) -> str:
     return (
         f"for {idle_steps} steps in a row all episodes of each group had the same reward (last step: {totals}), so no "
         "group had anything to learn from; with all 0 the policy never succeeds: more SFT, easier questions or "
-        'rl.reward = "f1"; with all 1 it always does: harder questions'
+        'rl.reward.kind = "f1"; with all 1 it always does: harder questions'
     )

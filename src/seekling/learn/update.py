@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from seekling.config import CriticConfig, RlConfig
+from seekling.config import RlConfig
 from seekling.errors import InfrastructureError, NothingToLearnError
 from seekling.learn.advantage import generalized_advantages, whiten
 from seekling.learn.batch import MAXIMA, MEANS, Batch, LearnStats
@@ -35,14 +35,13 @@ class Updater:
 
     Args:
         learner: weights to train; with a KL term it must have kept its reference, with GAE it must have a critic.
-        config: of the loss and the steps.
-        critic: of GAE and the value loss.
+        config: of the loss, the steps and, with GAE, the critic.
     """
 
-    def __init__(self, learner: Learner, config: RlConfig, critic: CriticConfig) -> None:
-        self._learner, self._config, self._critic_config = learner, config, critic
-        self._loss, self._measure = make_policy_loss(config), make_policy_measure(config)
-        self._value_loss = partial(value_loss, value_clip=critic.value_clip)
+    def __init__(self, learner: Learner, config: RlConfig) -> None:
+        self._learner, self._config = learner, config
+        self._loss, self._measure = make_policy_loss(config.loss), make_policy_measure(config.loss)
+        self._value_loss = partial(value_loss, value_clip=config.critic.value_clip)
         self._batches: list[Batch] = []
         self._streamed: list[LearnStats] = []
 
@@ -54,30 +53,31 @@ class Updater:
             version: of the weights as they are now, counted in rollouts as the sampler was told.
 
         Raises:
-            InfrastructureError: an episode was sampled with weights older than `rl.max_staleness` allows.
+            InfrastructureError: an episode was sampled with weights older than `rl.optimizer.max_staleness` allows.
         """
         if not batch.trajectories:
             return
         self._refuse_stale(batch.trajectories, version)
-        if self._config.stream_minibatches and not batch.num_trained_B.any():
+        if self._config.optimizer.stream_minibatches and not batch.num_trained_B.any():
             return  # of a whole step such trajectories are left out too
         self._batches.append(batch)
-        if self._config.stream_minibatches:
+        if self._config.optimizer.stream_minibatches:
             part = self._with_logprobs(batch)
             # The step's size is not known yet: divided by it in `finish`.
             stats = self._learner.forward_backward(
-                part, self._loss, aggregation=self._config.aggregation, divide_by=1.0, measure=self._measure
+                part, self._loss, aggregation=self._config.loss.aggregation, divide_by=1.0, measure=self._measure
             )
             self._streamed.append(stats)
 
     def _refuse_stale(self, trajectories: Sequence[Trajectory], version: int) -> None:
         oldest = min((number for each in trajectories for number in each.policy_versions), default=version)
-        limit = self._config.max_staleness
+        limit = self._config.optimizer.max_staleness
         if version - oldest > limit:
             raise InfrastructureError(
                 f"an episode was sampled with weights of version {oldest}, and the learner is at version {version}: "
-                f"{version - oldest} rollouts older, where rl.max_staleness = {limit} allows {limit}; the sampler did "
-                "not take the newest weights. Mend that, or raise rl.max_staleness where sampling runs ahead on purpose"
+                f"{version - oldest} rollouts older, where rl.optimizer.max_staleness = {limit} allows {limit}; the "
+                "sampler did not take the newest weights. Mend that, or raise rl.optimizer.max_staleness where "
+                "sampling runs ahead on purpose"
             )
 
     def finish(self, *, rate: float, critic_rate: float) -> Metrics:
@@ -115,7 +115,7 @@ class Updater:
         Returns:
             B arrays (T,), 0 elsewhere; None when nothing is charged.
         """
-        config = self._config
+        config = self._config.loss
         if config.kl_coefficient == 0 or config.kl_in == "loss" or not trajectories:
             return None
         estimate, charges = KL_ESTIMATORS[config.kl], []
@@ -129,14 +129,15 @@ class Updater:
         if not batch.num_trained_B.any():
             raise NothingToLearnError(f"none of the {len(batch.trajectories)} trajectories has a trained token")
         more: Metrics = {}
-        if config.baseline == "gae":
+        if config.has_critic:
             batch, more = self._with_critic(batch)
         batch = self._with_logprobs(batch)
-        num_parts = min(config.minibatches, len(batch.trajectories))
+        num_parts = min(config.optimizer.minibatches, len(batch.trajectories))
         bounds = np.linspace(0, len(batch.trajectories), num_parts + 1).astype(int).tolist()
         stats, norms, value_losses, num_skipped = [], [], [], 0
         spoilt: set[int] = set()  # once is enough: three skipped steps in a row would end the run
-        for start, stop in zip(bounds[:-1] * config.rollout_epochs, bounds[1:] * config.rollout_epochs, strict=True):
+        passes = config.optimizer.rollout_epochs
+        for start, stop in zip(bounds[:-1] * passes, bounds[1:] * passes, strict=True):
             part = batch.part(start, stop)
             if start in spoilt or not part.num_trained_B.any():
                 continue
@@ -150,7 +151,7 @@ class Updater:
             found = learner.forward_backward(
                 part,
                 self._loss,
-                aggregation=config.aggregation,
+                aggregation=config.loss.aggregation,
                 divide_by=self._divisor(part),
                 measure=self._measure,
             )
@@ -175,7 +176,7 @@ class Updater:
 
         The batch's advantages are total rewards here; they are earned by the last action token.
         """
-        critic, config = self._learner.critic, self._critic_config
+        critic, config = self._learner.critic, self._config.critic
         assert critic is not None, 'baseline = "gae" needs a critic'
         values, charges = critic.values(batch.trajectories), self.charges(batch.trajectories)
         places = [np.flatnonzero(_trained(each)) for each in batch.trajectories]
@@ -201,10 +202,10 @@ class Updater:
 
     def _with_logprobs(self, batch: Batch) -> Batch:
         """Add what the loss divides by and is anchored to, where that takes passes of their own."""
-        config = self._config
+        config = self._config.loss
         per_token: dict[TokenField, Sequence[np.ndarray]] = dict(batch.per_token)
         # In the only step after a rollout the current weights are the old ones: the loss needs no second pass.
-        if config.old_logprobs == "recomputed" and config.minibatches * config.rollout_epochs > 1:
+        if config.old_logprobs == "recomputed" and self._config.updates_per_rollout > 1:
             per_token["old_logprobs_A"] = self._learner.logprobs(batch.trajectories)
         if config.kl_coefficient > 0 and config.kl_in == "loss":
             per_token["reference_logprobs_A"] = self._learner.reference_logprobs(batch.trajectories)
@@ -213,9 +214,9 @@ class Updater:
     def _divisor(self, *batches: Batch) -> float:
         return denominator(
             np.concatenate([batch.num_trained_B for batch in batches]),
-            self._config.aggregation,
+            self._config.loss.aggregation,
             represented_B=np.concatenate([batch.represented_B for batch in batches]),
-            constant=self._config.aggregation_tokens,
+            constant=self._config.loss.aggregation_tokens,
         )
 
 

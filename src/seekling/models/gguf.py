@@ -8,6 +8,9 @@ disk instead of 269.
 
 llama.cpp stores the rows of the query and key projections of llama models interleaved for its own rotary embedding;
 they are put back in Hugging Face's order here. Only byte-level BPE tokenizers ("gpt2" in GGUF words) are understood.
+
+transformers' own reader (`gguf_file=`) gives the same weights. Its tokenizers know no pre-tokenizer "smollm", which
+splits digits (as of 5.23), so the directory is written here.
 """
 
 from __future__ import annotations

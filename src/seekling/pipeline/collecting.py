@@ -11,22 +11,24 @@ replies are in the journal.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from seekling.config import Recipe
+from seekling.config import EndpointConfig, JudgeConfig, Recipe
 from seekling.corpus.questions import question_set_hash
 from seekling.errors import BudgetReachedError, ConfigError
-from seekling.evaluate.judging import Judge, VerdictCache
+from seekling.evaluate.judging import Judge
 from seekling.experts.select import Selection, is_correct, select_episodes
 from seekling.files import write_atomically
+from seekling.pipeline.judge_reward import open_judge
 from seekling.pipeline.progress import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.served import claim, open_env, token_counter
 from seekling.pipeline.world import open_world
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from seekling.rollout.chat_roller import ChatRoller, Price
 from seekling.rollout.journal import Budget, JournalledChat, Spent
 from seekling.rollout.sampler import derive_seed
@@ -40,7 +42,7 @@ STAGE = "teacher"
 class CollectRequest:
     """What `seekling collect` is asked for besides the recipe."""
 
-    endpoint: ChatEndpoint
+    endpoint: EndpointConfig
     attempts: int = 1
     """Tries per question; one that has been answered correctly is not tried again."""
     num_questions: int = 0
@@ -48,9 +50,8 @@ class CollectRequest:
     in_flight: int = 8
     price: Price | None = None
     budget: Budget = field(default_factory=Budget)
-    judge: ChatEndpoint | None = None
+    judge: JudgeConfig | None = None
     """Decides whether answers that do not match exactly are correct; None leaves it to exact match."""
-    judge_tokens: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +93,33 @@ def collect_episodes(recipe: Recipe, path: Path, request: CollectRequest, report
         raise ConfigError("further attempts of a greedy model are copies; set rollout.temperature above 0")
     client = ChatClient(request.endpoint)  # first: an address or a key that cannot be right is known at once
     folder = RunFolder(path, recipe)
-    judge = _open_judge(request, path)
     world = open_world(recipe, path, reporter)
     questions = world.train[: request.num_questions or None]
     endpoint = request.endpoint
     now: dict[str, Json] = {
         "endpoint": endpoint.url,
         "model": endpoint.model,
-        "extra": json.dumps(dict(endpoint.extra), sort_keys=True),
+        "extra": json.dumps(endpoint.fields, sort_keys=True),
         "question_set_hash": question_set_hash(world.train),
     }
     claim(path / "requests" / "collect.json", now, what="a collection", instead="use another folder with --out")
     stopped = ""
     count_tokens, _ = token_counter(recipe, reporter)
-    with (
-        open_env(recipe, world, count_tokens) as (env, _),
-        deferred_interrupt(reporter, "replies that are under way are paid for and kept") as is_interrupted,
-    ):
-        journal = path / "replies.jsonl"
-        chat = JournalledChat(client, journal, request.budget, is_interrupted=is_interrupted)
-        roller = ChatRoller(env, chat, in_flight=request.in_flight, price=request.price)
-        try:
-            for attempt in range(request.attempts):
-                _ask_once(recipe, folder, roller, questions, attempt, judge, reporter)
-        except BudgetReachedError as error:
-            stopped = f"the budget is reached: {error}; a larger one goes on from here"
-    # Judging is another endpoint's and not in the budget; it closes the last round, or one that the budget cut.
-    records = _judged(_records(folder, questions), judge, reporter)
+    with open_judge(request.judge, path, reporter) if request.judge else contextlib.nullcontext() as judge:
+        with (
+            open_env(recipe, world, count_tokens) as (env, _),
+            deferred_interrupt(reporter, "replies that are under way are paid for and kept") as is_interrupted,
+        ):
+            journal = path / "replies.jsonl"
+            chat = JournalledChat(client, journal, request.budget, is_interrupted=is_interrupted)
+            roller = ChatRoller(env, chat, in_flight=request.in_flight, price=request.price)
+            try:
+                for attempt in range(request.attempts):
+                    _ask_once(recipe, folder, roller, questions, attempt, judge, reporter)
+            except BudgetReachedError as error:
+                stopped = f"the budget is reached: {error}; a larger one goes on from here"
+        # Judging is another endpoint's and not in the budget; it closes the last round, or one that the budget cut.
+        records = _judged(_records(folder, questions), judge, reporter)
     selection = select_episodes(records, balance=recipe.experts.balance, max_episodes=recipe.experts.max_episodes)
     folder.replace_records("expert", selection.kept)
     collected = Collected(selection, chat.spent, chat.spent.cost_usd(request.price), stopped)
@@ -170,13 +171,6 @@ def _records(folder: RunFolder, questions: Sequence[Question]) -> list[EpisodeRe
         if asked.get(record.question.key) == record.question:
             newest[record.question.key, record.episode.seed] = record
     return list(newest.values())
-
-
-def _open_judge(request: CollectRequest, path: Path) -> Judge | None:
-    if request.judge is None:
-        return None
-    cache = VerdictCache(path / "judge-cache.jsonl")
-    return Judge(ChatClient(request.judge), cache, in_flight=request.in_flight, max_tokens=request.judge_tokens)
 
 
 def _judged(records: list[EpisodeRecord], judge: Judge | None, reporter: Reporter) -> list[EpisodeRecord]:

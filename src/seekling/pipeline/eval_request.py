@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seekling.config import Recipe
+from seekling.config import EndpointConfig, JudgeConfig, Recipe
 from seekling.corpus.questions import question_set_hash, read_questions
 from seekling.corpus.splits import with_shared_text
 from seekling.env.environment import SearchEnv
@@ -18,20 +18,20 @@ from seekling.evaluate.benchmarks import benchmark_of, open_benchmarks
 from seekling.evaluate.bounds import NO_GOLD_PAGE, OracleEnv, PlainProtocol, has_gold_page
 from seekling.evaluate.confidence import read_calibration
 from seekling.evaluate.files import read_records
-from seekling.evaluate.judging import Judge, VerdictCache
+from seekling.evaluate.judging import Judge
 from seekling.evaluate.samples import SampleSummary, summarize_samples
 from seekling.evaluate.settings import EvalSettings, Mode
 from seekling.evaluate.summary import EvalSummary
 from seekling.files import write_atomically
 from seekling.models import resolve_model
 from seekling.pipeline.evaluate import Extras, QuestionRoller, ask_and_score, num_passages_of
-from seekling.pipeline.judge_reward import open_eval_judge
+from seekling.pipeline.judge_reward import open_judge
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.record import describe_evaluation
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.served import claim, open_env, token_counter
 from seekling.pipeline.world import World, open_world
-from seekling.rollout.chat import ChatClient, ChatEndpoint
+from seekling.rollout.chat import ChatClient
 from seekling.rollout.chat_roller import ChatRoller, Price
 from seekling.rollout.sampler import derive_seed
 from seekling.serve.agent import eval_decoding, open_agent
@@ -51,18 +51,15 @@ class EvalRequest:
     """A question file instead of the recipe's test questions."""
     is_dev: bool = False
     """Ask the recipe's development questions instead; the name then begins with `dev-`."""
-    endpoint: ChatEndpoint | None = None
+    endpoint: EndpointConfig | None = None
     """A served model instead of the recipe's."""
     in_flight: int = 8
-    """Requests at once, to the endpoint and to the judge."""
+    """Requests to the endpoint at once."""
     price: Price | None = None
     usd_per_hour: float | None = None
     """Of this machine, for a local model."""
-    judge: ChatEndpoint | None = None
+    judge: JudgeConfig | None = None
     """Instead of the recipe's, which is asked when `eval.judge` says so."""
-    judge_tokens: int = 1024
-    judge_cache: Path | None = None
-    """Verdicts are kept in this file; None is `judge-cache.jsonl` in the run folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,7 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
         DataError: no question is left, or a file is bad.
     """
     _check(recipe, request)
-    judging = _open_judge(recipe, request, path, reporter)
+    judge_config = request.judge or (recipe.judge if recipe.eval.judge else None)
     folder = RunFolder(path, recipe)
     world = open_world(recipe, path, reporter)
     asked = _questions(recipe, request, world)
@@ -122,7 +119,7 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
     settings = _settings(recipe, request, folder)
     _claim(folder, request, settings, asked.questions)
     with (
-        judging as judge,
+        open_judge(judge_config, path, reporter) if judge_config else contextlib.nullcontext() as judge,
         _open_roller(recipe, world, request, reporter) as (roller, model, layers),
     ):
         summaries = [
@@ -141,18 +138,18 @@ def _check(recipe: Recipe, request: EvalRequest) -> None:
         )
     if not request.name.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(f"--name {request.name!r} becomes part of a file name; use letters, digits, - and _")
-    if request.num_samples > 1 and recipe.eval.temperature == 0:
+    if request.num_samples > 1 and recipe.eval.rollout.temperature == 0:
         raise ConfigError(
             f"{request.num_samples} samples of a greedy policy are {request.num_samples} copies; "
-            "set eval.temperature above 0, or ask for one sample"
+            "set eval.rollout.temperature above 0, or ask for one sample"
         )
-    for name, ours in (("temperature", recipe.eval.temperature), ("top_p", recipe.eval.top_p)):
-        extra = request.endpoint.extra if request.endpoint is not None else {}
+    for name, ours in (("temperature", recipe.eval.rollout.temperature), ("top_p", recipe.eval.rollout.top_p)):
+        extra = request.endpoint.fields if request.endpoint is not None else {}
         # Left out of the request, both are 1 on every server.
         theirs = 1 if name in extra and extra[name] is None else extra.get(name, ours)
         if theirs != ours:
             raise ConfigError(
-                f"--endpoint-extra makes {name} {theirs}, the recipe says {ours}; add eval.{name}={theirs}, "
+                f"--endpoint-extra makes {name} {theirs}, the recipe says {ours}; add eval.rollout.{name}={theirs}, "
                 "or the figures would be recorded under the wrong decoding"
             )
     if request.endpoint is None and request.price is not None:
@@ -176,7 +173,8 @@ def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
     elif request.questions is not None:
         questions = read_questions(request.questions)
     if questions is not world.test and questions is not world.dev:
-        questions = [each for each in questions if not recipe.data.kinds or each.kind in recipe.data.kinds]
+        kinds = recipe.data.questions.kinds
+        questions = [each for each in questions if not kinds or each.kind in kinds]
         questions = questions[: recipe.eval.num_questions or None]
         _refuse_trained(questions, world)
     num_all = len(questions)
@@ -184,8 +182,8 @@ def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
         questions = [question for question in questions if has_gold_page(world.library, question)]
     if not questions:
         raise DataError(
-            f"of {num_all} questions none can be asked in mode {request.mode}; check the file, data.kinds and, for "
-            "modes that need gold pages, supporting_ids"
+            f"of {num_all} questions none can be asked in mode {request.mode}; check the file, data.questions.kinds "
+            "and, for modes that need gold pages, supporting_ids"
         )
     lost = num_all - len(questions)
     if lost:
@@ -220,7 +218,7 @@ def _claim(folder: RunFolder, request: EvalRequest, settings: EvalSettings, ques
         "mode": request.mode,
         "model": settings.model,
         "endpoint": settings.endpoint,
-        "extra": json.dumps(dict(request.endpoint.extra), sort_keys=True) if request.endpoint is not None else "",
+        "extra": json.dumps(request.endpoint.fields, sort_keys=True) if request.endpoint is not None else "",
         "question_set_hash": question_set_hash(questions),
         "is_sampled_repeatedly": request.num_samples > 1,
     }
@@ -268,17 +266,6 @@ def _env_of_mode(env: SearchEnv, recipe: Recipe, world: World, mode: Mode) -> Se
     one_turn = env.config.model_copy(update={"max_turns": 1, "forced_answer": False, "invalid_action": "retry"})
     protocol = PlainProtocol(mode, world.library, recipe, env.budget)
     return SearchEnv(protocol, {}, one_turn, count_tokens=env.budget.count_tokens)
-
-
-def _open_judge(
-    recipe: Recipe, request: EvalRequest, path: Path, reporter: Reporter
-) -> contextlib.AbstractContextManager[Judge | None]:
-    """The judge that is asked for here, else the recipe's."""
-    if request.judge is None:
-        return open_eval_judge(recipe, path, reporter)
-    cache = VerdictCache(request.judge_cache or path / "judge-cache.jsonl")
-    judge = Judge(ChatClient(request.judge), cache, in_flight=request.in_flight, max_tokens=request.judge_tokens)
-    return contextlib.nullcontext(judge)
 
 
 def _sample(

@@ -162,7 +162,7 @@ def stage_settings(recipe: Recipe, folder: RunFolder, name: str) -> EvalSettings
 def num_passages_of(folder: RunFolder) -> int:
     """Passages in a run folder's index; 0 when it has none."""
     try:
-        return read_record(folder.path / "index").num_passages
+        return read_record(folder.path / "index").counts.passages
     except IndexMismatchError:
         return 0
 

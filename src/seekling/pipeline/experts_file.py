@@ -122,7 +122,7 @@ def demonstrate(recipe: Recipe, agent: Agent, group: EpisodeGroup) -> tuple[Epis
         group: the policy's episodes of a question of training, all wrong.
     """
     question = group.question
-    begun = group.episodes if recipe.rl.demonstrations == "continued" else ()
+    begun = group.episodes if recipe.rl.groups.demonstrations == "continued" else ()
     for after in (*begun, None):
         episode = play(agent.env, question, recipe.experts, title_of=agent.library.title_of, after=after).episode
         if episode is not None and exact_match(episode.answer, question.answers):
@@ -153,7 +153,7 @@ def _load_steps(path: Path, recipe: Recipe, folder: RunFolder, agent: Agent, rep
         count = Counter(length > limit for length in lengths)[True]
         raise DataError(
             f"{count} of the {len(records)} records of {path} are longer than rollout.episode_tokens = {limit} (up to "
-            f"{max(lengths)}); raise it, or write the records again with seekling stepwise --max-tokens {limit}"
+            f"{max(lengths)}); raise it, or write the records again with seekling data stepwise --max-tokens {limit}"
         )
     write_atomically(folder.path / STEPS, path.read_text(encoding="utf-8"))
     reporter.line(f"{path}: {len(records)} step-wise records")

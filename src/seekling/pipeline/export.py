@@ -57,6 +57,7 @@ def new_learner(recipe: Recipe, model_dir: Path, stage: Stage = "sft") -> Learne
         stage: which it learns in.
     """
     settings = recipe.sft if stage == "sft" else recipe.rl
+    optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
     # Before the model is loaded, since what is free then is for it too.
     checkpoint_layers = _must_checkpoint(recipe, model_dir)
     # What trains begins with all digits that the file has; what stays as it is, with those it is used with.
@@ -69,9 +70,9 @@ def new_learner(recipe: Recipe, model_dir: Path, stage: Stage = "sft") -> Learne
         lora_rank=rank,
         lora_alpha=recipe.model.lora_alpha,
         seed=recipe.seed,
-        weight_decay=settings.weight_decay,
+        weight_decay=optimizer.weight_decay,
         row_tokens=settings.row_tokens,
-        max_grad_norm=settings.max_grad_norm,
+        max_grad_norm=optimizer.max_grad_norm,
         checkpoint_layers=checkpoint_layers,
         dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
     )
@@ -81,7 +82,7 @@ def new_critic(recipe: Recipe, policy: Learner, begins_at: Path | None = None) -
     """A critic that begins where a policy stands.
 
     Args:
-        recipe: its model, rl and critic sections.
+        recipe: its sections model and rl.
         policy: with the weights.
         begins_at: a directory that has them instead.
     """
@@ -93,7 +94,7 @@ def new_critic(recipe: Recipe, policy: Learner, begins_at: Path | None = None) -
         lora_rank=recipe.model.rank_in("rl"),
         lora_alpha=recipe.model.lora_alpha,
         row_tokens=recipe.rl.row_tokens,
-        max_grad_norm=recipe.critic.max_grad_norm,
+        max_grad_norm=recipe.rl.critic.max_grad_norm,
     )
 
 

@@ -23,7 +23,7 @@ class HealthGuard:
     """Watches a run's RL stage. Its memory is the metrics on record, so it goes on where an earlier process stopped.
 
     Args:
-        recipe: its health, checkpoint and rl sections.
+        recipe: its sections checkpoint and rl.
         folder: of the run; its logs end at the step from which training goes on.
         learner: gets the best weights at a rollback.
         run: gets the steps without anything to learn from, and the lower learning rate.
@@ -31,7 +31,8 @@ class HealthGuard:
     """
 
     def __init__(self, recipe: Recipe, folder: RunFolder, learner: Learner, run: RlRun, reporter: Reporter) -> None:
-        self._config, self._best_every = recipe.health, recipe.checkpoint.best_every
+        self._config, self._best_every = recipe.rl.health, recipe.checkpoint.best_every
+        self._drift_limit = recipe.rl.loss.drift_limit
         self._folder, self._learner, self._run, self._reporter = folder, learner, run, reporter
         rows = {int(row["step"]): row for row in folder.read_metrics("rl")}
         # A damaged row is missing from the log; the others keep their places.
@@ -57,7 +58,7 @@ class HealthGuard:
             InfrastructureError: the sampler did not have the learner's weights.
         """
         drift, largest = metrics.get("logprob_drift", 0.0), metrics.get("logprob_drift_max", 0.0)
-        check_drift(f"RL step {len(self._history) + 1}", drift, largest, self._config.drift_limit)
+        check_drift(f"RL step {len(self._history) + 1}", drift, largest, self._drift_limit)
         row = {**metrics, **health_metrics(records)}
         before = self._history[-1] if self._history else {}
         self._history.append(row)
@@ -95,7 +96,7 @@ def check_drift(where: str, mean: float, largest: float, limit: float) -> None:
         where: for the message.
         mean: absolute difference between their log-probabilities of sampled tokens, in nats per token.
         largest: of the differences.
-        limit: `health.drift_limit`; 0 stops nothing.
+        limit: `rl.loss.drift_limit`; 0 stops nothing.
 
     Raises:
         InfrastructureError: the mean is above the limit.
@@ -105,7 +106,7 @@ def check_drift(where: str, mean: float, largest: float, limit: float) -> None:
             f"{where}: sampler and learner differ by {mean:.3g} nats in the log-probability of a sampled token (mean; "
             f"the largest is {largest:.3g}); the same weights stay below {limit:g}, so the sampler's are stale or "
             "damaged. Nothing after the last saved state is kept; give the same command to go on from there, or raise "
-            "health.drift_limit when the sampler's arithmetic is coarser"
+            "rl.loss.drift_limit when the sampler's arithmetic is coarser"
         )
 
 

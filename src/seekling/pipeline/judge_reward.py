@@ -1,4 +1,4 @@
-"""`rl.reward = "judge"`: episodes are judged while others are still being sampled.
+"""`rl.reward.kind = "judge"`: episodes are judged while others are still being sampled.
 
 A judge that fails is infrastructure, like a search server that does: its episode leaves the group, is counted, and is
 never scored 0. So what learns meets judged episodes only.
@@ -13,12 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from seekling.config import JudgeConfig, Recipe
+from seekling.config import JudgeConfig
 from seekling.evaluate.judging import Judge, VerdictCache
 from seekling.pipeline.progress import Reporter
 from seekling.reward.judge import Judgement, judged_reward
 from seekling.reward.match import exact_match
-from seekling.rollout.chat import ChatClient, ChatEndpoint, ChatModel, read_fields
+from seekling.rollout.chat import ChatClient, ChatModel
 from seekling.rollout.loop import Decoding, Roller
 from seekling.serve.local_model import open_local_chat
 from seekling.types import Episode, EpisodeGroup, Question, Reward, StopReason
@@ -103,7 +103,7 @@ class JudgedRoller(Roller):
 
 @contextlib.contextmanager
 def open_judge(config: JudgeConfig, run: Path, reporter: Reporter) -> Iterator[Judge]:
-    """A recipe's judge; a local one's model is loaded, and given up at the end.
+    """A judge; a local one's model is loaded, and given up at the end.
 
     Args:
         config: which judge.
@@ -117,29 +117,7 @@ def open_judge(config: JudgeConfig, run: Path, reporter: Reporter) -> Iterator[J
     with contextlib.ExitStack() as stack:
         model: ChatModel
         if config.url:
-            model = ChatClient(judge_endpoint(config))
+            model = ChatClient(config)
         else:
             model = stack.enter_context(open_local_chat(config.model, in_flight=config.in_flight, log=reporter.line))
         yield Judge(model, cache, num_tries=config.tries, in_flight=config.in_flight, max_tokens=config.max_tokens)
-
-
-@contextlib.contextmanager
-def open_eval_judge(recipe: Recipe, run: Path, reporter: Reporter) -> Iterator[Judge | None]:
-    """The recipe's judge where `eval.judge` wants one, else None; arguments and errors are those of `open_judge`."""
-    if not recipe.eval.judge:
-        yield None
-        return
-    with open_judge(recipe.judge, run, reporter) as judge:
-        yield judge
-
-
-def judge_endpoint(config: JudgeConfig) -> ChatEndpoint:
-    """The endpoint of a recipe's judge.
-
-    Raises:
-        ConfigError: `judge.extra` is no JSON object.
-    """
-    extra = read_fields(config.extra, "judge.extra")
-    return ChatEndpoint(
-        config.url, config.model, config.key_env, extra=extra, requests_per_minute=config.requests_per_minute
-    )

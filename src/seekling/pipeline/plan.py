@@ -67,19 +67,19 @@ def _stages(recipe: Recipe) -> Iterator[str]:
         trained = _trained(recipe.model.rank_in("sft"))
         yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}, {trained}"
     if rl.steps:
-        episodes, updates = rl.questions_per_step * rl.group_size, rl.minibatches * rl.rollout_epochs
+        episodes, updates = rl.questions_per_step * rl.group_size, rl.updates_per_rollout
         yield (
             f"rl: {rl.steps} steps of {rl.questions_per_step} x {rl.group_size} = {episodes} episodes, "
             f"{rl.steps * updates} optimizer steps, learning rate {rl.learning_rate:g}, "
             f"{_trained(recipe.model.rank_in('rl'))}"
         )
-        kl = f"{rl.kl} {rl.kl_coefficient:g} in the {rl.kl_in}" if rl.kl_coefficient else "none"
+        kl = f"{rl.loss.kl} {rl.loss.kl_coefficient:g} in the {rl.loss.kl_in}" if rl.loss.kl_coefficient else "none"
         yield (
-            f"rl: reward {rl.reward}, loss {rl.loss}, baseline {rl.baseline}, {rl.aggregation}, "
-            f"correction {rl.correction}, KL {kl}"
+            f"rl: reward {rl.reward.kind}, loss {rl.loss.kind}, baseline {rl.advantage.baseline}, "
+            f"{rl.loss.aggregation}, correction {rl.loss.correction}, KL {kl}"
         )
     questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
-    decoding = f"temperature {recipe.eval.temperature:g}" if recipe.eval.temperature else "greedy"
+    decoding = f"temperature {recipe.eval.rollout.temperature:g}" if recipe.eval.rollout.temperature else "greedy"
     after = " and ".join(["after SFT"] * recipe.has_sft + ["after RL"] * (rl.steps > 0))
     if not after:
         yield "best: none; nothing is trained"
@@ -99,12 +99,12 @@ def _trained(rank: int) -> str:
 
 def _needs(recipe: Recipe) -> Iterator[str]:
     yield "needs the model: " + (_here(cached_model(recipe.model.spec)) or "not here yet, fetched when training starts")
-    if recipe.retrieval.kind == "remote":
+    if recipe.retrieval.url:
         what = "the collection" if is_store(recipe.retrieval.url) else "a search server at"
-        yield f"needs {what} {recipe.retrieval.url or '(retrieval.url is empty)'}"
+        yield f"needs {what} {recipe.retrieval.url}"
     elif not recipe.data.corpus:
         yield f"writes an almanac of {recipe.data.almanac_pages} pages and its questions"
-    if recipe.eval.judge or (recipe.rl.steps and recipe.rl.reward == "judge"):
+    if recipe.eval.judge or (recipe.rl.steps and recipe.rl.reward.kind == "judge"):
         yield f"needs the judge {recipe.judge.model}" + (f" at {recipe.judge.url}" if recipe.judge.url else "")
     data = recipe.data
     files = {"data.corpus": data.corpus, "data.train": data.train, "data.dev": data.dev, "data.test": data.test}
@@ -166,7 +166,7 @@ def _num_expert_episodes(file: str) -> int:
 def _num_held_out(recipe: Recipe) -> tuple[int, int]:
     """Questions that there are for dev and for the test."""
     data = recipe.data
-    if not data.corpus and recipe.retrieval.kind != "remote":
+    if not data.corpus and not recipe.retrieval.url:
         from seekling.corpus.almanac import num_questions
 
         num_dev = num_questions(data.almanac_pages, "dev") if data.dev_fraction else 0

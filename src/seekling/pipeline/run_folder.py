@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -329,16 +329,18 @@ def _refuse_other_recipe(path: Path, toml: Path, recipe: Recipe) -> None:
         earlier = build_recipe(tomllib.loads(toml.read_text(encoding="utf-8")), origin=str(toml))
     except (tomllib.TOMLDecodeError, ConfigError) as error:
         raise ConfigError(f"{toml} cannot be read ({error}); choose another folder with --out") from None
-    before, now = earlier.model_dump(), recipe.model_dump()
-    names = sorted(name for name in now if before[name] != now[name])
-    if names:
-        differing = [
-            f"{name}.{key}" if isinstance(now[name], dict) else name
-            for name in names
-            for key in (now[name] if isinstance(now[name], dict) else [name])
-            if not isinstance(now[name], dict) or before[name][key] != now[name][key]
-        ]
+    differing = list(_differing(earlier.model_dump(), recipe.model_dump()))
+    if differing:
         raise ConfigError(
             f"{path} holds a run of another recipe (it differs in {', '.join(differing)}); "
             "choose another folder with --out, or delete this one"
         )
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted names of the settings that two recipes have otherwise."""
+    for name, value in now.items():
+        if isinstance(value, dict):
+            yield from _differing(before[name], value, f"{prefix}{name}.")
+        elif before[name] != value:
+            yield f"{prefix}{name}"

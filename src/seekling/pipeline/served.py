@@ -33,7 +33,7 @@ def open_env(
     tools = all_tools(world.library, recipe.retrieval.top_k, recipe.env.tools)
     protocol = make_protocol(recipe.env, tools)
     with contextlib.ExitStack() as stack:
-        sandbox = stack.enter_context(open_sandbox(recipe.sandbox)) if protocol.name == "code" else None
+        sandbox = stack.enter_context(open_sandbox(recipe.env.sandbox)) if protocol.name == "code" else None
         layers = sandbox.layers if sandbox is not None else ()
         yield SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=count_tokens), layers
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
 from seekling.pipeline.experts_file import demonstrate, expert_trajectories, load_experts, query_trajectories
 from seekling.pipeline.export import WEIGHTS, copy_policy, export_stage, new_critic, new_learner, stage_base
 from seekling.pipeline.guard import HealthGuard
-from seekling.pipeline.judge_reward import JudgedRoller, open_eval_judge, open_judge
+from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.progress import Reporter, deferred_interrupt
 from seekling.pipeline.record import describe_run
 from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, TrainingState, best_of
@@ -168,14 +168,14 @@ class _Run:
         first_step = saved.step if saved is not None and saved.stage == "rl" else 0
         if self._is_dev_step("rl", first_step):
             self._once(f"dev-rl-{first_step}", lambda: self._ask_dev("rl", first_step))
-        run = RlRun(self.world.train, recipe.rl, seed=recipe.seed, curriculum=recipe.curriculum, critic=recipe.critic)
-        teacher = partial(demonstrate, recipe, self.agent) if recipe.rl.demonstrations != "none" else None
+        run = RlRun(self.world.train, recipe.rl, seed=recipe.seed)
+        teacher = partial(demonstrate, recipe, self.agent) if recipe.rl.groups.demonstrations != "none" else None
         with (
             self._open_reward() as (roller, reward),
             self._training("rl", recipe.rl.steps, learner) as after_step,
         ):
             guard = HealthGuard(recipe, folder, learner, run, self.reporter)
-            if recipe.curriculum.skip_after:
+            if recipe.rl.groups.skip_after:
                 run.curriculum.catch_up(first_step, folder.read_records("rl"))
             if recipe.checkpoint.best_every and first_step == 0:
                 self._save("rl", 0, learner, "candidate")
@@ -203,8 +203,8 @@ class _Run:
     def _open_reward(self) -> Iterator[tuple[Roller, RewardFunction]]:
         """Where episodes come from and what they are worth; with a judge both are its."""
         recipe, roller = self.recipe, self.agent.roller
-        if recipe.rl.reward != "judge":
-            yield roller, make_reward(recipe.rl.reward, recipe.reward)
+        if recipe.rl.reward.kind != "judge":
+            yield roller, make_reward(recipe.rl.reward.kind, recipe.rl.reward)
             return
         with open_judge(recipe.judge, self.folder.path, self.reporter) as judge:
             judged = JudgedRoller(roller, judge, in_flight=recipe.judge.in_flight)
@@ -250,6 +250,7 @@ class _Run:
         """The learner at the beginning of a stage, or where an earlier process left it."""
         recipe, saved = self.recipe, self.folder.saved
         settings = recipe.sft if stage == "sft" else recipe.rl
+        optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
         base = stage_base(recipe, self.model_dir, self.folder.path, stage)
         if base != self._base:
             self._learner, self._base = None, base
@@ -258,7 +259,7 @@ class _Run:
             self._learner = new_learner(recipe, base, stage)
             if self._learner.checkpoints_layers:
                 self.reporter.line("memory is short: layers are computed twice in learning (gradient checkpointing)")
-        has_critic = stage == "rl" and recipe.rl.baseline == "gae"
+        has_critic = stage == "rl" and recipe.rl.has_critic
         if is_new and saved is not None and (base == self.model_dir or saved.stage == stage):
             if has_critic and saved.stage == "rl":
                 # The state has what it trains: all weights, or adapters, which need what they were put on.
@@ -267,15 +268,15 @@ class _Run:
             self._learner.load(saved.path / WEIGHTS)
         if has_critic and self._learner.critic is None:
             self._learner.critic = new_critic(recipe, self._learner)
-        if stage == "rl" and recipe.rl.kl_coefficient > 0:
+        if stage == "rl" and recipe.rl.loss.kl_coefficient > 0:
             self._keep_reference(self._learner, saved)
         if saved is None or saved.stage != stage:
             self._learner.start_stage(
                 row_tokens=settings.row_tokens,
-                max_grad_norm=settings.max_grad_norm,
-                betas=recipe.rl.betas if stage == "rl" else None,
-                weight_decay=settings.weight_decay,
-                keep_moments=stage == "rl" and recipe.rl.keep_moments,
+                max_grad_norm=optimizer.max_grad_norm,
+                betas=recipe.rl.optimizer.betas if stage == "rl" else None,
+                weight_decay=optimizer.weight_decay,
+                keep_moments=stage == "rl" and recipe.rl.optimizer.keep_moments,
             )
         return self._learner
 
@@ -356,7 +357,7 @@ class _Run:
         if self.recipe.rollout.sampler == "engine":
             return agent.sampler
         prompt = agent.renderer.prompt([Message("user", PROBE)])
-        return CheckedSampler(agent.sampler, score, prompt, limit=self.recipe.health.drift_limit)
+        return CheckedSampler(agent.sampler, score, prompt, limit=self.recipe.rl.loss.drift_limit)
 
     def _evaluate(self, name: str) -> bool:
         """Ask an exported policy the test questions; says whether none failed for reasons of infrastructure."""
@@ -366,7 +367,8 @@ class _Run:
         weights = dict(model.named_parameters())
         self._checked(scored_by(model)).load_weights(weights, version=BASE_VERSION + number)
         del model, weights
-        with open_eval_judge(self.recipe, self.folder.path, self.reporter) as judge:
+        config = self.recipe.judge if self.recipe.eval.judge else None
+        with open_judge(config, self.folder.path, self.reporter) if config else nullcontext() as judge:
             summary = evaluate_policy(
                 self.recipe,
                 self.folder,

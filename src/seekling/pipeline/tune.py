@@ -162,7 +162,9 @@ def write_tuned(recipe: Recipe, found: Tuned, out: Path) -> Recipe:
     if out.exists():
         raise ConfigError(f"{out} exists already; name another file with --out")
     tuned = changed(recipe, found.settings)
-    lines = [f"# Tuned by `seekling tune` to fit {found.memory_bytes / 1e9:.1f} GB. Measured with made-up episodes:"]
+    lines = [
+        f"# Tuned by `seekling doctor --tune` to fit {found.memory_bytes / 1e9:.1f} GB. Measured with made-up episodes:"
+    ]
     for trial in found.chosen:
         speed, peak = f"{trial.tokens_per_s:.0f} tokens/s", f"{trial.peak_bytes / 1e9:.1f} GB"
         lines.append(f"#   {trial.work}: {_words(trial.settings)}: {speed}, {peak}")

@@ -1,4 +1,4 @@
-"""One measurement of `seekling tune`, in a process of its own so that its peak memory is its own.
+"""One measurement of `seekling doctor --tune`, in a process of its own so that its peak memory is its own.
 
 Reads a recipe from standard input, does a little of a stage's work with it on made-up episodes of the size that the
 recipe's have, and prints a JSON object. What is measured: docs/ENGINE.md.
@@ -172,7 +172,7 @@ def unfilled_bytes(recipe: Recipe, shape: ModelShape, sampler: LocalSampler, wha
     tokens = up_to_step(recipe.cache_tokens)
     if what == "sample":
         tokens = max(0, tokens - up_to_step(made_up.total_tokens))
-    elif what == "sft" or not recipe.rl.stream_minibatches:
+    elif what == "sft" or not recipe.rl.optimizer.stream_minibatches:
         tokens = 0
     # Streamed parts of a step are learned from while other episodes hold their caches.
     return sampler.num_slots * tokens * shape.cache_values_per_token * sampler.dtype.itemsize
@@ -189,9 +189,9 @@ def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, made_up: MadeUp
     """A learner after its first step: what optimizers remember is there, and all else that a run of the stage has."""
     learner = new_learner(recipe, model_dir, stage)
     parts = [learner]
-    if stage == "rl" and recipe.rl.kl_coefficient > 0:
+    if stage == "rl" and recipe.rl.loss.kl_coefficient > 0:
         learner.keep_reference()
-    if stage == "rl" and recipe.rl.baseline == "gae":
+    if stage == "rl" and recipe.rl.has_critic:
         learner.critic = new_critic(recipe, learner)
         parts.append(learner.critic)
     row, _ = made_up.first_row(stage)

@@ -58,7 +58,7 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     """
     data = recipe.data
     corpus, train_path, dev_path, test_path = data.corpus, data.train, data.dev, data.test
-    is_remote = recipe.retrieval.kind == "remote"
+    is_remote = bool(recipe.retrieval.url)
     if not corpus and not is_remote:
         almanac = folder / "corpus"
         if not (almanac / "corpus.jsonl").exists():
@@ -72,7 +72,7 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         train_path = train_path or str(almanac / "train.jsonl")
         test_path = test_path or str(almanac / "test.jsonl")
     if not train_path:
-        what = "retrieval.kind is remote" if is_remote else "data.corpus is set"
+        what = "retrieval.url is set" if is_remote else "data.corpus is set"
         raise DataError(f"{what}, data.train is not; name a question file, such as data.train=qa.jsonl")
     library, corpus_hash = (
         _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
@@ -106,21 +106,19 @@ def read_splits(recipe: Recipe, train_path: str, dev_path: str, test_path: str) 
     train, test = _read(recipe, train_path), _read(recipe, test_path) if test_path else []
     if not test_path:
         train, test = _divide(recipe, train, data.test_fraction)
-    test = _of_sources(test, data.test_sources)
+    test = _of_sources(test, data.questions.test_sources)
     train = _without_shared(recipe, train, test, "training", "test")
     if dev_path:
         dev = _without_shared(recipe, _read(recipe, dev_path), test, "development", "test")
         train = _without_shared(recipe, train, dev, "training", "development")
     else:
         train, dev = _divide(recipe, train, data.dev_fraction)
-    train = _of_sources(_of_kinds(train, data.train_kinds), data.train_sources)
+    train = _of_sources(_of_kinds(train, data.questions.train_kinds), data.questions.train_sources)
     train = with_twins(train, data.withheld_share)
     if not train or not test:
         raise DataError(
-            f"{len(train)} training and {len(test)} test questions are left; both are needed (data.kinds = "
-            f"{list(data.kinds)}, data.train_kinds = {list(data.train_kinds)}, data.test_fraction = "
-            f"{data.test_fraction}, data.train_sources = {list(data.train_sources)}, data.test_sources = "
-            f"{list(data.test_sources)}; where most questions share pages "
+            f"{len(train)} training and {len(test)} test questions are left; both are needed (data.test_fraction = "
+            f"{data.test_fraction}, data.questions: {data.questions!r}; where most questions share pages "
             'none can be held out by page: give data.test, or data.split = "order")'
         )
     pairs = ((test, [*train, *dev], "test", "training or development"), (dev, train, "development", "training"))
@@ -134,7 +132,7 @@ def read_splits(recipe: Recipe, train_path: str, dev_path: str, test_path: str) 
 
 
 def _read(recipe: Recipe, path: str) -> list[Question]:
-    return _of_kinds(read_questions(path, source=recipe.data.source), recipe.data.kinds)
+    return _of_kinds(read_questions(path, source=recipe.data.questions.source), recipe.data.questions.kinds)
 
 
 def _divide(recipe: Recipe, questions: list[Question], fraction: float) -> tuple[list[Question], list[Question]]:
@@ -159,9 +157,9 @@ def _without_shared(
 
 def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -> tuple[Library, str]:
     """The library over an index in the run folder, built when it is not there, and its corpus hash."""
-    record = build_index(corpus, folder / "index", recipe.retrieval)
+    record = build_index(corpus, folder / "index", recipe.retrieval.index)
     reporter.line(
-        f"index: {record.num_documents} pages, {record.num_passages} passages, {record.kind}"
+        f"index: {record.counts.documents} pages, {record.counts.passages} passages, {record.settings.kind}"
         + (" (reused)" if record.is_reused else "")
     )
     return open_library(folder / "index", recipe.retrieval), record.corpus_hash

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig
 from seekling.corpus.hashing import MetadataHash, corpus_hash
 from seekling.corpus.near_duplicates import NearDuplicates
 from seekling.corpus.readers import describe_readers, read_sources
@@ -21,7 +21,15 @@ from seekling.errors import DataError
 from seekling.retrieval.bm25 import build_bm25
 from seekling.retrieval.cutting import passage_cutter
 from seekling.retrieval.known import KnownPages, known_pages, move_vectors, remove_note, write_note
-from seekling.retrieval.record import Changes, EncoderRecord, IndexRecord, describe_files, rules_of, write_record
+from seekling.retrieval.record import (
+    Changes,
+    Counts,
+    EncoderRecord,
+    IndexRecord,
+    describe_files,
+    rules_of,
+    write_record,
+)
 from seekling.retrieval.store import PASSAGE_DOCUMENTS, DocumentStore, DocumentWriter, PassageStore, TableWriter
 from seekling.retrieval.terms import TITLE_WEIGHT, describe_terms
 from seekling.types import Document, Passage
@@ -52,7 +60,7 @@ class _Texts:
 def build_into(
     folder: Path,
     corpus_path: Path,
-    config: RetrievalConfig,
+    config: IndexConfig,
     encoder: EncoderRecord | None,
     *,
     index: tuple[Path, IndexRecord] | None = None,
@@ -82,8 +90,7 @@ def build_into(
     if partial is not None:
         move_vectors(partial, folder, encoder_note)
     passages = PassageStore(folder)
-    num_passages, num_terms = len(passages), 0
-    vectors: Literal["exact", "compressed"] | None = None
+    num_passages, num_terms, vectors = len(passages), 0, ""
     if not num_passages:
         raise DataError(f"{corpus_path} has {texts.num_documents} documents and no text in them: nothing to index")
     if config.kind != "dense":
@@ -104,48 +111,21 @@ def build_into(
             report=lambda stage, done: report(stage, done, num_passages),
         )
     remove_note(folder)
-    record = _record(folder, config, texts, encoder, num_passages=num_passages, num_terms=num_terms, vectors=vectors)
-    write_record(folder, record)
-    return record
-
-
-def _record(
-    folder: Path,
-    config: RetrievalConfig,
-    texts: _Texts,
-    encoder: EncoderRecord | None,
-    *,
-    num_passages: int,
-    num_terms: int,
-    vectors: Literal["exact", "compressed"] | None,
-) -> IndexRecord:
-    assert config.kind != "remote", "build_index refuses it"
-    return IndexRecord(
-        kind=config.kind,
-        entries=config.entries,
-        passage_words=config.passage_words,
-        overlap_words=config.overlap_words,
-        passage_tokenizer=config.passage_tokenizer,
-        html=config.html,
-        drop_similar=config.drop_similar,
-        language=config.language,
-        stem=config.stem,
-        stop_words=config.stop_words,
+    record = IndexRecord(
+        settings=config.model_copy(update={"vectors": vectors} if vectors else {}),
+        counts=Counts(documents=texts.num_documents, dropped=texts.num_dropped, passages=num_passages, terms=num_terms),
         corpus_hash=texts.corpus_hash,
         metadata_hash=texts.metadata_hash,
         columns=texts.columns,
-        readers=describe_readers(config.html),
-        num_documents=texts.num_documents,
-        num_dropped=texts.num_dropped,
-        num_passages=num_passages,
-        num_terms=num_terms,
+        readers=readers,
         terms=describe_terms(rules_of(config)) if num_terms else {},
         encoder=encoder,
-        vectors=vectors,
         versions={name: importlib.metadata.version(name) for name in ("seekling", "bm25s", "PyStemmer", "numpy")},
         files=describe_files(folder),
         changes=texts.changes,
     )
+    write_record(folder, record)
+    return record
 
 
 def _encoded_texts(passages: PassageStore) -> Iterator[str]:
@@ -167,7 +147,7 @@ def _known_vectors(index: tuple[Path, IndexRecord] | None, encoder: EncoderRecor
     return KnownVectors(index[0], _encoded_texts(passages), len(passages))
 
 
-def hash_corpus(corpus_path: Path, config: RetrievalConfig, known: KnownPages, report: Progress) -> tuple[str, str]:
+def hash_corpus(corpus_path: Path, config: IndexConfig, known: KnownPages, report: Progress) -> tuple[str, str]:
     """The content hash and the metadata hash of a corpus, without writing anything."""
     metadata = MetadataHash()
 
@@ -181,7 +161,7 @@ def hash_corpus(corpus_path: Path, config: RetrievalConfig, known: KnownPages, r
 
 
 def _write_texts(
-    corpus_path: Path, folder: Path, config: RetrievalConfig, known: KnownPages, index: Path | None, report: Progress
+    corpus_path: Path, folder: Path, config: IndexConfig, known: KnownPages, index: Path | None, report: Progress
 ) -> _Texts:
     """Write documents and passages in one pass over the corpus."""
     cut = _title_alone if config.entries == "titles" else passage_cutter(config)

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from seekling.client import key_from
 from seekling.errors import MissingExtraError
 from seekling.retrieval.stores import (
     NOTE,
     StoreAddress,
-    key_of,
     note_from_text,
     note_to_text,
     passage_from_payload,
@@ -36,7 +36,7 @@ class ChromaStore:
 
     Raises:
         MissingExtraError: chromadb is not installed.
-        SearchServerError: the server does not answer, or the folder cannot be opened.
+        ServerError: the server does not answer, or the folder cannot be opened.
     """
 
     def __init__(self, address: StoreAddress) -> None:
@@ -60,7 +60,7 @@ class ChromaStore:
                     host=parts.hostname or "",
                     port=parts.port or (443 if is_secure else 8000),
                     ssl=is_secure,
-                    headers={"x-chroma-token": key_of(address)} if address.key_env else None,
+                    headers={"x-chroma-token": key_from(address.key_env)} if address.key_env else None,
                     settings=settings,
                 )
             else:

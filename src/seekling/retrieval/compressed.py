@@ -397,7 +397,7 @@ def import_faiss() -> ModuleType:
     except ImportError:
         raise MissingExtraError(
             "a compressed dense index needs faiss: pip install 'seekling[big]', or choose the exact one with "
-            "retrieval.vectors=exact (--vectors exact)"
+            "retrieval.index.vectors=exact (--vectors exact)"
         ) from None
     finally:
         if before is None:

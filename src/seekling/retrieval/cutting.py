@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig
 from seekling.corpus.passages import Spans, SpansOf, cut_passages, word_spans
 from seekling.errors import MissingExtraError, ModelError
 from seekling.types import Document, Passage
 
 
-def passage_cutter(config: RetrievalConfig) -> Callable[[Document], list[Passage]]:
+def passage_cutter(config: IndexConfig) -> Callable[[Document], list[Passage]]:
     """The function that cuts a page as the passages of an index are cut.
 
     Raises:

@@ -100,7 +100,7 @@ def describe_encoder(spec: str) -> EncoderRecord:
 
     Raises:
         ModelError: the spec cannot be resolved, or the model needs what we do not do (another pooling, other layers).
-        SearchServerError: the endpoint does not answer.
+        ServerError: the endpoint does not answer.
     """
     if is_endpoint(spec):
         from seekling.retrieval.endpoint import describe_endpoint

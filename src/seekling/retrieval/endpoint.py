@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +27,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 
+from seekling.client import BadReplyError, Client, Patience, RefusedError, key_from
 from seekling.errors import ConfigError, DataError
 from seekling.models import cache_home
 from seekling.retrieval.encoders import habits_of, is_same_probe
 from seekling.retrieval.record import EncoderRecord
-from seekling.retrieval.service import BadReplyError, Patience, RefusedError, Service
 from seekling.types import Json
 
 _BATCH = 64
@@ -81,14 +80,14 @@ class EndpointEncoder:
     def __init__(self, record: EncoderRecord, patience: Patience | None = None) -> None:
         self._record = record
         self._endpoint = parse_endpoint(record.spec)
-        self._service = _service(self._endpoint, patience)
+        self._client = _client(self._endpoint, patience)
         self._kept = _KeptVectors(_kept_file(record), record.dimension)
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """(B, D) float32 unit vectors of queries.
 
         Raises:
-            SearchServerError: the server gave none.
+            ServerError: the server gave none.
         """
         return self._encode([self._record.query_prefix + text for text in texts], self._endpoint.query_fields)
 
@@ -114,7 +113,7 @@ class EndpointEncoder:
         return np.stack([found[text] for text in texts]) if texts else np.empty((0, self._record.dimension), np.float32)
 
     def _ask(self, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
-        vectors_BD = _embed(self._service, self._endpoint, texts, fields)
+        vectors_BD = _embed(self._client, self._endpoint, texts, fields)
         if vectors_BD.shape[1] != self._record.dimension:
             raise DataError(
                 f"{self._record.spec} gave vectors of {vectors_BD.shape[1]} dimensions, it gave "
@@ -128,11 +127,11 @@ def describe_endpoint(spec: str, patience: Patience | None = None) -> EncoderRec
 
     Raises:
         ConfigError: the spec is wrong, or the endpoint refuses the model or the key.
-        SearchServerError: nobody answers.
+        ServerError: nobody answers.
     """
     endpoint = parse_endpoint(spec)
     try:
-        probe_D = _embed(_service(endpoint, patience), endpoint, [_PROBE_TEXT], endpoint.passage_fields)[0]
+        probe_D = _embed(_client(endpoint, patience), endpoint, [_PROBE_TEXT], endpoint.passage_fields)[0]
     except RefusedError as error:
         raise ConfigError(f"{error}; check the address, the model {endpoint.model!r} and the key") from None
     # What passages are asked for with made the vectors of an index; queries may be asked for otherwise.
@@ -190,17 +189,15 @@ def _fields(options: Mapping[str, str], name: str) -> dict[str, Json]:
     return fields
 
 
-def _service(endpoint: Endpoint, patience: Patience | None) -> Service:
+def _client(endpoint: Endpoint, patience: Patience | None) -> Client:
     headers: dict[str, str] = {}
     if endpoint.key_env:
-        key = os.environ.get(endpoint.key_env, "").strip()
-        if not key:
-            raise ConfigError(f"the environment variable {endpoint.key_env} is not set; it must hold the API key")
+        key = key_from(endpoint.key_env)
         headers |= {"x-goog-api-key": key} if endpoint.is_gemini else {"Authorization": f"Bearer {key}"}
-    return Service(endpoint.url, patience or Patience(timeout_s=60.0), headers)
+    return Client(endpoint.url, patience or Patience(timeout_s=60.0), headers)
 
 
-def _embed(service: Service, endpoint: Endpoint, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
+def _embed(client: Client, endpoint: Endpoint, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
     """(B, D) float32 unit vectors, as the server gives them for one request."""
     size: dict[str, Json] = {}
     if endpoint.dimensions:
@@ -211,8 +208,8 @@ def _embed(service: Service, endpoint: Endpoint, texts: Sequence[str], fields: M
             {"model": model, "content": {"parts": [{"text": text}]}, **size, **fields} for text in texts
         ]
         path, body = f"/{model}:batchEmbedContents", dict[str, Json](requests=requests)
-        return service.call(path, lambda reply: _vectors_of(_as_openai(reply), len(texts)), body)
-    return service.call(
+        return client.call(path, lambda reply: _vectors_of(_as_openai(reply), len(texts)), body)
+    return client.call(
         "/embeddings",
         lambda reply: _vectors_of(reply, len(texts)),
         {"model": endpoint.model, "input": list(texts), **size, **fields},

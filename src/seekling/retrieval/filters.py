@@ -118,7 +118,7 @@ def allowed_passages(
     if not is_allowed_D.any():
         raise ConfigError(
             f"no document fulfils {' and '.join(where)}, so nothing can be found; `seekling search` without --where "
-            "finds documents, `seekling index inspect` lists the columns"
+            "finds documents, `seekling index --inspect` lists the columns"
         )
     return np.asarray(is_allowed_D[passages.document_rows_N])
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig, RetrievalConfig
 from seekling.corpus.readers import describe_readers
-from seekling.errors import ConfigError, IndexMismatchError
+from seekling.errors import IndexMismatchError
 from seekling.retrieval.bm25 import Bm25Ranker
 from seekling.retrieval.build import Progress, build_into, hash_corpus
 from seekling.retrieval.filters import FilteredRanker, allowed_passages
@@ -61,7 +61,7 @@ class IndexRetriever:
 def build_index(
     corpus_path: Path | str,
     out_dir: Path | str,
-    config: RetrievalConfig,
+    config: IndexConfig,
     *,
     force: bool = False,
     update: bool = False,
@@ -75,7 +75,7 @@ def build_index(
     Args:
         corpus_path: anything that `read_documents` understands.
         out_dir: the index folder; made, or left untouched if anything fails.
-        config: its `top_k` plays no part.
+        config: how to read, cut and index.
         force: replace an index that is damaged or was made from other inputs. Never replaces anything but an index.
         update: bring an index that the same settings made up to date with its corpus: only pages that changed are
             parsed. The result is that of a new build.
@@ -88,10 +88,7 @@ def build_index(
         DataError: the corpus is empty or a row of it is bad.
         IndexMismatchError: `out_dir` holds another index and `force` is not set.
         ModelError: the encoder cannot be resolved.
-        ConfigError: the kind is remote.
     """
-    if config.kind == "remote":
-        raise ConfigError(f"a remote index is built where its server runs ({config.url}); build bm25, dense or hybrid")
     out = Path(out_dir).resolve()  # what a link points to is replaced, not the link
     report = progress or (lambda stage, done, total: None)
     encoder = _encoder_record(config.encoder) if config.kind != "bm25" else None
@@ -129,13 +126,13 @@ def open_index(index_dir: Path | str, expect: RetrievalConfig | None = None, *, 
     check_files(folder, record)
     spec = record.encoder.spec if record.encoder else ""
     if expect is not None:
-        _refuse_difference(folder, record, expect)
-        spec = expect.encoder
-    terms = describe_terms(rules_of(record.config))
+        _refuse_difference(folder, record, expect.index)
+        spec = expect.index.encoder
+    terms = describe_terms(rules_of(record.settings))
     if record.terms and record.terms != terms:
         raise IndexMismatchError(
             f"index {folder} was made with other rules for terms ({record.terms}) than this seekling uses "
-            f"({terms}); rebuild it with: {rebuild_command(folder, record.config)}"
+            f"({terms}); rebuild it with: {rebuild_command(folder, record.settings)}"
         )
     search = expect or RetrievalConfig()
     ranker, passages = _open_ranker(folder, record, spec, search.dense_weight), PassageStore(folder)
@@ -145,13 +142,13 @@ def open_index(index_dir: Path | str, expect: RetrievalConfig | None = None, *, 
 
 
 def _open_ranker(folder: Path, record: IndexRecord, spec: str, dense_weight: float) -> Ranker:
-    rules = rules_of(record.config)
+    rules = rules_of(record.settings)
     if record.encoder is None:
         return Bm25Ranker(folder, rules)
     from seekling.retrieval.dense import open_dense
 
-    dense = open_dense(folder, record.encoder, spec, rebuild=rebuild_command(folder, record.config))
-    if record.kind == "dense":
+    dense = open_dense(folder, record.encoder, spec, rebuild=rebuild_command(folder, record.settings))
+    if record.settings.kind == "dense":
         return dense
     return HybridRanker([Bm25Ranker(folder, rules), dense], weights=[1 - dense_weight, dense_weight])
 
@@ -162,7 +159,7 @@ def _encoder_record(spec: str) -> EncoderRecord:
     return describe_encoder(spec)
 
 
-def _refuse_difference(folder: Path, record: IndexRecord, expect: RetrievalConfig) -> None:
+def _refuse_difference(folder: Path, record: IndexRecord, expect: IndexConfig) -> None:
     fingerprint = ""
     if record.encoder is not None and expect.kind != "bm25" and expect.encoder != record.encoder.spec:
         fingerprint = _encoder_record(expect.encoder).fingerprint
@@ -174,7 +171,7 @@ def _refuse_difference(folder: Path, record: IndexRecord, expect: RetrievalConfi
         )
 
 
-def _existing(out: Path, config: RetrievalConfig, encoder: EncoderRecord | None) -> IndexRecord | None:
+def _existing(out: Path, config: IndexConfig, encoder: EncoderRecord | None) -> IndexRecord | None:
     """The record of an index that is already there and was made by these settings; None where there is no index."""
     if not (out / RECORD_NAME).exists():
         return None
@@ -192,7 +189,7 @@ def _existing(out: Path, config: RetrievalConfig, encoder: EncoderRecord | None)
 
 
 def _is_of_corpus(
-    out: Path, record: IndexRecord, corpus_path: Path, config: RetrievalConfig, report: Progress, *, may_differ: bool
+    out: Path, record: IndexRecord, corpus_path: Path, config: IndexConfig, report: Progress, *, may_differ: bool
 ) -> bool:
     known = known_pages(describe_readers(config.html), (out, record), None)
     corpus, metadata = hash_corpus(corpus_path, config, known, report)

@@ -33,7 +33,7 @@ class Retriever(typing.Protocol):
 
         Raises:
             DataError: `top_k` is below 1, or `queries` is one string instead of a sequence of them.
-            SearchServerError: the index is behind a server, which failed. Never an empty list instead.
+            ServerError: the index is behind a server, which failed. Never an empty list instead.
         """
         ...
 
@@ -42,7 +42,7 @@ class DocumentSource(typing.Protocol):
     """Gives whole documents. Safe to call from several threads at once."""
 
     def find(self, document_id: str) -> Document | None:
-        """The document with exactly this id, or None; raises `SearchServerError` as `Retriever.search` does."""
+        """The document with exactly this id, or None; raises `ServerError` as `Retriever.search` does."""
         ...
 
 

@@ -148,14 +148,14 @@ def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -
     Raises:
         IndexMismatchError: the index is missing, damaged or not as expected.
         ConfigError: the address of a remote index is no search server's.
-        SearchServerError: a remote index does not answer.
+        ServerError: a remote index does not answer.
     """
     flat_sections = expect is not None and expect.sections == "flat"
-    if expect is not None and expect.kind == "remote":
+    if expect is not None and expect.url:
         return Library(*open_distant(expect), may_wait=True, flat_sections=flat_sections)
     retriever = open_index(index_dir, expect)
     encoder = read_record(Path(index_dir)).encoder
-    asks_server = encoder is not None and is_endpoint(encoder.spec if expect is None else expect.encoder)
+    asks_server = encoder is not None and is_endpoint(encoder.spec if expect is None else expect.index.encoder)
     documents = DocumentStore(Path(index_dir))
     return Library(retriever, documents, may_wait=asks_server, flat_sections=flat_sections)
 

@@ -2,6 +2,9 @@
 
 ONNX Runtime is used where the directory has an exported model (`onnx/model.onnx`, as many on the hub have), the package
 is installed and there is no GPU. Both give the same vectors up to rounding.
+
+sentence-transformers does the same and is no dependency: it would bring scikit-learn and scipy to an install that has
+torch and transformers already, and knows the prefixes of E5, BGE and GTE only where the model's files name them.
 """
 
 from __future__ import annotations

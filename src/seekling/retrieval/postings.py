@@ -2,6 +2,9 @@
 
 Both give the same scores to the last bit and the same order. The compiled way lets other threads run meanwhile.
 
+bm25s's own loops score every passage. Over 164,294 passages ours takes .05 of the time of bm25s with numpy
+for one query and .03 for each of 200 at once, and .90 and .73 of that with numba (RESULTS.md, BM25 beside bm25s).
+
 Shape letters: N passages, Q distinct terms of a query, M postings.
 """
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from seekling.client import key_from
 from seekling.errors import MissingExtraError
 from seekling.retrieval.stores import (
     NOTE,
     StoreAddress,
-    key_of,
     note_from_text,
     note_to_text,
     passage_from_payload,
@@ -30,7 +30,7 @@ class QdrantStore:
 
     Raises:
         MissingExtraError: qdrant-client is not installed.
-        SearchServerError: the server does not answer, or the folder cannot be opened.
+        ServerError: the server does not answer, or the folder cannot be opened.
     """
 
     def __init__(self, address: StoreAddress) -> None:
@@ -46,7 +46,7 @@ class QdrantStore:
         self._lock = contextlib.nullcontext() if address.is_server else threading.Lock()
         with self._failing():
             if address.is_server:
-                key = key_of(address) if address.key_env else None
+                key = key_from(address.key_env) if address.key_env else None
                 self._client = qdrant_client.QdrantClient(
                     url=address.place, api_key=key, timeout=_TIMEOUT_S, check_compatibility=False
                 )

@@ -7,6 +7,7 @@ answer is written down here, and whoever opens an index can compare.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 from collections.abc import Iterable
@@ -15,18 +16,19 @@ from typing import Literal
 
 import pydantic
 
-from seekling.config import RetrievalConfig
+from seekling.config import IndexConfig
 from seekling.errors import IndexMismatchError
 from seekling.retrieval.terms import TermRules
 
 RECORD_NAME = "index.json"
-FORMAT_VERSION = 3
-"""Goes up when the files of an index, the terms, or the way passages are cut change."""
+FORMAT_VERSION = 4
+"""Goes up when the record or the files of an index, the terms, or the way passages are cut change."""
 
 # Hashing every byte of a large index would make opening it slow: of a large file these many blocks are hashed.
 _BLOCK_BYTES = 1 << 20
 _MAX_BLOCKS = 16
-_RARE_SETTINGS = {"entries", "passage_tokenizer", "html", "drop_similar", "language", "stem", "stop_words"}
+_OF_VECTORS, _OF_TERMS = {"encoder", "vectors"}, {"language", "stem", "stop_words"}
+"""Settings that only an index with vectors has, and those that only one with terms has."""
 
 
 class _Part(pydantic.BaseModel):
@@ -69,21 +71,25 @@ class Changes(_Part):
     removed: int
 
 
+class Counts(_Part):
+    """How much an index holds."""
+
+    documents: int
+    dropped: int = 0
+    """Pages that `drop_similar` left out; `dropped.jsonl` names them."""
+    passages: int
+    terms: int = 0
+    """Size of the BM25 vocabulary; 0 for a dense index."""
+
+
 class IndexRecord(_Part):
     """The content of index.json."""
 
     format: Literal["seekling-index"] = "seekling-index"
     format_version: int = FORMAT_VERSION
-    kind: Literal["bm25", "dense", "hybrid"]
-    entries: Literal["passages", "titles"] = "passages"
-    passage_words: int
-    overlap_words: int
-    passage_tokenizer: str = ""
-    html: Literal["page", "article"] = "page"
-    drop_similar: float = 0.0
-    language: str = "english"
-    stem: bool = True
-    stop_words: bool = True
+    settings: IndexConfig
+    """What was asked for; of `vectors`, what "auto" came to."""
+    counts: Counts
     corpus_hash: str
     """Of the corpus as it was read, pages that `drop_similar` left out included."""
     metadata_hash: str = ""
@@ -92,18 +98,10 @@ class IndexRecord(_Part):
     """What a search can be filtered by, besides title and id: in how many documents each has a value."""
     readers: dict[str, str] = {}
     """What parsed the pages; pages that others parsed are parsed again when the index is brought up to date."""
-    num_documents: int
-    num_dropped: int = 0
-    """Pages that `drop_similar` left out; `dropped.jsonl` names them."""
-    num_passages: int
-    num_terms: int = 0
-    """Size of the BM25 vocabulary; 0 for a dense index."""
     terms: dict[str, str] = {}
     """How text becomes BM25 terms; empty for a dense index."""
     encoder: EncoderRecord | None = None
     """None for a BM25 index."""
-    vectors: Literal["exact", "compressed"] | None = None
-    """How the encoder's vectors are searched; None for a BM25 index."""
     versions: dict[str, str] = {}
     """Packages that made the index; informative, not compared."""
     files: dict[str, FileRecord] = {}
@@ -112,26 +110,8 @@ class IndexRecord(_Part):
     changes: Changes | None = pydantic.Field(default=None, exclude=True)
     """Set by `build_index` when an index was brought up to date; not written to disk."""
 
-    @property
-    def config(self) -> RetrievalConfig:
-        """The settings that made this index."""
-        return RetrievalConfig(
-            kind=self.kind,
-            encoder=self.encoder.spec if self.encoder else "",
-            vectors=self.vectors or "auto",
-            entries=self.entries,
-            passage_words=self.passage_words,
-            overlap_words=self.overlap_words,
-            passage_tokenizer=self.passage_tokenizer,
-            html=self.html,
-            drop_similar=self.drop_similar,
-            language=self.language,
-            stem=self.stem,
-            stop_words=self.stop_words,
-        )
 
-
-def rules_of(config: RetrievalConfig) -> TermRules:
+def rules_of(config: IndexConfig) -> TermRules:
     """How words become BM25's terms.
 
     Raises:
@@ -149,19 +129,20 @@ def read_record(folder: Path) -> IndexRecord:
     path = folder / RECORD_NAME
     try:
         text = path.read_text(encoding="utf-8")
-        record = IndexRecord.model_validate_json(text)
+        row = json.loads(text)
+        version = row.get("format_version") if isinstance(row, dict) else None
+        if isinstance(version, int) and version != FORMAT_VERSION:
+            raise IndexMismatchError(
+                f"{folder} is an index of format version {version}, this seekling reads {FORMAT_VERSION}; rebuild it "
+                f"with its settings, which {path} names: {rebuild_command(folder)}"
+            )
+        return IndexRecord.model_validate_json(text)
     except (FileNotFoundError, NotADirectoryError):
         raise IndexMismatchError(
             f"no index at {folder} (there is no {RECORD_NAME}); build one with: seekling index CORPUS --out {folder}"
         ) from None
-    except (OSError, UnicodeDecodeError, pydantic.ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise damaged(folder, f"{RECORD_NAME} cannot be read: {str(error).splitlines()[0]}") from None
-    if record.format_version != FORMAT_VERSION:
-        raise IndexMismatchError(
-            f"{folder} is an index of format version {record.format_version}, this seekling reads {FORMAT_VERSION}; "
-            f"rebuild it with: {rebuild_command(folder, record.config)}"
-        )
-    return record
 
 
 def write_record(folder: Path, record: IndexRecord) -> None:
@@ -188,35 +169,31 @@ def check_files(folder: Path, record: IndexRecord) -> None:
         except OSError as error:
             problems.append(f"{name} cannot be read ({error.strerror})")
     if problems:
-        raise damaged(folder, "; ".join(problems), record.config)
+        raise damaged(folder, "; ".join(problems), record.settings)
 
 
-def damaged(folder: Path, what: str, config: RetrievalConfig | None = None) -> IndexMismatchError:
+def damaged(folder: Path, what: str, config: IndexConfig | None = None) -> IndexMismatchError:
     """The error for an index whose files are not what they were."""
     return IndexMismatchError(f"index {folder} is damaged: {what}. Rebuild it with: {rebuild_command(folder, config)}")
 
 
-def rebuild_command(folder: Path, config: RetrievalConfig | None = None) -> str:
+def rebuild_command(folder: Path, config: IndexConfig | None = None) -> str:
     """The command line that makes the index of a configuration in this folder; without one, by default settings."""
-    settings = ""
-    if config is not None:
-        encoder = f" --encoder {shlex.quote(config.encoder)}" if config.kind != "bm25" else ""
-        encoder += f" --vectors {config.vectors}" if config.vectors != "auto" and encoder else ""
-        settings = f" --kind {config.kind}{encoder} --passage-words {config.passage_words}"
-        settings += f" --overlap-words {config.overlap_words}" + _unusual_settings(config)
-    return f"seekling index CORPUS --out {shlex.quote(str(folder))}{settings} --force"
-
-
-def _unusual_settings(config: RetrievalConfig) -> str:
-    """Options for the settings that differ from the defaults; those that nearly nobody changes."""
-    usual = RetrievalConfig().model_dump()
-    unusual = {name: value for name, value in config.model_dump(include=_RARE_SETTINGS).items() if value != usual[name]}
-    return "".join(
+    usual = IndexConfig().model_dump()
+    unread = _unread(config.kind) if config is not None else set()
+    options = "".join(
         f" --no-{name.replace('_', '-')}"
         if value is False
         else f" --{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in unusual.items()
+        for name, value in (config.model_dump(exclude=unread).items() if config is not None else ())
+        if value != usual[name] or name == "kind"
     )
+    return f"seekling index CORPUS --out {shlex.quote(str(folder))}{options} --force"
+
+
+def _unread(kind: str) -> set[str]:
+    """The settings that an index of a kind does not read."""
+    return _OF_VECTORS if kind == "bm25" else _OF_TERMS if kind == "dense" else set()
 
 
 def describe_files(folder: Path) -> dict[str, FileRecord]:
@@ -254,35 +231,23 @@ def fingerprint_files(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def differences(record: IndexRecord, config: RetrievalConfig, *, encoder_fingerprint: str = "") -> list[str]:
+def differences(record: IndexRecord, config: IndexConfig, *, encoder_fingerprint: str = "") -> list[str]:
     """How an index differs from what a configuration asks for, a phrase per field; empty when it fits.
 
     Args:
         record: of the index.
-        config: its `top_k` is not a property of an index and is not compared.
+        config: of an index.
         encoder_fingerprint: of the files that `config.encoder` stands for. The same files may go by two names, so with
             it the files are compared; without it the names are.
     """
-    pairs: list[tuple[str, object, object]] = [
-        ("kind", record.kind, config.kind),
-        ("entries", record.entries, config.entries),
-        ("passage_words", record.passage_words, config.passage_words),
-        ("overlap_words", record.overlap_words, config.overlap_words),
-        ("passage_tokenizer", record.passage_tokenizer, config.passage_tokenizer),
-        ("html", record.html, config.html),
-        ("drop_similar", record.drop_similar, config.drop_similar),
+    has, asked = record.settings.model_dump(), config.model_dump()
+    unread = _unread(record.settings.kind) | (_OF_VECTORS if config.kind == "bm25" else set())
+    unread |= {"vectors"} if config.vectors == "auto" else set()
+    if record.encoder is not None and encoder_fingerprint:
+        is_same = encoder_fingerprint == record.encoder.fingerprint
+        asked["encoder"] = has["encoder"] if is_same else f"{config.encoder} (other weights)"
+    return [
+        f"{name}: the index has {value!r}, asked for {asked[name]!r}"
+        for name, value in has.items()
+        if name not in unread and value != asked[name]
     ]
-    if record.kind != "dense":
-        pairs += [
-            ("language", record.language, config.language),
-            ("stem", record.stem, config.stem),
-            ("stop_words", record.stop_words, config.stop_words),
-        ]
-    if record.encoder is not None and config.kind != "bm25":
-        if not encoder_fingerprint:
-            pairs.append(("encoder", record.encoder.spec, config.encoder))
-        elif encoder_fingerprint != record.encoder.fingerprint:
-            pairs.append(("encoder", record.encoder.spec, f"{config.encoder} (other weights)"))
-        if config.vectors != "auto":
-            pairs.append(("vectors", record.vectors, config.vectors))
-    return [f"{name}: the index has {has!r}, asked for {want!r}" for name, has, want in pairs if has != want]

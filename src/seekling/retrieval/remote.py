@@ -1,18 +1,18 @@
 """A retriever whose index lives behind a server that speaks Search-R1's `POST /retrieve`.
 
-Ours does (`seekling serve-search`), and so do Search-R1's own and its relatives. Ours also gives whole documents, so
-that an agent can read pages remotely. A failing server is a `SearchServerError`, never an empty result.
+Ours does (`seekling serve --search-only`), and so do Search-R1's own and its relatives. Ours also gives whole
+documents, so that an agent can read pages remotely. A failing server is a `ServerError`, never an empty result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from seekling.client import BadReplyError, Client, Patience, RefusedError
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError
 from seekling.retrieval.interface import Retriever, check_request
 from seekling.retrieval.rerank import reranked
-from seekling.retrieval.service import BadReplyError, Patience, RefusedError, Service
 from seekling.retrieval.stores import StoreIndex, is_store, open_store
 from seekling.retrieval.wire import documents_from_json, hits_from_json
 from seekling.types import Document, Hit, Json
@@ -24,18 +24,18 @@ class RemoteIndex:
     """Searches, and reads documents, where the index is: a `Retriever` and a `DocumentSource`.
 
     Args:
-        service: the server, or the part of it that is one of its indexes.
+        client: of the server, or the part of it that is one of its indexes.
     """
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         """Rank passages for each query; see `Retriever`.
 
         Raises:
             DataError: `top_k` is below 1, or `queries` is one string.
-            SearchServerError: the server did not answer, or not with an answer.
+            ServerError: the server did not answer, or not with an answer.
         """
         check_request(queries, top_k)
         # Other servers find something for an empty query.
@@ -44,7 +44,7 @@ class RemoteIndex:
         if not asked:
             return hits
         texts: list[Json] = [queries[place] for place in asked]
-        found = self._service.call(
+        found = self._client.call(
             _RETRIEVE,
             lambda reply: hits_from_json(reply, num_queries=len(asked), top_k=top_k),
             {"queries": texts, "topk": top_k, "return_scores": True},
@@ -57,7 +57,7 @@ class RemoteIndex:
         """The document with exactly this id, or None.
 
         Raises:
-            SearchServerError: the server did not answer, or has no documents to give, as servers other than ours.
+            ServerError: the server did not answer, or has no documents to give, as servers other than ours.
         """
 
         def parse(reply: Json) -> Document | None:
@@ -66,13 +66,13 @@ class RemoteIndex:
                 raise BadReplyError(f"the reply holds {len(documents)} documents for one id")
             return documents[0]
 
-        return self._service.call("/documents", parse, {"ids": [document_id]})
+        return self._client.call("/documents", parse, {"ids": [document_id]})
 
     def corpus_hash(self) -> str:
         """What a run records of a corpus that it does not hold: the server's hash of it, else the server's address.
 
         Raises:
-            SearchServerError: the server did not answer.
+            ServerError: the server did not answer.
         """
 
         def parse(reply: Json) -> str:
@@ -80,10 +80,10 @@ class RemoteIndex:
             return digest if isinstance(digest, str) else ""
 
         try:
-            digest = self._service.call("/index", parse)
+            digest = self._client.call("/index", parse)
         except RefusedError:
             digest = ""  # another kind of server
-        return digest or f"remote:{self._service.url}"
+        return digest or f"remote:{self._client.url}"
 
 
 def open_distant(config: RetrievalConfig) -> tuple[Retriever, RemoteIndex | StoreIndex]:
@@ -94,10 +94,10 @@ def open_distant(config: RetrievalConfig) -> tuple[Retriever, RemoteIndex | Stor
 
     Raises:
         ConfigError: the address is wrong.
-        SearchServerError: nobody answers.
+        ServerError: nobody answers.
         IndexMismatchError: the collection was made by another encoder than the one that is named.
     """
-    index = open_store(config.url, config.encoder) if is_store(config.url) else open_remote(config)
+    index = open_store(config.url, config.index.encoder) if is_store(config.url) else open_remote(config)
     return reranked(index, config.reranker), index
 
 
@@ -110,12 +110,10 @@ def open_remote(config: RetrievalConfig, patience: Patience | None = None) -> Re
 
     Raises:
         ConfigError: the address is no address, or what is there does not speak /retrieve.
-        SearchServerError: nobody answers.
+        ServerError: nobody answers.
     """
-    if not config.url:
-        raise ConfigError('retrieval.kind = "remote" needs retrieval.url, such as http://localhost:8000')
     url = config.url.rstrip("/").removesuffix(_RETRIEVE)
-    index = RemoteIndex(Service(url, patience or Patience(timeout_s=config.timeout_s)))
+    index = RemoteIndex(Client(url, patience or Patience(timeout_s=config.timeout_s)))
     try:
         index.search(["Is anybody there?"], 1)
     except RefusedError as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from seekling.errors import ConfigError, IndexMismatchError, SearchServerError
+from seekling.errors import ConfigError, IndexMismatchError, ServerError
 from seekling.retrieval.dense import read_vectors
 from seekling.retrieval.encoders import Encoder, describe_encoder, encoder_changes, load_encoder
 from seekling.retrieval.interface import check_request
@@ -53,7 +52,7 @@ class StoreAddress:
 
 
 class Store(typing.Protocol):
-    """One collection of a vector database. Safe to share between threads. Failures are `SearchServerError`s."""
+    """One collection of a vector database. Safe to share between threads. Failures are `ServerError`s."""
 
     def note(self) -> Mapping[str, str] | None:
         """What `create` was given; empty for a collection of somebody else's, None where there is no collection."""
@@ -97,11 +96,11 @@ class StoreIndex:
         """Never a document: a store holds passages.
 
         Raises:
-            SearchServerError: always.
+            ServerError: always.
         """
-        raise SearchServerError(
+        raise ServerError(
             f"{self._name} holds passages and no pages, so {document_id!r} cannot be read; the code protocol needs an "
-            "index folder or `seekling serve-search`"
+            "index folder or `seekling serve --search-only`"
         )
 
     def corpus_hash(self) -> str:
@@ -114,12 +113,12 @@ def store_failing(name: str, place: str, failures: tuple[type[Exception], ...]) 
     """Turn what a store's client raises into the failure that ends an episode.
 
     Raises:
-        SearchServerError: one of the failures was raised.
+        ServerError: one of the failures was raised.
     """
     try:
         yield
     except failures as error:
-        raise SearchServerError(f"{name} at {place} failed: {type(error).__name__}: {str(error)[:300]}") from error
+        raise ServerError(f"{name} at {place} failed: {type(error).__name__}: {str(error)[:300]}") from error
 
 
 def is_store(url: str) -> bool:
@@ -137,13 +136,15 @@ def open_store(url: str, encoder: str) -> StoreIndex:
     Raises:
         ConfigError: the address is wrong.
         IndexMismatchError: there is no such collection, or another encoder made its vectors.
-        SearchServerError: the store does not answer.
+        ServerError: the store does not answer.
         MissingExtraError: its client is not installed.
     """
     store = _connect(parse_store(url))
     note = store.note()
     if note is None:
-        raise IndexMismatchError(f"{url}: there is no such collection; fill one with: seekling index push INDEX {url}")
+        raise IndexMismatchError(
+            f"{url}: there is no such collection; fill one with: seekling index --push INDEX {url}"
+        )
     now = describe_encoder(encoder)
     if "encoder" in note:
         changed = encoder_changes(EncoderRecord.model_validate_json(note["encoder"]), encoder)
@@ -153,7 +154,7 @@ def open_store(url: str, encoder: str) -> StoreIndex:
     if changed:
         raise IndexMismatchError(
             f"{url} was made with another encoder than {encoder} is now:\n  " + "\n  ".join(changed) + "\n"
-            "Name the encoder that made it (--encoder, retrieval.encoder)"
+            "Name the encoder that made it (--encoder, retrieval.index.encoder)"
         )
     return StoreIndex(store, load_encoder(now), url)
 
@@ -173,13 +174,15 @@ def fill_store(
 
     Raises:
         IndexMismatchError: the index has no vectors or is damaged, or the collection is of something else.
-        SearchServerError: the store does not answer.
+        ServerError: the store does not answer.
     """
     folder = Path(index_dir)
     record = read_record(folder)
     check_files(folder, record)
     if record.encoder is None:
-        raise IndexMismatchError(f"{folder} is a {record.kind} index without vectors; build a dense or hybrid one")
+        raise IndexMismatchError(
+            f"{folder} is a {record.settings.kind} index without vectors; build a dense or hybrid one"
+        )
     store = _connect(parse_store(url))
     note = {"encoder": record.encoder.model_dump_json(), "corpus_hash": record.corpus_hash}
     has = store.note()
@@ -187,7 +190,7 @@ def fill_store(
         store.create(record.encoder.dimension, note)
     elif has != note:
         raise IndexMismatchError(f"{url} already holds something else than {folder}; choose another collection")
-    passages, total = PassageStore(folder), record.num_passages
+    passages, total = PassageStore(folder), record.counts.passages
     for start, vectors_BD in read_vectors(folder, _BATCH):
         store.add(start, [passages[start + place] for place in range(len(vectors_BD))], vectors_BD)
         report(start + len(vectors_BD), total)
@@ -252,15 +255,3 @@ def note_from_text(text: object) -> dict[str, str]:
     except ValueError:
         return {}
     return {str(name): str(value) for name, value in note.items()} if isinstance(note, dict) else {}
-
-
-def key_of(address: StoreAddress) -> str:
-    """The key of a server.
-
-    Raises:
-        ConfigError: the variable that should hold it is not set.
-    """
-    key = os.environ.get(address.key_env, "").strip()
-    if not key:
-        raise ConfigError(f"the environment variable {address.key_env} is not set; it must hold the server's key")
-    return key

@@ -57,12 +57,12 @@ class TermRules:
         if self.language not in Stemmer.algorithms():
             raise ConfigError(
                 f"there is no stemmer for {self.language!r}; expected one of {', '.join(Stemmer.algorithms())}; "
-                "set retrieval.language (--language)"
+                "set retrieval.index.language (--language)"
             )
         if self.stop_words and self.language not in _STOP_WORDS:
             raise ConfigError(
                 f"there are no stop words for {self.language!r}, only for {', '.join(sorted(_STOP_WORDS))}; "
-                "set retrieval.stop_words = false (--no-stop-words)"
+                "set retrieval.index.stop_words = false (--no-stop-words)"
             )
 
     def left_out(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from seekling.retrieval.service import BadReplyError
+from seekling.client import BadReplyError
 from seekling.types import Document, Hit, Json, Passage
 
 

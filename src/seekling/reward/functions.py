@@ -34,7 +34,7 @@ _SHAPED: dict[str, Callable[[Episode, Question, RewardConfig], Reward]] = {
 
 
 def make_reward(name: str, weights: RewardConfig | None = None) -> RewardFunction:
-    """The reward function of a recipe's `rl.reward`.
+    """The reward function of a recipe's `rl.reward.kind`.
 
     Args:
         name: "em" (0 or 1), "f1" (0 to 1), "em+f1" (their sum, 0 to 2: partial credit, and a step up for exactness),

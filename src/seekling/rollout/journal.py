@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from seekling.config import EndpointConfig
 from seekling.errors import BudgetReachedError, ConfigError
 from seekling.files import read_appended
-from seekling.rollout.chat import ChatEndpoint, ChatModel, ChatReply
+from seekling.rollout.chat import ChatModel, ChatReply
 from seekling.rollout.chat_roller import Price
 from seekling.types import Json, Message
 
@@ -88,7 +89,7 @@ class JournalledChat:
             self._load(line)
 
     @property
-    def endpoint(self) -> ChatEndpoint:
+    def endpoint(self) -> EndpointConfig:
         """Of the model behind."""
         return self._chat.endpoint
 
@@ -109,7 +110,7 @@ class JournalledChat:
             KeyboardInterrupt: a new request would be made after a Ctrl-C.
         """
         endpoint = self.endpoint
-        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.extra), max_tokens, temperature, top_p, seed]
+        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.fields), max_tokens, temperature, top_p, seed]
         parts += [[each.role, each.content] for each in messages]
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
         with self._lock:

@@ -14,9 +14,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from seekling.config import EndpointConfig
 from seekling.env.protocol.stopping import StopRule
 from seekling.errors import InfrastructureError
-from seekling.rollout.chat import ChatEndpoint, ChatReply
+from seekling.rollout.chat import ChatReply
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sample, Sampler, SampleRequest
 from seekling.types import Message
@@ -49,7 +50,7 @@ class LocalChat:
     """
 
     def __init__(self, sampler: Sampler, renderer: Renderer, *, name: str, context_tokens: int) -> None:
-        self.endpoint = ChatEndpoint(url="", model=name)
+        self.endpoint = EndpointConfig(url="", model=name)
         self.context_tokens = context_tokens
         self._sampler, self._renderer = sampler, renderer
         self._sessions = itertools.count(1)

@@ -115,7 +115,7 @@ def open_agent(recipe: Recipe, library: Library, model_dir: Path) -> Iterator[Ag
         sampler, tokenizer = stack.enter_context(_open_sampler(recipe, model_dir))
         protocol = make_protocol(recipe.env, tools, native_tools=_template_knows_tools(tokenizer))
         renderer = Renderer(tokenizer, tools=protocol.tool_schemas() if protocol.native_tools else ())
-        sandbox = stack.enter_context(open_sandbox(recipe.sandbox)) if protocol.name == "code" else None
+        sandbox = stack.enter_context(open_sandbox(recipe.env.sandbox)) if protocol.name == "code" else None
         env = SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=renderer.count_tokens)
         roller = Roller(env, sampler, renderer, in_flight=sampler.num_slots)
         layers = sandbox.layers if sandbox is not None else ()
@@ -205,15 +205,7 @@ def training_decoding(recipe: Recipe) -> Decoding:
 
 def eval_decoding(recipe: Recipe) -> Decoding:
     """How evaluation episodes are drawn."""
-    rollout = recipe.evaluated.rollout
-    return Decoding(
-        rollout.turn_tokens,
-        rollout.episode_tokens,
-        temperature=recipe.eval.temperature,
-        top_p=recipe.eval.top_p,
-        min_p=recipe.eval.min_p,
-        thought_tokens=recipe.rollout.thought_tokens,
-    )
+    return training_decoding(recipe.evaluated)
 
 
 def _template_knows_tools(tokenizer: PreTrainedTokenizerBase) -> bool:

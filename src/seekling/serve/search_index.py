@@ -61,11 +61,11 @@ class ServedIndex:
         record = self._record
         return {
             "name": self.name,
-            "kind": record.kind,
-            "num_documents": record.num_documents,
-            "num_passages": record.num_passages,
-            "passage_words": record.passage_words,
-            "overlap_words": record.overlap_words,
+            "kind": record.settings.kind,
+            "num_documents": record.counts.documents,
+            "num_passages": record.counts.passages,
+            "passage_words": record.settings.passage_words,
+            "overlap_words": record.settings.overlap_words,
             "corpus_hash": record.corpus_hash,
             "encoder": record.encoder.spec if record.encoder else None,
         }
@@ -78,7 +78,7 @@ class ServedIndex:
             raise BadRequestError(
                 f"a query has {longest} characters; this server takes {self._config.query_chars}: shorten it", 413
             )
-        top_k = min(asked.top_k, self._record.num_passages)
+        top_k = min(asked.top_k, self._record.counts.passages)
         num_hits = top_k * len(asked.queries)
         if num_hits > self._config.hits_per_request:
             raise BadRequestError(

@@ -159,7 +159,7 @@ def test_a_search_server_that_is_too_slow_is_an_infrastructure_failure(backend: 
     with opened(backend, max_host_s=0.5) as sandbox:
         session = sandbox.open({"search_pages": search_pages})
         with pytest.raises(
-            InfrastructureError, match=r"took \d.* s in one program, more than sandbox.max_host_s = 0.5"
+            InfrastructureError, match=r"took \d.* s in one program, more than env.sandbox.max_host_s = 0.5"
         ):
             session.run(program)
         result = session.run("print(search_pages('x'))")  # each program has its own time

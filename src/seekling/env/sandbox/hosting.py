@@ -66,7 +66,7 @@ def raise_if_too_slow(hosting_s: float, config: SandboxConfig) -> None:
     """
     if hosting_s > config.max_host_s:
         raise InfrastructureError(
-            f"the provided functions took {hosting_s:.1f} s in one program, more than sandbox.max_host_s = "
+            f"the provided functions took {hosting_s:.1f} s in one program, more than env.sandbox.max_host_s = "
             f"{config.max_host_s:g}: what they rely on is too slow, or too many programs wait for it"
         )
 

@@ -126,7 +126,7 @@ class MontySandbox:
             import pydantic_monty
         except ImportError:
             raise MissingExtraError(
-                'sandbox.backend = "monty" needs the package pydantic-monty: pip install "seekling[monty]"'
+                'env.sandbox.backend = "monty" needs the package pydantic-monty: pip install "seekling[monty]"'
             ) from None
         self._config = config
         self._module = pydantic_monty

@@ -32,7 +32,7 @@ class ZygoteSandbox:
         """
         if sys.platform != "linux":
             raise SandboxError(
-                f'sandbox.backend = "zygote" needs Linux, this is {sys.platform}; use sandbox.backend = "monty"'
+                f'env.sandbox.backend = "zygote" needs Linux, this is {sys.platform}; use env.sandbox.backend = "monty"'
             )
         self._config = config
         self._without = tuple(without)

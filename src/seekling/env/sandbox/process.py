@@ -43,7 +43,7 @@ class ZygoteProcess:
             os.close(trainer_fd)
             raise SandboxError(
                 f"this system does not tell what a process has computed ({error}), by which programs are limited: the "
-                'sandbox needs /proc and Linux\'s CPU clocks; use sandbox.backend = "monty" where there are none'
+                'sandbox needs /proc and Linux\'s CPU clocks; use env.sandbox.backend = "monty" where there are none'
             ) from None
         self._lock = threading.Lock()
         self._control, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -149,8 +149,8 @@ class ZygoteProcess:
         if "seccomp" not in self.layers and not config.allow_unsafe:
             raise SandboxError(
                 f"this machine has no system call filter ({reply['notes'].get('seccomp', 'seccomp')}), so programs "
-                'written by a model could read your files. Use sandbox.backend = "monty", or, to run without it all '
-                "the same, sandbox.allow_unsafe = true"
+                'written by a model could read your files. Use env.sandbox.backend = "monty", or, to run without it, '
+                "env.sandbox.allow_unsafe = true"
             )
 
     def _last_words(self) -> str:

@@ -79,7 +79,7 @@ function showLive() {
   const holder = document.getElementById("live");
   holder.className = isLost ? "is-lost" : "";
   const text = isLost ? "not served any more" : "live";
-  holder.title = isLost ? "seekling watch has ended; the page shows what it had" : `last change ${duration(seconds)} ago`;
+  holder.title = isLost ? "seekling report --watch has ended; the page shows what it had" : `last change ${duration(seconds)} ago`;
   if (holder.textContent !== text) replace(holder, h("i", { "aria-hidden": "true" }), text);
 }
 

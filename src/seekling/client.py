@@ -1,14 +1,15 @@
-"""A client of one HTTP service, for what an episode depends on: tries again, gives up in time, and says so by type.
+"""The HTTP client for all servers that a run asks: search servers, encoders, judges, teachers and served policies.
 
-Temporary failures (no connection, a reset, a timeout, 408, 425, 429, 5xx, a reply that is no reply) are tried again
-after growing, jittered pauses; a server's Retry-After counts. When several calls in a row have failed after all their
-tries, a circuit breaker opens: further calls fail at once, until one trial call after a while gets through. Whatever is
-left ends as a `SearchServerError`, which ends the episode as an infrastructure failure. No result is ever made up.
+Temporary failures (no connection, a reset, a timeout, 408, 409, 425, 429, 5xx, a reply that is no reply) are tried
+again after growing, jittered pauses; a server's Retry-After counts. When several calls in a row have failed after all
+their tries, a circuit breaker opens: further calls fail at once, until one trial call after a while gets through.
+Whatever is left ends as a `ServerError`, which ends an episode as an infrastructure failure. No result is ever made up.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 import time
@@ -18,12 +19,12 @@ from typing import TypeVar
 
 import urllib3
 
-from seekling.errors import ConfigError, SearchServerError
+from seekling.errors import ConfigError, ServerError
 from seekling.types import Json
 
 T = TypeVar("T")
 
-_TEMPORARY = {408, 425, 429}
+_TEMPORARY = {408, 409, 425, 429}
 _SHOWN_CHARS = 300
 _MAX_REPLY_BYTES = 256 * 1024**2
 _MAX_CONNECTIONS = 64
@@ -31,7 +32,7 @@ _MAX_CONNECTIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a service is waited for."""
+    """How long a server is waited for."""
 
     timeout_s: float = 30.0
     """Of one try, from connecting to the last byte of the reply."""
@@ -43,30 +44,48 @@ class Patience:
     failures_to_open: int = 5
     """Calls in a row that must fail after all their tries before the breaker opens."""
     open_s: float = 10.0
-    """How long it stays open before one call may try whether the service is back."""
+    """How long it stays open before one call may try whether the server is back."""
 
 
-class RefusedError(SearchServerError):
-    """The service says that this request is wrong (4xx): the same request would be refused again."""
+class RefusedError(ServerError):
+    """The server says that this request is wrong (4xx): the same request would be refused again.
+
+    Args:
+        message: what was refused.
+        status: of the reply.
+        reason: the reply's text.
+    """
+
+    def __init__(self, message: str, status: int, reason: str) -> None:
+        super().__init__(message)
+        self.status, self.reason = status, reason
 
 
 class BadReplyError(Exception):
-    """Raised by a parser: the reply is not what the service is known to answer; worth another try."""
+    """Raised by a parser: the reply is not what the server is known to answer; worth another try."""
 
 
-class Service:
-    """One HTTP service. Safe to share between threads; connections are kept and shared.
+class Client:
+    """One server. Safe to share between threads; connections are kept and shared.
 
     Args:
         url: its address, without the paths of single calls.
         patience: how long it is waited for.
         headers: sent with every request, such as a key.
+        requests_per_minute: requests are spread out so that no minute has more of them; 0 is no limit.
 
     Raises:
         ConfigError: the address is no http(s) address.
     """
 
-    def __init__(self, url: str, patience: Patience, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        patience: Patience,
+        headers: Mapping[str, str] | None = None,
+        *,
+        requests_per_minute: float = 0.0,
+    ) -> None:
         try:
             address = urllib3.util.parse_url(url)
         except urllib3.exceptions.LocationParseError:
@@ -79,6 +98,8 @@ class Service:
         self._pool = urllib3.PoolManager(maxsize=_MAX_CONNECTIONS, retries=False)
         self._breaker = _Breaker(patience)
         self._random = random.Random()
+        self._interval_s = 60.0 / requests_per_minute if requests_per_minute > 0 else 0.0
+        self._pace_lock, self._next_start_s = threading.Lock(), 0.0
 
     def call(self, path: str, parse: Callable[[Json], T], body: Mapping[str, Json] | None = None) -> T:
         """Send a request until there is a reply that the parser takes.
@@ -92,8 +113,8 @@ class Service:
             What the parser returned.
 
         Raises:
-            RefusedError: the service refused this request.
-            SearchServerError: no reply after all tries, or the breaker is open.
+            RefusedError: the server refused this request.
+            ServerError: no reply after all tries, or the breaker is open.
         """
         is_trial = self._enter()
         try:
@@ -101,7 +122,7 @@ class Service:
         except RefusedError:
             self._breaker.succeeded()  # it is alive
             raise
-        except SearchServerError as error:
+        except ServerError as error:
             self._breaker.failed(str(error))
             raise
         self._breaker.succeeded()
@@ -111,7 +132,7 @@ class Service:
         """Whether this call is the breaker's trial; raises while the breaker lets nobody through."""
         is_trial, wait_s, why = self._breaker.enter()
         if wait_s > 0:
-            raise SearchServerError(f"{self.url} is not asked for another {wait_s:.1f} s, after failing: {why}")
+            raise ServerError(f"{self.url} is not asked for another {wait_s:.1f} s, after failing: {why}")
         return is_trial
 
     def _try_often(self, path: str, parse: Callable[[Json], T], body: Mapping[str, Json] | None, num_tries: int) -> T:
@@ -127,9 +148,19 @@ class Service:
                 break
             time.sleep(min(max(pause_s * self._random.uniform(0.5, 1.0), asked_s), self._patience.max_pause_s))
             pause_s *= 2
-        raise SearchServerError(f"{self.url}{path} gave no answer in {number} tries; the last one: {failure}")
+        raise ServerError(f"{self.url}{path} gave no answer in {number} tries; the last one: {failure}")
+
+    def _wait_for_turn(self) -> None:
+        if not self._interval_s:
+            return
+        with self._pace_lock:
+            now = time.monotonic()
+            start_s = max(now, self._next_start_s)
+            self._next_start_s = start_s + self._interval_s
+        time.sleep(start_s - now)
 
     def _send(self, path: str, body: Mapping[str, Json] | None) -> Json:
+        self._wait_for_turn()
         deadline = time.monotonic() + self._patience.timeout_s
         try:
             response = self._pool.request(
@@ -150,12 +181,24 @@ class Service:
             what = f"HTTP {response.status}: {shown}"
             if response.status in _TEMPORARY or response.status >= 500:
                 raise _TemporaryError(what, pause_s=_seconds(response.headers.get("Retry-After")))
-            raise RefusedError(f"{self.url}{path} refused the request ({what})")
+            raise RefusedError(f"{self.url}{path} refused the request ({what})", response.status, shown)
         try:
             reply: Json = json.loads(raw)
         except (ValueError, RecursionError) as error:
             raise _TemporaryError(f"the reply is not JSON ({error}): {raw[:_SHOWN_CHARS]!r}") from None
         return reply
+
+
+def key_from(variable: str) -> str:
+    """The key that an environment variable holds.
+
+    Raises:
+        ConfigError: it holds none.
+    """
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(f"the environment variable {variable} is not set; it must hold the API key")
+    return key
 
 
 class _TemporaryError(Exception):

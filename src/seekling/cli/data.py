@@ -1,4 +1,4 @@
-"""`seekling stepwise`."""
+"""`seekling data`: an almanac of an invented world, and step-wise records of episodes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,55 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from seekling.cli.options import AsJson
+from seekling.cli.progress import progress
 from seekling.errors import ConfigError
 
+app = typer.Typer(help="Make data: an invented world, or step-wise records of episodes.", no_args_is_help=True)
 
-def command(
+
+@app.command()
+def almanac(
+    out: Annotated[Path, typer.Option(help="Folder to make; must not exist yet, or be empty.")],
+    pages: Annotated[int, typer.Option(help="How many pages, 150 to 1,000,000.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Which world. Same pages and seed, same bytes.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Write an almanac of an invented world: corpus.jsonl, train.jsonl, dev.jsonl and test.jsonl."""
+    from seekling.corpus.almanac import generate
+
+    with progress() as report:
+        summary = generate(pages, seed, out, progress=report)
+    fields = {
+        "out": str(summary.out),
+        "pages": summary.pages,
+        "seed": summary.seed,
+        **summary.num_questions,
+        "provinces": summary.num_provinces,
+        "words": summary.num_words,
+    }
+    if as_json:
+        print(json.dumps(fields))
+        return
+    Console().print(
+        f"{summary.out}: {summary.pages:,} pages ({summary.num_words:,} words); questions: "
+        + ", ".join(f"{num:,} {side}" for side, num in summary.num_questions.items())
+        + f", about {', '.join(map(str, summary.num_provinces.values()))} provinces.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def stepwise(
     episodes: Annotated[Path, typer.Argument(help="Episodes file, such as runs/collect-x/episodes/expert.jsonl.")],
-    out: Annotated[Path, typer.Argument(help="File to write, such as iterative_sft_data.json.")],
+    out: Annotated[Path, typer.Option(help="File to write, such as iterative_sft_data.json.")],
     max_tokens: Annotated[int, typer.Option(min=0, help="Longest record; 0: no limit.")] = 0,
     too_long: Annotated[str, typer.Option(help="window: a longer one loses its oldest turns; drop.")] = "window",
     model: Annotated[str, typer.Option(help="Whose tokens are counted, with --max-tokens.")] = "default",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write tag episodes as step-wise records for fine-tuning, in LLaMA-Factory's alpaca format.
 
