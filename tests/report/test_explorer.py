@@ -207,21 +207,6 @@ def test_every_figure_of_an_evaluation_can_be_seen(browser, report):
     assert f"({summary['substring']['k']}/{summary['substring']['n']})" in row
 
 
-def test_published_figures_stand_beside_ours_with_what_differs(browser, tmp_path):
-    run = write_run(tmp_path / "demo", questions=4, steps=1)
-    path = run / "eval" / "rl.json"
-    summary = json.loads(path.read_text())
-    theirs = {"system": "Other <b>", "model": "3B", "benchmark": "nq", "metric": "em", "value": 0.5, "source": "arXiv"}
-    reasons = ["3610 questions there, 4 here"]
-    summary["published"] = [{"figure": theirs, "ours": 0.25, "ours_n": 4, "is_comparable": False, "reasons": reasons}]
-    path.write_text(json.dumps(summary))
-    write_report([run], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html")
-    (row,) = texts(browser, "[aria-label='Published figures'] tbody tr")
-    assert "Other <b>" in row
-    assert "3610 questions there, 4 here" in row
-
-
 def test_rows_of_different_games_and_a_judge_say_so(browser, tmp_path):
     run = write_run(tmp_path / "demo", questions=4, steps=1)
     path = run / "eval" / "rl.json"

@@ -182,10 +182,6 @@ def write_hostile_run(folder, attacks=ATTACKS):
         "by_kind": kinds,
         "exclusions": {text: 1 for text in attacks},
     }
-    summary["published"] = [
-        {"figure": dict.fromkeys(("system", "model", "benchmark", "metric", "source"), text), "reasons": [text]}
-        for text in attacks
-    ]
     (folder / "eval" / "rl.json").write_text(json.dumps(summary | {"settings": {**everything, "protocol": attacks[0]}}))
     (folder / "progress.json").write_text(json.dumps({"done": attacks, "seconds": dict.fromkeys(attacks, 1.0)}))
     (folder / "record.json").write_text(

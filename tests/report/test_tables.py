@@ -19,7 +19,6 @@ from seekling.report.tables import (
     error_table,
     escape_latex,
     expected_table,
-    published_table,
     read_policies,
     recovery_table,
     result_table,
@@ -208,27 +207,6 @@ def test_a_damaged_summary_is_named_and_the_others_are_shown(run):
 def test_a_run_without_evaluations_is_refused(tmp_path):
     with pytest.raises(DataError, match="holds no evaluation"):
         read_policies([tmp_path])
-
-
-def test_nothing_published_on_these_questions_is_said(run):
-    with pytest.raises(DataError, match="nothing is published"):
-        published_table(read_policies([run])[0])
-
-
-def test_published_figures_stand_beside_ours_with_the_reason(tmp_path):
-    records = [dataclasses.replace(each) for each in evaluation("rw", stage="eval-rl")]
-    records = [
-        dataclasses.replace(
-            each,
-            question=dataclasses.replace(each.question, source="nq"),
-            episode=dataclasses.replace(each.episode, source="nq"),
-        )
-        for each in records
-    ]
-    write_summary(tmp_path, summarize(records))
-    rows = published_table(read_policies([tmp_path])[0]).rows
-    assert rows
-    assert all(row[-2].startswith("no: ") for row in rows)
 
 
 def test_the_command_prints_or_writes(capsys, run, tmp_path):

@@ -18,7 +18,7 @@ def command(
     show: Annotated[
         list[str] | None,
         typer.Option(
-            help="results, gains, behaviours, errors, recovery, confidence, published, expected, costs or samples; "
+            help="results, gains, behaviours, errors, recovery, confidence, expected, costs or samples; "
             "may be repeated."
         ),
     ] = None,

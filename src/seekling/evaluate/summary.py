@@ -20,7 +20,6 @@ from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.confidence import Calibration, ConfidenceSummary, summarize_confidence
 from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
 from seekling.evaluate.judging import JudgeDetails
-from seekling.evaluate.published import PublishedBeside, published_beside
 from seekling.evaluate.recovery import RecoverySummary, summarize_recovery
 from seekling.evaluate.settings import EvalSettings
 from seekling.reward.functions import score_episode
@@ -98,8 +97,6 @@ class EvalSummary:
     dollars_per_question: float | None = None
     """None when no price was given. Excluded episodes cost too; the sum is divided by the questions asked."""
     dollars_total: float | None = None
-    published: tuple[PublishedBeside, ...] = ()
-    """Figures that others published on the same benchmarks, and why each is comparable or not."""
     behaviours: Mapping[str, Rate] = field(default_factory=dict)
     """Episodes that show each behaviour of `BEHAVIOURS`; empty in files of older versions."""
     wall_seconds_per_question: float | None = None
@@ -188,7 +185,6 @@ def summarize(
     dollars = _dollars(records)
     if beyond.usd_per_hour is not None and beyond.wall_s is not None:
         dollars = beyond.usd_per_hour * beyond.wall_s / 3600
-    by_source = _groups(kept, [scored.question.source for scored in kept])
     return EvalSummary(
         stage=stage,
         num_questions=len(records),
@@ -213,7 +209,7 @@ def summarize(
         temperatures=tuple(sorted({record.episode.temperature for record in records})),
         settings=settings,
         by_kind=_kinds(kept),
-        by_source=by_source,
+        by_source=_groups(kept, [scored.question.source for scored in kept]),
         rouge_l=mean_of([scored.scores["rouge_l"] for scored in kept]),
         judge=_judge_rate(kept),
         judge_details=beyond.judge_details,
@@ -223,7 +219,6 @@ def summarize(
         wall_seconds_per_question=None if beyond.wall_s is None else beyond.wall_s / len(records),
         dollars_per_question=None if dollars is None else dollars / len(records),
         dollars_total=dollars,
-        published=_published(by_source, settings),
         behaviours=behaviour_rates(records),
         error_causes=error_causes(records),
         recovery=summarize_recovery(records),
@@ -294,18 +289,6 @@ def _dollars(records: Sequence[EpisodeRecord]) -> float | None:
 
 def _usage_mean(kept: Sequence[_Scored], name: str) -> float | None:
     return _mean([scored.episode.usage[name] for scored in kept if name in scored.episode.usage])
-
-
-def _published(by_source: Mapping[str, GroupSummary], settings: EvalSettings | None) -> tuple[PublishedBeside, ...]:
-    beside: list[PublishedBeside] = []
-    for source, group in by_source.items():
-        values = {"em": (group.em.value, group.em.n)}
-        if group.rouge_l is not None:
-            values["rouge_l"] = (group.rouge_l.value, group.rouge_l.n)
-        if group.judge is not None:
-            values["judge"] = (group.judge.value, group.judge.n)
-        beside += published_beside(source, values, settings)
-    return tuple(beside)
 
 
 def _rate(kept: Sequence[_Scored], name: str) -> Rate:

@@ -57,8 +57,6 @@ def result_table(summaries: Sequence[EvalSummary], folder: Path) -> None:
         console.print(f"warning: {sentence}", markup=False, style="yellow")
     for line in notes_of(summaries):
         console.print(line, markup=False)
-    if summaries and summaries[-1].published:
-        console.print(published_table(summaries[-1]))
 
 
 def source_table(summaries: Sequence[EvalSummary]) -> Table:
@@ -117,31 +115,6 @@ def notes_of(summaries: Sequence[EvalSummary]) -> list[str]:
             f"matched by their own letters, such as {'; '.join(first.vacuous_golds[:3])}"
         )
     return lines
-
-
-def published_table(summary: EvalSummary) -> Table:
-    """Published figures of the same benchmarks beside ours, each marked as comparable or not, and why."""
-    table = Table(
-        "system",
-        "model",
-        "benchmark",
-        "published",
-        "ours",
-        "comparable",
-        title="published by others (sources in JSON)",
-    )
-    for beside in summary.published:
-        figure = beside.figure
-        ours = "-" if beside.ours is None else f"{100 * beside.ours:.1f} % of {beside.ours_n}"
-        table.add_row(
-            escape(figure.system),
-            escape(figure.model),
-            f"{figure.benchmark} {figure.metric}",
-            f"{100 * figure.value:.2f} %" + (f" of {figure.num_questions}" if figure.num_questions else ""),
-            ours,
-            "yes" if beside.is_comparable else escape("no: " + "; ".join(beside.reasons)),
-        )
-    return table
 
 
 def samples_table(samples: SampleSummary) -> Table:

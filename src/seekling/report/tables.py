@@ -235,28 +235,6 @@ def error_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
     return TextTable("Causes of errors", ("cause", *_names(policies)), (*rows, total), _notes(policies), "errors")
 
 
-def published_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
-    """What others published on the same benchmarks, and why each figure is comparable with ours or not."""
-    rows = [
-        (
-            *_where(each, policies),
-            beside.figure.benchmark,
-            f"{beside.figure.system} ({beside.figure.model})",
-            beside.figure.metric,
-            f"{100 * beside.figure.value:.1f} %",
-            "-" if beside.ours is None else f"{100 * beside.ours:.1f} % (n = {beside.ours_n})",
-            "comparable" if beside.is_comparable else f"no: {'; '.join(beside.reasons)}",
-            beside.figure.source,
-        )
-        for each in policies
-        for beside in each.summary.published
-    ]
-    header = (*_where_header(policies), "benchmark", "system", "metric", "published", "ours", "comparable", "source")
-    if not rows:
-        raise DataError("nothing is published on the questions of these runs; known benchmarks are nq, hotpotqa, ...")
-    return TextTable("Published figures", header, tuple(rows), label="published")
-
-
 def recovery_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
     """What policies do when a search fails, and when there is nothing to find."""
     _require([each for each in policies if each.summary.recovery is not None], "recovery")
@@ -361,7 +339,6 @@ TABLES: Mapping[str, Callable[[Sequence[EvaluatedPolicy]], TextTable]] = {
     "recovery": recovery_table,
     "confidence": confidence_table,
     "expected": expected_table,
-    "published": published_table,
     "costs": cost_table,
     "samples": samples_table,
     "gains": gains_table,

@@ -17,30 +17,8 @@ function results(data) {
     ),
     conditions(rows.map(([name, summary]) => [stageOf(`eval-${name}`).name, summary])),
     costs(rows),
-    published(rows),
     figures(rows),
   );
-}
-
-/** What others published on the same benchmark, beside the last of our rows, and whether the two may be compared. */
-function published(rows) {
-  const [name, summary] = rows.at(-1);
-  const beside = (Array.isArray(summary.published) ? summary.published : []).filter((one) => isObject(one) && isObject(one.figure));
-  if (!beside.length) return null;
-  const metrics = { em: "exact match", judge: "judge", rouge_l: "ROUGE-L" };
-  const columns = ["System", "Figure", "Published", `${stageOf(`eval-${name}`).name} here`, "Comparable"];
-  return scrolled("Published figures", [
-    h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col" }, column)))),
-    h("tbody", null, beside.map(({ figure: theirs, ours, ours_n: n, is_comparable: isComparable, reasons }) => h(
-      "tr",
-      null,
-      h("th", { scope: "row" }, theirs.system, h("small", null, ` ${theirs.model}`)),
-      h("td", null, `${theirs.benchmark}, ${metrics[theirs.metric] || theirs.metric}`),
-      h("td", null, h("b", null, percent(theirs.value)), h("small", null, isNumber(theirs.num_questions) ? ` of ${theirs.num_questions.toLocaleString("en")}` : ""), h("small", { class: "range" }, theirs.source)),
-      h("td", null, percent(ours), h("small", null, ours === null ? "" : ` of ${n}`)),
-      h("td", null, isComparable ? "yes" : "no", !isComparable && h("small", { class: "range" }, [].concat(reasons || []).join("; "))),
-    ))),
-  ]);
 }
 
 /** What a question costs on average; units that nobody recorded are left out. */
