@@ -15,7 +15,7 @@ from seekling.models import load_policy
 from seekling.pipeline.eval_request import evaluate_model
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.stages import run_recipe
-from seekling.pipeline.table import result_table
+from seekling.report.formats import print_results
 from tests.pipeline.runs import DRAFTS, STAGES, QuietReporter, rows, village_recipe, what_must_repeat
 
 
@@ -98,10 +98,10 @@ def test_a_finished_run_is_not_done_again(straight, recipe):
 
 
 def test_the_table_shows_every_evaluation_with_k_of_n(straight, capsys):
-    folder, summaries, _ = straight
-    result_table(summaries, folder)
+    folder, _, _ = straight
+    print_results(folder)
     printed = capsys.readouterr().out
-    for word in ("base", "SFT", "SFT+RL", "4 held-out questions", "0/4", "greedy", "paired t"):
+    for word in ("base", "SFT", "SFT+RL", "Held-out questions", "Questions: 4 ", "0/4", "greedy", "paired t"):
         assert word in printed
 
 

@@ -18,8 +18,8 @@ def command(
     show: Annotated[
         list[str] | None,
         typer.Option(
-            help="results, gains, behaviours, errors, recovery, confidence, expected, costs or samples; "
-            "may be repeated."
+            help="results, changes, gains, samples, kinds, sources, behaviours, errors, recovery, confidence, "
+            "expected, costs or figures; may be repeated."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
@@ -32,7 +32,9 @@ def command(
     if output_format not in FORMATS:
         raise ConfigError(f"--format {output_format!r} is not known; choose md or latex")
     from seekling.files import write_atomically
-    from seekling.report.tables import TABLES, read_policies, to_latex, to_markdown
+    from seekling.report.formats import to_latex, to_markdown
+    from seekling.report.results import read_policies
+    from seekling.report.tables import TABLES
 
     wanted = show or ["results"]
     unknown = [name for name in wanted if name not in TABLES]
