@@ -8,7 +8,7 @@ import pytest
 from seekling.config import Recipe, build_recipe
 from seekling.errors import DataError
 from seekling.evaluate.settings import EvalSettings
-from seekling.evaluate.summary import Beyond, EvalSummary, summarize
+from seekling.evaluate.summary import EvalSummary, summarize
 from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
 
 GREEDY = EvalSettings.from_recipe(Recipe())
@@ -163,7 +163,7 @@ def test_dollars_and_prompt_tokens_come_from_what_the_episodes_cost_failed_ones_
     assert summary.dollars_per_question == pytest.approx(0.04 / 3)
     assert summary.prompt_tokens_per_question == 100.0
     assert (summarize(records).dollars_total, summarize(records).prompt_tokens_per_question) == (None, None)
-    priced = summarize(records, beyond=Beyond(wall_s=36.0, usd_per_hour=100.0))
+    priced = summarize(records, wall_s=36.0, usd_per_hour=100.0)
     assert (priced.wall_seconds_per_question, priced.dollars_per_question) == pytest.approx((7.2, 0.2))
 
 
@@ -185,7 +185,7 @@ def test_where_nothing_was_guessed_ahead_nothing_is_said_of_it(records):
 
 
 def test_questions_that_a_mode_cannot_ask_join_the_exclusions(records):
-    summary = summarize(records, beyond=Beyond(not_asked={"no_gold_page": 3}))
+    summary = summarize(records, not_asked={"no_gold_page": 3})
     assert summary.exclusions == {"infra_failure": 1, "no_gold_page": 3}
     assert summary.em.n == 4
 

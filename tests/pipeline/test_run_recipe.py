@@ -12,7 +12,7 @@ import torch
 from seekling.config import CheckpointConfig
 from seekling.errors import ConfigError, DataError
 from seekling.models import load_policy
-from seekling.pipeline.eval_request import evaluate_model
+from seekling.pipeline.eval_request import EvalRequest, run_evaluation
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.stages import run_recipe
 from seekling.report.formats import print_results
@@ -218,11 +218,11 @@ def test_questions_in_both_sets_are_refused(recipe, tmp_path):
 def test_an_evaluation_resumed_midway_keeps_the_records_it_has(recipe, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        evaluate_model(recipe, folder, "mine", QuietReporter("eval-mine", 1, by_signal=True))
+        run_evaluation(recipe, folder, EvalRequest("mine"), QuietReporter("eval-mine", 1, by_signal=True))
     before = RunFolder(folder, recipe).read_records("eval-mine")
     assert 1 <= len(before) < 4
     reporter = QuietReporter()
-    summary = evaluate_model(recipe, folder, "mine", reporter)
+    (summary,) = run_evaluation(recipe, folder, EvalRequest("mine"), reporter).summaries
     assert reporter.tracked == [("eval-mine", 4, len(before))]
     after = RunFolder(folder, recipe).read_records("eval-mine")
     assert [record.question.id for record in after] == [

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 
 import pydantic
 
@@ -139,23 +140,15 @@ class _Scored:
     is_gold_complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Beyond:
-    """What a summary tells that is not in the episodes."""
-
-    judge_details: JudgeDetails | None = None
-    not_asked: Mapping[str, int] = field(default_factory=dict)
-    """Questions that the mode cannot ask, by cause; they join the exclusions."""
-    wall_s: float | None = None
-    """What the evaluation took as a whole."""
-    usd_per_hour: float | None = None
-    """Price of that time; None adds up what the episodes cost."""
-    calibration: Calibration | None = None
-    """Of the policy, by other questions than these."""
-
-
 def summarize(
-    records: Iterable[EpisodeRecord], *, settings: EvalSettings | None = None, beyond: Beyond | None = None
+    records: Iterable[EpisodeRecord],
+    *,
+    settings: EvalSettings | None = None,
+    judge_details: JudgeDetails | None = None,
+    not_asked: Mapping[str, int] = MappingProxyType({}),
+    wall_s: float | None = None,
+    usd_per_hour: float | None = None,
+    calibration: Calibration | None = None,
 ) -> EvalSummary:
     """Turn the episodes of one evaluation into its figures.
 
@@ -163,7 +156,11 @@ def summarize(
         records: of one stage, one per question, in any order; consumed once.
         settings: under which they were sampled. The protocol and the temperature of every episode must agree with it,
             so that an evaluation that lost its greedy flag is refused instead of reported.
-        beyond: what else is to be told.
+        judge_details: of the judge that gave the verdicts among the records' scores.
+        not_asked: questions that the mode cannot ask, by cause; they join the exclusions.
+        wall_s: what the evaluation took as a whole.
+        usd_per_hour: price of that time; None adds up what the episodes cost.
+        calibration: of the policy's confidence, by other questions than these.
 
     Returns:
         The summary. With every episode excluded, rates are 0/0 and means None.
@@ -172,7 +169,7 @@ def summarize(
         DataError: no record, two records of one question, more than one stage, an episode that belongs to another
             question, or episodes that disagree with `settings`.
     """
-    records, beyond = list(records), beyond or Beyond()
+    records = list(records)
     stage = _check_records(records)
     if settings is not None:
         _check_settings(records, settings)
@@ -183,8 +180,8 @@ def summarize(
     vacuous = [f"{question.id}: {gold}" for question in questions for gold in question.answers if is_vacuous(gold)]
     with_gold = [scored for scored in kept if scored.question.supporting_ids]
     dollars = _dollars(records)
-    if beyond.usd_per_hour is not None and beyond.wall_s is not None:
-        dollars = beyond.usd_per_hour * beyond.wall_s / 3600
+    if usd_per_hour is not None and wall_s is not None:
+        dollars = usd_per_hour * wall_s / 3600
     return EvalSummary(
         stage=stage,
         num_questions=len(records),
@@ -203,7 +200,7 @@ def summarize(
         observation_tokens_per_question=_mean([sum(t.num_observation_tokens for t in s.episode.turns) for s in kept]),
         seconds_per_question=_mean([scored.episode.duration_s for scored in kept]),
         stop_reasons=dict(sorted(Counter(record.episode.stop_reason.value for record in records).items())),
-        exclusions={**({StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {}), **beyond.not_asked},
+        exclusions={**({StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {}), **not_asked},
         num_vacuous_golds=len(vacuous),
         question_set_hash=question_set_hash(questions),
         temperatures=tuple(sorted({record.episode.temperature for record in records})),
@@ -212,17 +209,17 @@ def summarize(
         by_source=_groups(kept, [scored.question.source for scored in kept]),
         rouge_l=mean_of([scored.scores["rouge_l"] for scored in kept]),
         judge=_judge_rate(kept),
-        judge_details=beyond.judge_details,
+        judge_details=judge_details,
         failures=_failures(records),
         vacuous_golds=tuple(vacuous[:5]),
         prompt_tokens_per_question=_usage_mean(kept, "prompt_tokens"),
-        wall_seconds_per_question=None if beyond.wall_s is None else beyond.wall_s / len(records),
+        wall_seconds_per_question=None if wall_s is None else wall_s / len(records),
         dollars_per_question=None if dollars is None else dollars / len(records),
         dollars_total=dollars,
         behaviours=behaviour_rates(records),
         error_causes=error_causes(records),
         recovery=summarize_recovery(records),
-        confidence=summarize_confidence(records, beyond.calibration) if beyond.calibration is not None else None,
+        confidence=summarize_confidence(records, calibration) if calibration is not None else None,
         **draft_rates([scored.episode for scored in kept]),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seekling.errors import DataError
@@ -32,6 +32,12 @@ class Table:
     notes: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     """Whose row each is, such as eval-rl; empty where rows are not policies."""
+
+    def without_empty(self) -> Table:
+        """The table without columns in which nobody has a figure."""
+        kept = [number for number in range(len(self.header)) if any(row[number] is not None for row in self.rows)]
+        rows = tuple(tuple(row[number] for number in kept) for row in self.rows)
+        return replace(self, header=tuple(self.header[number] for number in kept), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from seekling.config import ExpectedConfig
 from seekling.errors import DataError
@@ -70,7 +70,7 @@ def _group_table(
                 rows.append((*_where(each, has_run), name or "(none)", *scores))
                 stages.append(f"eval-{each.name}")
     header = (*_where_header(has_run), what, "EM", "F1", "substring", "ROUGE-L", "judge", "gold page found")
-    return _without_empty(Table(label, f"By {what}", header, tuple(rows), _notes(policies), tuple(stages)))
+    return Table(label, f"By {what}", header, tuple(rows), _notes(policies), tuple(stages)).without_empty()
 
 
 def cost_table(policies: Sequence[Policy]) -> Table:
@@ -345,14 +345,7 @@ def _table(
     has_run = _has_several_runs(policies)
     rows = tuple((*_where(each, has_run), *(make(each.summary) for make in columns.values())) for each in policies)
     stages = tuple(f"eval-{each.name}" for each in policies)
-    return _without_empty(Table(label, title, (*_where_header(has_run), *columns), rows, notes, stages))
-
-
-def _without_empty(table: Table) -> Table:
-    """The table without columns in which nobody has a figure."""
-    kept = [number for number in range(len(table.header)) if any(row[number] is not None for row in table.rows)]
-    rows = tuple(tuple(row[number] for number in kept) for row in table.rows)
-    return replace(table, header=tuple(table.header[number] for number in kept), rows=rows)
+    return Table(label, title, (*_where_header(has_run), *columns), rows, notes, stages).without_empty()
 
 
 def _runs(policies: Sequence[Policy]) -> dict[str, RunFolder]:
