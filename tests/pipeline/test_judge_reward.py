@@ -9,7 +9,6 @@ import pytest
 
 from seekling.config import JudgeConfig
 from seekling.errors import ConfigError
-from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, VerdictCache
 from seekling.models import load_policy
 from seekling.pipeline.eval_request import EvalRequest, run_evaluation
