@@ -179,9 +179,7 @@ def summarize(
     questions = [record.question for record in records]
     vacuous = [f"{question.id}: {gold}" for question in questions for gold in question.answers if is_vacuous(gold)]
     with_gold = [scored for scored in kept if scored.question.supporting_ids]
-    dollars = _dollars(records)
-    if usd_per_hour is not None and wall_s is not None:
-        dollars = usd_per_hour * wall_s / 3600
+    dollars = _dollars(records, wall_s, usd_per_hour)
     return EvalSummary(
         stage=stage,
         num_questions=len(records),
@@ -194,11 +192,6 @@ def summarize(
         episodes_with_invalid=rate_of(sum(_has_invalid(scored.episode.turns) for scored in kept), len(kept)),
         invalid_rate=_mean([turn.kind == "invalid" for turn in turns]),
         truncated_observation_rate=_mean([turn.is_observation_truncated for turn in turns if turn.observation]),
-        searches_per_question=_mean([scored.episode.num_searches for scored in kept]),
-        turns_per_question=_mean([len(scored.episode.turns) for scored in kept]),
-        action_tokens_per_question=_mean([sum(t.num_action_tokens for t in s.episode.turns) for s in kept]),
-        observation_tokens_per_question=_mean([sum(t.num_observation_tokens for t in s.episode.turns) for s in kept]),
-        seconds_per_question=_mean([scored.episode.duration_s for scored in kept]),
         stop_reasons=dict(sorted(Counter(record.episode.stop_reason.value for record in records).items())),
         exclusions={**({StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {}), **not_asked},
         num_vacuous_golds=len(vacuous),
@@ -212,7 +205,6 @@ def summarize(
         judge_details=judge_details,
         failures=_failures(records),
         vacuous_golds=tuple(vacuous[:5]),
-        prompt_tokens_per_question=_usage_mean(kept, "prompt_tokens"),
         wall_seconds_per_question=None if wall_s is None else wall_s / len(records),
         dollars_per_question=None if dollars is None else dollars / len(records),
         dollars_total=dollars,
@@ -220,6 +212,7 @@ def summarize(
         error_causes=error_causes(records),
         recovery=summarize_recovery(records),
         confidence=summarize_confidence(records, calibration) if calibration is not None else None,
+        **_per_question([scored.episode for scored in kept]),
         **draft_rates([scored.episode for scored in kept]),
     )
 
@@ -279,13 +272,22 @@ def _failures(records: Sequence[EpisodeRecord]) -> dict[str, int]:
     return dict(sorted(texts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _dollars(records: Sequence[EpisodeRecord]) -> float | None:
+def _dollars(records: Sequence[EpisodeRecord], wall_s: float | None, usd_per_hour: float | None) -> float | None:
+    if usd_per_hour is not None and wall_s is not None:
+        return usd_per_hour * wall_s / 3600
     costs = [record.episode.usage["cost_usd"] for record in records if "cost_usd" in record.episode.usage]
     return math.fsum(costs) if costs else None
 
 
-def _usage_mean(kept: Sequence[_Scored], name: str) -> float | None:
-    return _mean([scored.episode.usage[name] for scored in kept if name in scored.episode.usage])
+def _per_question(episodes: Sequence[Episode]) -> dict[str, float | None]:
+    return {
+        "searches_per_question": _mean([episode.num_searches for episode in episodes]),
+        "turns_per_question": _mean([len(episode.turns) for episode in episodes]),
+        "action_tokens_per_question": _mean([sum(t.num_action_tokens for t in e.turns) for e in episodes]),
+        "observation_tokens_per_question": _mean([sum(t.num_observation_tokens for t in e.turns) for e in episodes]),
+        "prompt_tokens_per_question": _mean([e.usage["prompt_tokens"] for e in episodes if "prompt_tokens" in e.usage]),
+        "seconds_per_question": _mean([episode.duration_s for episode in episodes]),
+    }
 
 
 def _rate(kept: Sequence[_Scored], name: str) -> Rate:

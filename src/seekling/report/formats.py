@@ -104,9 +104,9 @@ def print_tables(tables: Sequence[Table], warnings: Sequence[str] = ()) -> None:
             drawn.add_row(*map(Text, row))
         console.print(drawn)
     for sentence in warnings:
-        console.print(f"warning: {sentence}", markup=False, style="yellow")
+        console.print(f"warning: {sentence}", markup=False, style="yellow", soft_wrap=True)
     for note in dict.fromkeys(note for table in tables for note in table.notes):
-        console.print(note, markup=False)
+        console.print(note, markup=False, soft_wrap=True)
 
 
 def print_results(folder: Path, names: Collection[str] | None = None) -> None:
