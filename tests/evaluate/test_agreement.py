@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.behaviours import measure_agreement, measure_causes, read_labelled
 from seekling.errors import DataError
-from seekling.evaluate.agreement import measure_agreement, measure_causes, read_labelled
 from seekling.evaluate.behaviours import BEHAVIOURS
 from seekling.reward.match import exact_match
 

@@ -10,6 +10,7 @@ from seekling.evaluate.behaviour_rates import (
     error_causes,
     first_change,
 )
+from seekling.evaluate.behaviours import detect_behaviours
 from seekling.evaluate.summary import EvalSummary, summarize
 from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
 
@@ -44,17 +45,22 @@ def at(step, letters):
     return [dataclasses.replace(each, step=step) for each in evaluation(letters, stage="rl")]
 
 
+def curve_of(*records, **more):
+    shown = [(record.step, detect_behaviours(record.question, record.episode)) for record in records]
+    return behaviour_curves(shown, **more)["answer_from_memory"]
+
+
 def test_a_curve_has_a_point_per_step_and_per_window():
     records = [*at(2, "rw"), *at(1, "ww"), *at(3, "rrr")]
-    memory = behaviour_curves(records)["answer_from_memory"]
+    memory = curve_of(*records)
     assert [(point.step, point.rate.k, point.rate.n) for point in memory] == [(1, 2, 2), (2, 1, 2), (3, 0, 3)]
-    pooled = behaviour_curves(records, window=2)["answer_from_memory"]
+    pooled = curve_of(*records, max_points=2)
     assert [(point.step, point.rate.k, point.rate.n) for point in pooled] == [(2, 3, 4), (3, 0, 3)]
 
 
 def test_a_behaviour_has_changed_when_the_intervals_no_longer_touch():
-    steady = behaviour_curves([*at(1, "w" * 20), *at(2, "w" * 18 + "rr")])["answer_from_memory"]
+    steady = curve_of(*at(1, "w" * 20), *at(2, "w" * 18 + "rr"))
     assert first_change(steady) is None
-    gone = behaviour_curves([*at(1, "w" * 20), *at(2, "w" * 10 + "r" * 10), *at(3, "r" * 20)])["answer_from_memory"]
+    gone = curve_of(*at(1, "w" * 20), *at(2, "w" * 10 + "r" * 10), *at(3, "r" * 20))
     assert first_change(gone).step == 2
     assert first_change([]) is None

@@ -68,7 +68,7 @@ def test_nothing_and_twice_are_refused():
     records = evaluation("rw", stage="eval-rl")
     with pytest.raises(DataError, match="the second evaluation holds no episode"):
         compare(records, [])
-    with pytest.raises(DataError, match=r"the first evaluation holds question .* twice"):
+    with pytest.raises(DataError, match=r"the eval-\w+ evaluation holds question .* twice"):
         compare([*records, records[0]], records)
 
 

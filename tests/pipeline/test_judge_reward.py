@@ -9,13 +9,13 @@ import pytest
 
 from seekling.config import EndpointConfig, JudgeConfig, QuestionsConfig, build_recipe
 from seekling.errors import ConfigError
-from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, VerdictCache
 from seekling.models import load_policy
-from seekling.pipeline.eval_request import evaluate_model
+from seekling.pipeline.eval_request import EvalRequest, run_evaluation
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.stages import run_recipe
-from seekling.report.tables import expected_table, read_policies
+from seekling.report.results import read_policies
+from seekling.report.tables import expected_table
 from seekling.rollout.chat import ChatClient
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
@@ -156,7 +156,7 @@ def test_a_run_that_asks_its_judge_in_evaluations_has_a_figure_beside_the_expect
         num_requests = len(server.requests)
         (again,) = run_recipe(recipe, tmp_path / "run", QuietReporter())
         assert len(server.requests) == num_requests
-        alone = evaluate_model(recipe, tmp_path / "alone", "untrained", QuietReporter())
+        (alone,) = run_evaluation(recipe, tmp_path / "alone", EvalRequest("untrained"), QuietReporter()).summaries
         assert alone.judge_details.model == "judge"
     asked = [row for row in rows(tmp_path / "run" / "episodes" / "eval-sft.jsonl") if row["episode"]["answer"]]
     assert {row["question"]["source"] for row in asked} == {"rare-wiki"}
@@ -166,7 +166,7 @@ def test_a_run_that_asks_its_judge_in_evaluations_has_a_figure_beside_the_expect
     assert summary.judge_details == again.judge_details
     assert summary.judge.k == sum(row["scores"].get("judge", 0) for row in asked)
     (row,) = expected_table(read_policies([tmp_path / "run"])[0]).rows
-    assert row[1:] == ("rare-wiki/judge", "-", "-", "42.7 %", format_rate(summary.judge), "a paper")
+    assert row[1:] == ("rare-wiki/judge", None, None, "42.7 %", summary.judge, "a paper")
 
 
 def without_sources(recipe, name):

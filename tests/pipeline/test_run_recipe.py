@@ -12,10 +12,10 @@ import torch
 from seekling.config import CheckpointConfig, OptimizerConfig
 from seekling.errors import ConfigError, DataError
 from seekling.models import load_policy
-from seekling.pipeline.eval_request import evaluate_model
+from seekling.pipeline.eval_request import EvalRequest, run_evaluation
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.stages import run_recipe
-from seekling.pipeline.table import result_table
+from seekling.report.formats import print_results
 from tests.pipeline.runs import DRAFTS, STAGES, QuietReporter, rows, village_recipe, what_must_repeat
 
 
@@ -98,10 +98,10 @@ def test_a_finished_run_is_not_done_again(straight, recipe):
 
 
 def test_the_table_shows_every_evaluation_with_k_of_n(straight, capsys):
-    folder, summaries, _ = straight
-    result_table(summaries, folder)
+    folder, _, _ = straight
+    print_results(folder)
     printed = capsys.readouterr().out
-    for word in ("base", "SFT", "SFT+RL", "4 held-out questions", "0/4", "greedy", "paired t"):
+    for word in ("base", "SFT", "SFT+RL", "Held-out questions", "Questions: 4 ", "0/4", "greedy", "paired t"):
         assert word in printed
 
 
@@ -220,11 +220,11 @@ def test_questions_in_both_sets_are_refused(recipe, tmp_path):
 def test_an_evaluation_resumed_midway_keeps_the_records_it_has(recipe, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        evaluate_model(recipe, folder, "mine", QuietReporter("eval-mine", 1, by_signal=True))
+        run_evaluation(recipe, folder, EvalRequest("mine"), QuietReporter("eval-mine", 1, by_signal=True))
     before = RunFolder(folder, recipe).read_records("eval-mine")
     assert 1 <= len(before) < 4
     reporter = QuietReporter()
-    summary = evaluate_model(recipe, folder, "mine", reporter)
+    (summary,) = run_evaluation(recipe, folder, EvalRequest("mine"), reporter).summaries
     assert reporter.tracked == [("eval-mine", 4, len(before))]
     after = RunFolder(folder, recipe).read_records("eval-mine")
     assert [record.question.id for record in after] == [

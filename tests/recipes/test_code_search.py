@@ -11,7 +11,9 @@ from seekling.corpus.questions import read_questions, split_questions
 from seekling.env.sandbox import open_sandbox
 from seekling.errors import SandboxError
 from seekling.pipeline.stages import run_recipe
-from seekling.report.tables import expected_table, read_policies
+from seekling.report.formats import cell_text
+from seekling.report.results import read_policies
+from seekling.report.tables import expected_table
 from tests.chat_server import chat_server, completion
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows
@@ -105,7 +107,7 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model(tmp_path, tiny_model_dir
     assert len({row["question"]["id"] for row in episodes if row["step"] == 1}) == 1
     (beside,) = expected_table(read_policies([tmp_path / "run"])[0]).rows
     none_right = "0/2 = 0.0 % [0.0, 65.8]"
-    assert beside[1:6] == ("rare-wiki/judge", "11.5 %", none_right, "42.7 %", none_right)
+    assert tuple(map(cell_text, beside[1:6])) == ("rare-wiki/judge", "11.5 %", none_right, "42.7 %", none_right)
 
 
 @pytest.mark.long

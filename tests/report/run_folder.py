@@ -14,7 +14,6 @@ from pathlib import Path
 from seekling.config import Recipe, recipe_to_toml
 from seekling.evaluate import EvalSettings, summarize, write_comparisons, write_summary
 from seekling.evaluate.confidence import calibrate
-from seekling.evaluate.summary import Beyond
 from seekling.reward import make_reward, score_episode
 from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
 from tests.settings import recipe_of
@@ -234,8 +233,8 @@ def write_run(run: Path, *, questions: int = 100, steps: int = 24, seed: int = 0
             scores = score_episode(episode, fact.question) if scored else {}
             records.append(EpisodeRecord(stage, fact.question, episode, scores=scores))
         write_records(run, stage, records)
-        beyond = Beyond(calibration=calibrate(records, promised_precision=0.8))
-        write_summary(run, summarize(records, settings=EvalSettings.from_recipe(recipe), beyond=beyond))
+        calibration = calibrate(records, promised_precision=0.8)
+        write_summary(run, summarize(records, settings=EvalSettings.from_recipe(recipe), calibration=calibration))
     write_comparisons(run)
     return run
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from seekling.evaluate.judging import JudgeAudit, JudgeDetails
 from seekling.report import write_report
 from seekling.report.facts import facts_of
 from seekling.report.read import read_run
@@ -167,7 +168,7 @@ def test_the_analysis_counts_what_the_explorer_then_shows(browser, report, recor
         "What became of every episode", "What episodes do", "Behaviours over the steps of RL",
         "How far confidence can be trusted", "What searching finds", "Where the time went: 14 min",
     ]  # fmt: skip
-    assert "promised 80" in browser.text("[class=page]")
+    assert "80 %" in browser.text(".table-confidence")
     assert "Risk by coverage" in texts(browser, ".chart-grid h3")
     links = browser.run("[...document.querySelectorAll('.cause-row a')].map(one => [one.hash, one.textContent])")
     facts = [facts_of(record) for record in records]
@@ -193,33 +194,20 @@ def test_behaviours_have_curves_beside_the_others(browser, report):
     titles = texts(browser, ".chart-grid h3")
     assert "Behaviours that change most" in titles
     browser.open(report, "#/0/analysis")
-    curves = json.loads(browser.run("document.getElementById('overview').textContent"))["runs"][0]["panels"]["curves"]
-    shown = [name.replace("_", " ") for name in curves["rl"] if name != "step"]
+    curves = json.loads(browser.run("document.getElementById('overview').textContent"))["runs"][0]["charts"][
+        "behaviours"
+    ]
+    shown = [chart["title"] for chart in curves]
     assert [title for title in texts(browser, ".curves h3") if title in shown] == shown
 
 
 def test_every_figure_of_an_evaluation_can_be_seen(browser, report):
     browser.open(report)
-    names = texts(browser, ".figures tbody th")
+    names = texts(browser, ".table-figures tbody th")
     summary = read_run(report.parent / "demo").evaluations["rl"]
     assert {"em", "f1", "substring", "invalid rate", "action tokens per question"} <= set(names)
-    row = texts(browser, ".figures tbody tr")[names.index("substring")]
-    assert f"({summary['substring']['k']}/{summary['substring']['n']})" in row
-
-
-def test_published_figures_stand_beside_ours_with_what_differs(browser, tmp_path):
-    run = write_run(tmp_path / "demo", questions=4, steps=1)
-    path = run / "eval" / "rl.json"
-    summary = json.loads(path.read_text())
-    theirs = {"system": "Other <b>", "model": "3B", "benchmark": "nq", "metric": "em", "value": 0.5, "source": "arXiv"}
-    reasons = ["3610 questions there, 4 here"]
-    summary["published"] = [{"figure": theirs, "ours": 0.25, "ours_n": 4, "is_comparable": False, "reasons": reasons}]
-    path.write_text(json.dumps(summary))
-    write_report([run], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html")
-    (row,) = texts(browser, "[aria-label='Published figures'] tbody tr")
-    assert "Other <b>" in row
-    assert "3610 questions there, 4 here" in row
+    row = texts(browser, ".table-figures tbody tr")[names.index("substring")]
+    assert f"{summary.substring.k}/{summary.substring.n}" in row
 
 
 def test_rows_of_different_games_and_a_judge_say_so(browser, tmp_path):
@@ -227,16 +215,18 @@ def test_rows_of_different_games_and_a_judge_say_so(browser, tmp_path):
     path = run / "eval" / "rl.json"
     summary = json.loads(path.read_text())
     summary["judge"] = {"k": 2, "n": 3, "value": 2 / 3, "low": 0.2, "high": 0.9}
-    summary["judge_details"] = {"model": "big <i>", "errors": {"no_reply": 1}}
-    summary["settings"]["mode"] = "closed-book"
+    audit = JudgeAudit(both=1, only_judge=1, only_em=0, neither=1)
+    details = JudgeDetails("big <i>", "", "", {"no_reply": 1}, num_unanswered=0, num_cached=0, audit=audit)
+    summary["judge_details"] = dataclasses.asdict(details)
+    summary["settings"] |= {"mode": "closed-book", "max_searching_turns": 0}
     path.write_text(json.dumps(summary))
     write_report([run], tmp_path / "report.html")
     browser.open(tmp_path / "report.html")
     note = browser.text(".panel .note")
-    assert "SFT + RL: greedy decoding, closed-book, one generation, no search" in note
-    assert "Base, SFT: greedy decoding, tags protocol, at most" in note
-    assert "SFT + RL: judged by big <i>, without a verdict and left out: 1 no reply" in note
-    (row,) = [row for row in texts(browser, ".results tbody tr") if "SFT + RL" in row]
+    assert "SFT+RL (default): closed-book, greedy, 1 generation, no search" in note
+    assert "base (default), SFT (default): tags, greedy, up to" in note
+    assert "SFT+RL: judged by big <i>; without a verdict and left out: 1 no reply" in note
+    (row,) = [row for row in texts(browser, ".table-results tbody tr") if "SFT+RL" in row]
     assert "66.7" in row
 
 

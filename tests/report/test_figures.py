@@ -9,8 +9,7 @@ import pytest
 from seekling.errors import DataError, MissingExtraError
 from seekling.evaluate.files import write_summary
 from seekling.evaluate.summary import summarize
-from seekling.report.figure_data import BarFigure, CurveFigure, StackFigure, figures_of
-from seekling.report.figures import write_figures
+from seekling.report.figures import BarFigure, CurveFigure, StackFigure, figures_of, write_figures
 from seekling.report.read import read_run
 from tests.evaluate.episodes import evaluation
 
@@ -39,31 +38,32 @@ def test_a_finished_sft_has_an_axis_in_epochs_and_an_unfinished_one_none(folder)
     (folder / "recipe.toml").write_text("[sft]\nepochs = 4\n", encoding="utf-8")
     (folder / "progress.json").write_text('{"done": ["sft"]}', encoding="utf-8")
     figures = {figure.name: figure for figure in figures_of([read_run(folder)])}
-    assert (figures["sft_loss"].steps_per_epoch, figures["rl_accuracy"].steps_per_epoch) == (0.5, None)
-    assert [panel.title for panel in figures["rl_accuracy"].panels] == ["training accuracy (exact match)"]
+    (loss,), (accuracy,) = figures["sft_loss"].charts, figures["rl_accuracy"].charts
+    assert (loss.steps_per_epoch, accuracy.steps_per_epoch) == (0.5, None)
+    assert (accuracy.title, [line.name for line in accuracy.lines]) == ("training accuracy (exact match)", ["EM"])
     (folder / "progress.json").write_text('{"done": []}', encoding="utf-8")
-    assert figures_of([read_run(folder)])[0].steps_per_epoch is None
+    assert figures_of([read_run(folder)])[0].charts[0].steps_per_epoch is None
 
 
 def test_every_number_of_a_run_has_its_figure(folder):
     figures = {figure.name: figure for figure in figures_of([read_run(folder)])}
     learning = ["sft_loss", "rl_accuracy", "sft", "rl_reward", "rl_behaviours"]
     assert list(figures) == [*learning, "accuracy", "behaviours", "errors"]
-    assert [(panel.title, panel.lines[0].values) for panel in figures["rl_reward"].panels] == [
-        ("reward", (0.25, 0.5, 0.75)),
-        ("exact match", (0.5, 0.5, 0.5)),
-    ]
-    assert figures["sft"].panels[0].lines[0].steps == (1,)  # a step without a loss has no point
+    assert {type(figure) for figure in figures.values()} == {CurveFigure, BarFigure, StackFigure}
+    (reward,) = figures["rl_reward"].charts
+    assert [(line.name, line.ys) for line in reward.lines] == [("reward", (0.25, 0.5, 0.75)), ("EM", (0.5, 0.5, 0.5))]
+    assert figures["sft"].charts[0].lines[0].ys == (2.0, None)
     accuracy = figures["accuracy"]
     assert accuracy.names == ("base (0/3)", "rl (3/4)")
-    assert accuracy.series[0].values == (0.0, 0.75)
+    ((_, rates),) = accuracy.series
+    assert [rate.value for rate in rates] == [0.0, 0.75]
     assert figures["errors"].parts == (
         ("right", (0, 3)),
         ("not_retrieved", (3, 1)),
         ("infrastructure", (1, 0)),
     )
-    memory = next(panel for panel in figures["rl_behaviours"].panels if panel.title == "answer_from_memory")
-    assert memory.lines[0].values == (0.5, 0.5)
+    memory = next(chart for chart in figures["rl_behaviours"].charts if chart.title == "answer from memory")
+    assert memory.lines[0].ys == (0.5, 0.5)
     assert memory.lines[0].low[0] < 0.5 < memory.lines[0].high[0]
 
 
@@ -71,8 +71,8 @@ def test_a_long_training_is_pooled_into_few_points(folder):
     steps = [dataclasses.replace(each, step=step) for step in range(1, 101) for each in evaluation("rw", stage="rl")]
     write_lines(folder / "episodes" / "rl.jsonl", [record.to_json() for record in steps])
     curves = next(figure for figure in figures_of([read_run(folder)]) if figure.name == "rl_behaviours")
-    assert len(curves.panels[0].lines[0].steps) == 34
-    assert curves.panels[0].lines[0].steps[:2] == (3, 6)
+    assert len(curves.charts[0].lines[0].xs) == 34
+    assert curves.charts[0].lines[0].xs[:2] == (3, 6)
 
 
 def test_where_a_behaviour_appears_or_goes_is_marked(folder):
@@ -80,14 +80,14 @@ def test_where_a_behaviour_appears_or_goes_is_marked(folder):
     steps = [dataclasses.replace(each, step=step) for step in letters for each in evaluation(letters[step], stage="rl")]
     write_lines(folder / "episodes" / "rl.jsonl", [record.to_json() for record in steps])
     curves = next(figure for figure in figures_of([read_run(folder)]) if figure.name == "rl_behaviours")
-    marks = {panel.title: panel.changes_at for panel in curves.panels}
-    assert marks["answer_from_memory"] == 3
+    marks = {chart.title: chart.changes_at for chart in curves.charts}
+    assert marks["answer from memory"] == 3
 
 
 def test_several_runs_share_axes_and_runs_of_one_name_are_told_apart(folder):
     run = read_run(folder)
     figures = {figure.name: figure for figure in figures_of([run, run])}
-    assert [line.name for line in figures["rl_reward"].panels[0].lines] == ["_a $run", "_a $run (2)"]
+    assert [line.name for line in figures["sft_loss"].charts[0].lines] == ["_a $run", "_a $run (2)"]
     assert {"rl_behaviours-_a_run", "rl_behaviours-_a_run_2_"} < set(figures)
 
 
@@ -125,7 +125,3 @@ def test_each_figure_is_drawn_as_png_and_svg_and_is_the_same_every_time(folder, 
     write_figures([run, run], tmp_path / "two")
     for path in written:
         assert (tmp_path / "two" / path.name).read_bytes() == path.read_bytes()
-
-
-def test_the_kinds_of_figures_are_those_that_can_be_drawn(folder):
-    assert {type(figure) for figure in figures_of([read_run(folder)])} == {CurveFigure, BarFigure, StackFigure}

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seekling.config import Recipe
 from seekling.errors import DataError
-from seekling.evaluate import read_records, summarize
-from seekling.pipeline.table import result_table
+from seekling.evaluate import EvalSettings, read_records, summarize, write_summary
 from seekling.report import write_report
 from seekling.report.encode import encode
 from seekling.report.episodes import CHUNK, Packer
+from seekling.report.formats import print_results
 from seekling.report.read import RunReader, read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, Reward, StopReason, ToolCall, Turn
 from tests.report.run_folder import write_records, write_run
@@ -63,9 +64,10 @@ def test_the_page_holds_the_run(page):
     overview, index = json.loads(scripts["overview"]), json.loads(scripts["index-0"])
     (run,) = overview["runs"]
     assert run["recipe"]["name"] == "demo"
-    assert list(run["evaluations"]) == ["base", "sft", "rl"]
-    assert run["metrics"]["rl"]["step"] == [1, 2, 3]
-    assert len(run["metrics"]["sft"]["loss"]) == 38
+    assert [row[0] for row in run["tables"]["results"]["rows"]] == ["base", "SFT", "SFT+RL"]
+    charts = {chart["title"]: chart["lines"][0] for chart in run["charts"]["learning"]}
+    assert charts["Reward"]["xs"] == [1, 2, 3]
+    assert len(charts["SFT loss"]["ys"]) == 38
     assert index["count"] == len(index["columns"]["stage"]) == sum(len(chunk) for chunk in chunk_rows(scripts))
     assert len(index["questions"]) == 12
 
@@ -86,7 +88,7 @@ def test_what_a_stage_made_worse_is_on_the_first_screen_and_in_the_terminal(tmp_
     (sentence,) = overview["runs"][0]["warnings"]
     assert sentence.startswith("RL made it worse than SFT: ")
     assert "repeat a word or phrase until the turn is full, 0 before" in sentence
-    result_table([summarize(list(read_records(run / "episodes" / f"eval-{n}.jsonl"))) for n in ("sft", "rl")], run)
+    print_results(run)
     assert f"warning: {sentence}" in " ".join(capsys.readouterr().out.split())
 
 
@@ -173,20 +175,17 @@ def write_hostile_run(folder, attacks=ATTACKS):
     for stage in ("eval-base", "eval-rl", "rl", "eval-<b>x"):
         rows = [json.dumps(hostile_record(text, stage).to_json()) for text in attacks]
         (folder / "episodes" / f"{stage.replace('<', '(')}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    summary = summarize(read_records(folder / "episodes" / "eval-rl.jsonl"))
+    (group,) = summarize([hostile_record("x")]).by_kind.values()
+    settings = dataclasses.replace(
+        EvalSettings.from_recipe(Recipe(), model=attacks[1]), protocol=attacks[0], temperature=summary.temperatures[0]
+    )
+    words = [text.replace("\ud800", "") for text in attacks]  # a summary with half a character is refused as damaged
+    kinds, counts = dict.fromkeys(words, group), dict.fromkeys(words, 2)
+    made_up = {"by_kind": kinds, "by_source": kinds, "exclusions": counts, "failures": counts}
+    golds = {"question_set_hash": words[0], "vacuous_golds": tuple(words[:3]), "num_vacuous_golds": 3}
+    write_summary(folder, dataclasses.replace(summary, settings=settings, **made_up, **golds))
     everything = {f"{i}": text for i, text in enumerate(attacks)} | {text: text for text in attacks}
-    rate = {"k": 1, "n": 2, "value": 0.5, "low": 0.1, "high": 0.9}
-    kinds = {text: {"em": rate} for text in attacks}
-    summary = {
-        "em": rate,
-        "question_set_hash": attacks[0],
-        "by_kind": kinds,
-        "exclusions": {text: 1 for text in attacks},
-    }
-    summary["published"] = [
-        {"figure": dict.fromkeys(("system", "model", "benchmark", "metric", "source"), text), "reasons": [text]}
-        for text in attacks
-    ]
-    (folder / "eval" / "rl.json").write_text(json.dumps(summary | {"settings": {**everything, "protocol": attacks[0]}}))
     (folder / "progress.json").write_text(json.dumps({"done": attacks, "seconds": dict.fromkeys(attacks, 1.0)}))
     (folder / "record.json").write_text(
         json.dumps({"machine": everything, "versions": everything, "model": attacks[1]})
@@ -293,7 +292,8 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     )
     write_report([tmp_path], tmp_path / "r.html")
     overview = json.loads(Blocks((tmp_path / "r.html").read_text()).scripts["overview"])
-    assert overview["runs"][0]["metrics"]["rl"] == {"step": [1, 2, 3], "loss": [5, 3, 2]}
+    ((line,),) = (chart["lines"] for chart in overview["runs"][0]["charts"]["more"])
+    assert (line["name"], line["xs"], line["ys"]) == ("loss", [1, 2, 3], [5, 3, 2])
 
 
 def test_signs_of_collapse_stand_on_the_page(tmp_path):

@@ -11,21 +11,20 @@ from seekling.config import ExpectedConfig, Recipe, recipe_to_toml
 from seekling.errors import DataError
 from seekling.evaluate.files import write_summary
 from seekling.evaluate.summary import summarize
+from seekling.report.formats import cell_text, escape_latex, print_results, to_json, to_latex, to_markdown
+from seekling.report.results import Table, read_policies
 from seekling.report.tables import (
-    TextTable,
     behaviour_table,
+    change_table,
     confidence_table,
     cost_table,
     error_table,
-    escape_latex,
     expected_table,
-    published_table,
-    read_policies,
+    figure_table,
+    kind_table,
     recovery_table,
     result_table,
     samples_table,
-    to_latex,
-    to_markdown,
 )
 from tests.evaluate.episodes import evaluation
 from tests.report.run_folder import write_run as write_run_folder
@@ -48,13 +47,19 @@ def run(tmp_path):
     return write_run(folder, rl="rrrw", base="wwwf")
 
 
+def texts(table):
+    return [tuple(map(cell_text, row)) for row in table.rows]
+
+
 def test_results_are_in_the_order_of_training_with_counts_and_exclusions(run):
     table = result_table(read_policies([run])[0])
     assert table.header[:2] == ("policy", "EM")
-    assert [row[0] for row in table.rows] == ["base", "SFT+RL"]
-    assert table.rows[0][1] == "0/3 = 0.0 % [0.0, 56.1]"
-    assert table.rows[1][1] == "3/4 = 75.0 % [30.1, 95.4]"
-    assert table.rows[0][-1] == "1 infra_failure"
+    rows = texts(table)
+    assert [row[0] for row in rows] == ["base", "SFT+RL"]
+    assert rows[0][1] == "0/3 = 0.0 % [0.0, 56.1]"
+    assert rows[1][1] == "3/4 = 75.0 % [30.1, 95.4]"
+    assert rows[0][-1] == "1 infra failure"
+    assert table.stages == ("eval-base", "eval-rl")
     assert "Decoding: greedy." in table.notes
 
 
@@ -69,7 +74,7 @@ def test_recovery_has_a_row_for_each_policy(run):
         "went on when it was not",
     )
     assert [row[0] for row in table.rows] == ["base", "SFT+RL"]
-    assert table.rows[1][3].startswith("0/4 = 0.0 %")
+    assert texts(table)[1][3].startswith("0/4 = 0.0 %")
 
 
 def test_confidence_has_the_promise_and_what_became_of_it(tmp_path):
@@ -82,7 +87,7 @@ def test_confidence_has_the_promise_and_what_became_of_it(tmp_path):
         "answers shown",
         "area under risk-coverage",
     )
-    rows = [row for row in table.rows if row[1] != "-"]
+    rows = [row for row in texts(table) if row[1] != "-"]
     assert rows
     assert {row[1] for row in rows} == {"80 %"}
     assert all(re.match(r"\d+/\d+ = ", row[3]) for row in rows)
@@ -106,10 +111,10 @@ def test_what_a_recipe_expects_stands_beside_what_the_run_reached(tmp_path):
     expected = ExpectedConfig(metrics=("nq/em", "hotpotqa/em"), values=(0.4576, 0.3381), source="a blog post")
     (folder / "recipe.toml").write_text(recipe_to_toml(Recipe(expected=expected)), encoding="utf-8")
     table = expected_table(read_policies([folder])[0])
-    assert table.rows == (
+    assert texts(table) == [
         ("a_run", "nq/em", "-", "0/4 = 0.0 % [0.0, 49.0]", "45.8 %", "3/4 = 75.0 % [30.1, 95.4]", "a blog post"),
         ("a_run", "hotpotqa/em", "-", "-", "33.8 %", "-", "a blog post"),
-    )
+    ]
     (folder / "recipe.toml").write_text(recipe_to_toml(Recipe()), encoding="utf-8")
     with pytest.raises(DataError, match=r"none of these runs' recipes has an \[expected\] block"):
         expected_table(read_policies([folder])[0])
@@ -119,7 +124,8 @@ def test_costs_are_in_every_unit_that_was_recorded(run):
     table = cost_table(read_policies([run])[0])
     row = dict(zip(table.header, table.rows[1], strict=True))
     assert (row["policy"], row["searches"], row["turns"], row["tokens written"]) == ("SFT+RL", "0.75", "1.75", "13.50")
-    assert (row["seconds of an episode"], row["seconds"], row["dollars"]) == ("2.00", "-", "-")
+    assert row["seconds of an episode"] == "2.00"
+    assert not {"seconds", "dollars", "tokens of prompts"} & set(row)
 
 
 def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_path):
@@ -129,7 +135,7 @@ def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_pat
     for seed, folder in enumerate((run, other)):
         (folder / "recipe.toml").write_text(f"seed = {seed}\n", encoding="utf-8")
     table = samples_table(read_policies([run, other])[0])
-    row = dict(zip(table.header, table.rows[0], strict=True))
+    row = dict(zip(table.header, texts(table)[0], strict=True))
     assert (row["run"], row["policy"], row["of"], row["EM of each"]) == (
         "a_run, other",
         "SFT+RL",
@@ -145,7 +151,7 @@ def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_pat
 def test_markdown_escapes_what_could_be_markup_and_leaves_intervals_readable(run):
     text = to_markdown(result_table(read_policies([run])[0]))
     assert "| SFT+RL | 3/4 = 75.0 % [30.1, 95.4] |" in text
-    evil = TextTable("t", ("a|b", "c"), (("<script>", "[x](http://y)\n# z"),), ("`n`",))
+    evil = Table("evil", "t", ("a|b", "c"), (("<script>", "[x](http://y)\n# z"),), ("`n`",))
     assert to_markdown(evil) == (
         "**t**\n\n| a\\|b | c |\n|---|---|\n| \\<script\\> | [x]\\(http://y) \\# z |\n\n- \\`n\\`\n"
     )
@@ -160,10 +166,10 @@ def test_latex_escapes_every_character_that_means_something():
 
 def test_a_latex_table_has_one_column_per_header_and_one_line_per_row(run):
     text = to_latex(result_table(read_policies([run])[0]))
-    assert text.startswith("\\begin{table}\n  \\centering\n  \\caption{Results}\n  \\label{tab:results}\n")
-    assert "\\begin{tabular}{llllllll}" in text
+    assert text.startswith("\\begin{table}\n  \\centering\n  \\caption{Held-out questions}\n  \\label{tab:results}\n")
+    assert "\\begin{tabular}{lllllllll}" in text
     body = text.partition("\\midrule\n")[2].partition("    \\bottomrule")[0].splitlines()
-    assert [line.count(" & ") for line in body] == [7, 7]
+    assert [line.count(" & ") for line in body] == [8, 8]
     assert all(line.endswith(r" \\") for line in body)
     assert body[1].startswith(r"    SFT+RL & 3/4 = 75.0 \% {[}30.1, 95.4{]} & ")
 
@@ -179,56 +185,56 @@ def test_runs_that_asked_different_questions_are_not_shown_as_comparable(tmp_pat
 def test_causes_of_errors_sum_to_all_that_is_not_right(run):
     table = error_table(read_policies([run])[0])
     assert table.header == ("cause", "base", "SFT+RL")
-    columns = [[int(row[column]) for row in table.rows] for column in (1, 2)]
+    columns = [[int(row[column]) for row in texts(table)] for column in (1, 2)]
     assert [sum(column[:-1]) for column in columns] == [column[-1] for column in columns] == [4, 1]
 
 
 def test_behaviours_have_a_column_per_policy(run):
-    rows = {row[0]: row[1:] for row in behaviour_table(read_policies([run])[0]).rows}
+    rows = {row[0]: row[1:] for row in texts(behaviour_table(read_policies([run])[0]))}
     assert rows["answer_from_memory"] == ("3/3 = 100.0 % [43.9, 100.0]", "1/4 = 25.0 % [4.6, 69.9]")
 
 
-def test_summaries_of_older_versions_get_their_behaviours_from_the_episodes(run):
+def test_a_policy_that_an_older_version_summarised_has_a_dash(run):
     path = run / "eval" / "rl.json"
     row = json.loads(path.read_text(encoding="utf-8"))
     del row["behaviours"], row["error_causes"]
     path.write_text(json.dumps(row), encoding="utf-8")
-    assert error_table(read_policies([run])[0]).rows[-1][1:] == ("4", "1")
-    (run / "episodes" / "eval-rl.jsonl").unlink()
-    assert error_table(read_policies([run])[0]).rows[-1][1:] == ("4", "-")
+    assert texts(error_table(read_policies([run])[0]))[-1][1:] == ("4", "-")
+
+
+def test_changes_kinds_and_all_figures_come_from_the_same_summaries(tmp_path):
+    run = write_run_folder(tmp_path / "a_run", questions=40, steps=2)
+    policies = read_policies([run])[0]
+    assert [row[0] for row in change_table(policies).rows] == ["SFT → SFT+RL", "base → SFT", "base → SFT+RL"]
+    changed = json.loads((run / "eval" / "compare-sft-rl.json").read_text(encoding="utf-8"))
+    assert change_table(policies).rows[0][2:4] == (str(changed["num_wins"]), str(changed["num_losses"]))
+    em = policies[-1].summary.em
+    of_kinds = [row[2] for row in kind_table(policies).rows if row[0] == "SFT+RL" and ":" not in row[1]]
+    assert (sum(rate.k for rate in of_kinds), sum(rate.n for rate in of_kinds)) == (em.k, em.n)
+    assert figure_table(policies).rows[1][-1] == em
+    cell = to_json(result_table(policies))["rows"][-1][1]
+    assert (cell["k"], cell["n"], cell["text"]) == (em.k, em.n, cell_text(em))
+
+
+def test_the_terminal_shows_the_same_tables_and_each_note_once(run, capsys):
+    print_results(run)
+    shown = " ".join(capsys.readouterr().out.split())
+    for words in ("Held-out questions", "SFT+RL", "3/4", "1 infra", "Cost of a question", "13.50"):
+        assert words in shown
+    assert shown.count("Decoding: greedy.") == 1
 
 
 def test_a_damaged_summary_is_named_and_the_others_are_shown(run):
     (run / "eval" / "sft.json").write_text("{", encoding="utf-8")
     policies, problems = read_policies([run])
     assert len(policies) == 2
-    assert "sft.json is not an evaluation summary" in problems[0]
+    assert any("eval/sft.json is damaged" in problem for problem in problems)
 
 
 def test_a_run_without_evaluations_is_refused(tmp_path):
-    with pytest.raises(DataError, match="holds no evaluation"):
+    (tmp_path / "eval").mkdir()
+    with pytest.raises(DataError, match="Run `seekling train` or `seekling eval` first"):
         read_policies([tmp_path])
-
-
-def test_nothing_published_on_these_questions_is_said(run):
-    with pytest.raises(DataError, match="nothing is published"):
-        published_table(read_policies([run])[0])
-
-
-def test_published_figures_stand_beside_ours_with_the_reason(tmp_path):
-    records = [dataclasses.replace(each) for each in evaluation("rw", stage="eval-rl")]
-    records = [
-        dataclasses.replace(
-            each,
-            question=dataclasses.replace(each.question, source="nq"),
-            episode=dataclasses.replace(each.episode, source="nq"),
-        )
-        for each in records
-    ]
-    write_summary(tmp_path, summarize(records))
-    rows = published_table(read_policies([tmp_path])[0]).rows
-    assert rows
-    assert all(row[-2].startswith("no: ") for row in rows)
 
 
 def test_the_command_prints_or_writes(capsys, run, tmp_path):
@@ -238,7 +244,7 @@ def test_the_command_prints_or_writes(capsys, run, tmp_path):
     assert capsys.readouterr().out.count("\\begin{table}") == 2
     with pytest.raises(SystemExit):
         main(["report", "--table", str(run), "--out", str(tmp_path / "new" / "t.md")])
-    assert (tmp_path / "new" / "t.md").read_text(encoding="utf-8").startswith("**Results**")
+    assert (tmp_path / "new" / "t.md").read_text(encoding="utf-8").startswith("**Held-out questions**")
 
 
 @pytest.mark.parametrize("words", [["--format", "html"], ["--show", "bars"]])

@@ -114,9 +114,9 @@ def test_a_line_that_is_being_written_is_neither_damage_nor_lost(run):
     path.write_bytes(whole[:-20])
     overview = json.loads(watched.block("overview"))["runs"][0]
     assert overview["problems"] == []
-    assert overview["metrics"]["rl"]["step"] == [1, 2, 3]
+    assert overview["charts"]["time"][0]["lines"][0]["xs"] == [1, 2, 3]
     path.write_bytes(whole)
-    assert json.loads(watched.block("overview"))["runs"][0]["metrics"]["rl"]["step"] == [1, 2, 3, 4]
+    assert json.loads(watched.block("overview"))["runs"][0]["charts"]["time"][0]["lines"][0]["xs"] == [1, 2, 3, 4]
 
 
 def test_a_run_that_was_cut_back_to_a_checkpoint_is_read_anew(run):

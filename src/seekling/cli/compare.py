@@ -45,9 +45,11 @@ def command(
         if as_json:
             print(json.dumps(samples.to_json(), ensure_ascii=False, indent=2))
         else:
-            from seekling.pipeline.table import samples_table
+            from seekling.report.formats import print_tables
+            from seekling.report.tables import pooled_table
 
-            Console(highlight=False).print(samples_table(samples))
+            names = ", ".join(run.name for run in runs)
+            print_tables([pooled_table([(names, " ".join(stage or ["eval-rl"]), f"{len(chosen)} runs", samples)])])
         return
     results = compare_all(evaluations, intersect=intersect)
     if as_json:

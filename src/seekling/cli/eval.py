@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from seekling.cli import options
 from seekling.config import EndpointConfig, JudgeConfig, load_recipe
@@ -95,12 +94,15 @@ def command(
 
 
 def _show(outcome: EvalOutcome, folder: Path, as_json: bool) -> None:
-    from seekling.pipeline.table import result_table, samples_table
+    from seekling.report.formats import print_results, print_tables
+    from seekling.report.tables import pooled_table
 
     if not as_json:
-        result_table(outcome.summaries, folder)
+        names = [summary.stage.removeprefix("eval-") for summary in outcome.summaries]
+        print_results(folder, names)
         if outcome.samples is not None:
-            Console(highlight=False).print(samples_table(outcome.samples))
+            of = f"{len(names)} samples"
+            print_tables([pooled_table([(folder.name, names[0].removesuffix("-s1"), of, outcome.samples)])])
         return
     row: dict[str, Json] = outcome.summaries[0].to_json()
     if outcome.samples is not None:

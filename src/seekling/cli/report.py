@@ -70,7 +70,8 @@ def table(
     show: Annotated[
         list[str] | None,
         typer.Option(
-            help="results, gains, behaviours, errors, recovery, confidence, published, expected, costs or samples; "
+            help="results, changes, gains, samples, kinds, sources, behaviours, errors, recovery, confidence, "
+            "expected, costs or figures; "
             "may be repeated."
         ),
     ] = None,
@@ -84,7 +85,9 @@ def table(
     if output_format not in ("md", "latex"):
         raise ConfigError(f"--format {output_format!r} is not known; choose md or latex")
     from seekling.files import write_atomically
-    from seekling.report.tables import TABLES, read_policies, to_latex, to_markdown
+    from seekling.report.formats import to_latex, to_markdown
+    from seekling.report.results import read_policies
+    from seekling.report.tables import TABLES
 
     wanted = show or ["results"]
     unknown = [name for name in wanted if name not in TABLES]

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from seekling.cli import options
 from seekling.config import JudgeConfig
@@ -76,30 +73,24 @@ def _judge(settings: JudgeConfig) -> Judge:
 
 
 def _print(scores: PredictionScores, name: str) -> None:
-    from seekling.evaluate import format_mean, format_rate
+    from seekling.evaluate import format_rate
     from seekling.evaluate.score import Scores
+    from seekling.report.formats import print_tables
+    from seekling.report.results import Table
 
-    with_judge = scores.judge is not None
     rules = f", by the rules of {scores.compat}" if scores.compat else ""
-    table = Table(title=escape(f"{name} on {scores.em.n} questions (set {scores.question_set_hash[:12]}){rules}"))
-    for column in ("", "exact match", "F1", "substring", "ROUGE-L", *(["judge"] if with_judge else [])):
-        table.add_column(column)
+    title = f"{name} on {scores.em.n} questions (set {scores.question_set_hash[:12]}){rules}"
     whole = Scores(scores.em, scores.f1, scores.substring, scores.rouge_l, scores.judge)
-    for label, group in (("all", whole), *scores.by_source.items(), *scores.by_kind.items()):
-        judge = [format_rate(group.judge) if group.judge is not None else "-"] if with_judge else []
-        rates = (format_rate(group.em), format_mean(group.f1), format_rate(group.substring), format_mean(group.rouge_l))
-        table.add_row(escape(label or "(none)"), *rates, *judge)
-    console = Console()
-    console.print(table)
-    console.print(f"answered {format_rate(scores.answered)}", highlight=False, markup=False)
+    groups = (("all", whole), *scores.by_source.items(), *scores.by_kind.items())
+    rows = tuple((label or "(none)", g.em, g.f1, g.substring, g.rouge_l, g.judge) for label, g in groups)
+    header = ("", "exact match", "F1", "substring", "ROUGE-L", "judge")
+    warnings = []
     if scores.judge_details is not None and scores.judge_details.errors:
         errors = ", ".join(f"{count} {cause}" for cause, count in scores.judge_details.errors.items())
-        console.print(f"without a verdict and left out of the judge's rate: {errors}", style="yellow", markup=False)
+        warnings.append(f"without a verdict and left out of the judge's rate: {errors}")
     if scores.num_vacuous_golds:
         matched = "match any answer that does too" if scores.compat else "were matched by their own letters"
         examples = "; ".join(scores.vacuous_golds[:3])
-        console.print(
-            f"warning: {scores.num_vacuous_golds} gold answer(s) normalise to nothing and {matched}: {examples}",
-            style="yellow",
-            markup=False,
-        )
+        warnings.append(f"{scores.num_vacuous_golds} gold answer(s) normalise to nothing and {matched}: {examples}")
+    table = Table("scores", title, header, rows, (f"answered {format_rate(scores.answered)}",)).without_empty()
+    print_tables([table], warnings)

@@ -49,10 +49,10 @@ def command(
     folder = out or Path("runs") / (f"{resolved.name}-{protocol}" if protocol else resolved.name)
     from seekling.pipeline.progress import Reporter
     from seekling.pipeline.stages import run_recipe
-    from seekling.pipeline.table import result_table
+    from seekling.report.formats import print_results
 
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")
-    summaries = run_recipe(resolved, folder, reporter)
-    result_table(summaries, folder)
+    run_recipe(resolved, folder, reporter)
+    print_results(folder)
     typer.echo(f"report: {folder / 'report.html'}")

@@ -7,7 +7,7 @@ causes of errors they have a name of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES, detect_behaviours, error_cause
@@ -30,9 +30,11 @@ class CurvePoint:
 
 def behaviour_rates(records: Iterable[EpisodeRecord]) -> dict[str, Rate]:
     """The share of episodes that show each behaviour, with its interval, in the order of `BEHAVIOURS`."""
-    kept = _kept(records)
-    counts = _count(kept)
-    return {name: rate_of(counts[name], len(kept)) for name in _possible(kept)}
+    kept = [record for record in records if record.episode.stop_reason is not StopReason.INFRA_FAILURE]
+    counts = Counter(name for record in kept for name in detect_behaviours(record.question, record.episode))
+    has_programs = any(record.episode.protocol == "code" for record in kept)
+    possible = (name for name in BEHAVIOURS if has_programs or name not in PROGRAM_BEHAVIOURS)
+    return {name: rate_of(counts[name], len(kept)) for name in possible}
 
 
 def error_causes(records: Iterable[EpisodeRecord]) -> dict[str, int]:
@@ -48,32 +50,32 @@ def error_causes(records: Iterable[EpisodeRecord]) -> dict[str, int]:
     return {cause: counts[cause] for cause in ERROR_CAUSES}
 
 
-def behaviour_curves(records: Iterable[EpisodeRecord], *, window: int = 1) -> dict[str, list[CurvePoint]]:
+def behaviour_curves(
+    shown: Iterable[tuple[int, Collection[str]]], *, max_points: int = 40
+) -> dict[str, list[CurvePoint]]:
     """How often each behaviour is shown as training goes on.
 
     Args:
-        records: of `episodes/rl.jsonl`, in any order.
-        window: neighbouring steps that share one point; more of them narrow the interval.
+        shown: step and behaviours (`detect_behaviours`) of every episode that did not fail, in any order.
+        max_points: neighbouring steps share one point until a curve has no more than this: fewer, with a narrower
+            interval.
 
     Returns:
-        Points in the order of steps, per behaviour in the order of `BEHAVIOURS`. Episodes of one question are not
-        independent, so the intervals are a little narrow.
+        Points in the order of steps, per behaviour that was ever shown, in the order of `BEHAVIOURS`. Episodes of one
+        question are not independent, so the intervals are a little narrow.
     """
-    kept = _kept(records)
-    steps = sorted({record.step for record in kept})
-    windows = [steps[start : start + max(1, window)] for start in range(0, len(steps), max(1, window))]
-    place = {step: number for number, some in enumerate(windows) for step in some}
-    members: list[list[EpisodeRecord]] = [[] for _ in windows]
-    for record in kept:
-        members[place[record.step]].append(record)
-    counts = [_count(some) for some in members]
-    return {
-        name: [
-            CurvePoint(some[-1], rate_of(count[name], len(of)))
-            for some, count, of in zip(windows, counts, members, strict=True)
-        ]
-        for name in _possible(kept)
-    }
+    by_step: dict[int, list[Collection[str]]] = {}
+    for step, names in shown:
+        by_step.setdefault(step, []).append(names)
+    steps = sorted(by_step)
+    window = max(1, -(-len(steps) // max_points))
+    curves: dict[str, list[CurvePoint]] = {name: [] for name in BEHAVIOURS}
+    for start in range(0, len(steps), window):
+        members = [names for step in steps[start : start + window] for names in by_step[step]]
+        counts = Counter(name for names in members for name in names)
+        for name, points in curves.items():
+            points.append(CurvePoint(steps[start : start + window][-1], rate_of(counts[name], len(members))))
+    return {name: points for name, points in curves.items() if any(point.rate.k for point in points)}
 
 
 def first_change(curve: Sequence[CurvePoint]) -> CurvePoint | None:
@@ -81,16 +83,3 @@ def first_change(curve: Sequence[CurvePoint]) -> CurvePoint | None:
     return next(
         (point for point in curve if point.rate.low > curve[0].rate.high or point.rate.high < curve[0].rate.low), None
     )
-
-
-def _kept(records: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
-    return [record for record in records if record.episode.stop_reason is not StopReason.INFRA_FAILURE]
-
-
-def _count(records: Sequence[EpisodeRecord]) -> Mapping[str, int]:
-    return Counter(name for record in records for name in detect_behaviours(record.question, record.episode))
-
-
-def _possible(records: Sequence[EpisodeRecord]) -> list[str]:
-    has_programs = any(record.episode.protocol == "code" for record in records)
-    return [name for name in BEHAVIOURS if has_programs or name not in PROGRAM_BEHAVIOURS]

@@ -19,6 +19,7 @@ from seekling.reward.functions import score_episode
 from seekling.types import EpisodeRecord, Json, Question, StopReason
 
 _Key = tuple[str, str]
+_WHICH = ("first", "second")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +95,9 @@ def compare(
         DataError: the question sets differ (in ids, texts or golds) or, with `intersect`, share no question; a set is
             empty, or holds a question twice.
     """
-    firsts = records_by_question(first, names[0] if names else "first")
-    seconds = records_by_question(second, names[1] if names else "second")
-    names = names or (next(iter(firsts.values())).stage, next(iter(seconds.values())).stage)
-    sizes = len(firsts), len(seconds)
-    if intersect:
-        firsts, seconds = common_questions([firsts, seconds])
-    else:
-        refuse_different_questions(firsts, seconds)
-    compared = _compare(firsts, seconds, names, confidence)
-    lost_first, lost_second = sizes[0] - len(firsts), sizes[1] - len(seconds)
-    return replace(
-        compared,
-        is_intersection=bool(lost_first or lost_second),
-        num_only_first=lost_first,
-        num_only_second=lost_second,
-    )
+    sides = [list(first), list(second)]
+    called = names or tuple(side[0].stage if side else which for side, which in zip(sides, _WHICH, strict=True))
+    return compare_all(list(zip(called, sides, strict=True)), confidence=confidence, intersect=intersect)[0]
 
 
 def compare_all(

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 
 import pydantic
 
@@ -20,7 +21,6 @@ from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.confidence import Calibration, ConfidenceSummary, summarize_confidence
 from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
 from seekling.evaluate.judging import JudgeDetails
-from seekling.evaluate.published import PublishedBeside, published_beside
 from seekling.evaluate.recovery import RecoverySummary, summarize_recovery
 from seekling.evaluate.settings import EvalSettings
 from seekling.reward.functions import score_episode
@@ -98,8 +98,6 @@ class EvalSummary:
     dollars_per_question: float | None = None
     """None when no price was given. Excluded episodes cost too; the sum is divided by the questions asked."""
     dollars_total: float | None = None
-    published: tuple[PublishedBeside, ...] = ()
-    """Figures that others published on the same benchmarks, and why each is comparable or not."""
     behaviours: Mapping[str, Rate] = field(default_factory=dict)
     """Episodes that show each behaviour of `BEHAVIOURS`; empty in files of older versions."""
     wall_seconds_per_question: float | None = None
@@ -142,23 +140,15 @@ class _Scored:
     is_gold_complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Beyond:
-    """What a summary tells that is not in the episodes."""
-
-    judge_details: JudgeDetails | None = None
-    not_asked: Mapping[str, int] = field(default_factory=dict)
-    """Questions that the mode cannot ask, by cause; they join the exclusions."""
-    wall_s: float | None = None
-    """What the evaluation took as a whole."""
-    usd_per_hour: float | None = None
-    """Price of that time; None adds up what the episodes cost."""
-    calibration: Calibration | None = None
-    """Of the policy, by other questions than these."""
-
-
 def summarize(
-    records: Iterable[EpisodeRecord], *, settings: EvalSettings | None = None, beyond: Beyond | None = None
+    records: Iterable[EpisodeRecord],
+    *,
+    settings: EvalSettings | None = None,
+    judge_details: JudgeDetails | None = None,
+    not_asked: Mapping[str, int] = MappingProxyType({}),
+    wall_s: float | None = None,
+    usd_per_hour: float | None = None,
+    calibration: Calibration | None = None,
 ) -> EvalSummary:
     """Turn the episodes of one evaluation into its figures.
 
@@ -166,7 +156,11 @@ def summarize(
         records: of one stage, one per question, in any order; consumed once.
         settings: under which they were sampled. The protocol and the temperature of every episode must agree with it,
             so that an evaluation that lost its greedy flag is refused instead of reported.
-        beyond: what else is to be told.
+        judge_details: of the judge that gave the verdicts among the records' scores.
+        not_asked: questions that the mode cannot ask, by cause; they join the exclusions.
+        wall_s: what the evaluation took as a whole.
+        usd_per_hour: price of that time; None adds up what the episodes cost.
+        calibration: of the policy's confidence, by other questions than these.
 
     Returns:
         The summary. With every episode excluded, rates are 0/0 and means None.
@@ -175,7 +169,7 @@ def summarize(
         DataError: no record, two records of one question, more than one stage, an episode that belongs to another
             question, or episodes that disagree with `settings`.
     """
-    records, beyond = list(records), beyond or Beyond()
+    records = list(records)
     stage = _check_records(records)
     if settings is not None:
         _check_settings(records, settings)
@@ -185,10 +179,7 @@ def summarize(
     questions = [record.question for record in records]
     vacuous = [f"{question.id}: {gold}" for question in questions for gold in question.answers if is_vacuous(gold)]
     with_gold = [scored for scored in kept if scored.question.supporting_ids]
-    dollars = _dollars(records)
-    if beyond.usd_per_hour is not None and beyond.wall_s is not None:
-        dollars = beyond.usd_per_hour * beyond.wall_s / 3600
-    by_source = _groups(kept, [scored.question.source for scored in kept])
+    dollars = _dollars(records, wall_s, usd_per_hour)
     return EvalSummary(
         stage=stage,
         num_questions=len(records),
@@ -201,33 +192,27 @@ def summarize(
         episodes_with_invalid=rate_of(sum(_has_invalid(scored.episode.turns) for scored in kept), len(kept)),
         invalid_rate=_mean([turn.kind == "invalid" for turn in turns]),
         truncated_observation_rate=_mean([turn.is_observation_truncated for turn in turns if turn.observation]),
-        searches_per_question=_mean([scored.episode.num_searches for scored in kept]),
-        turns_per_question=_mean([len(scored.episode.turns) for scored in kept]),
-        action_tokens_per_question=_mean([sum(t.num_action_tokens for t in s.episode.turns) for s in kept]),
-        observation_tokens_per_question=_mean([sum(t.num_observation_tokens for t in s.episode.turns) for s in kept]),
-        seconds_per_question=_mean([scored.episode.duration_s for scored in kept]),
         stop_reasons=dict(sorted(Counter(record.episode.stop_reason.value for record in records).items())),
-        exclusions={**({StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {}), **beyond.not_asked},
+        exclusions={**({StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {}), **not_asked},
         num_vacuous_golds=len(vacuous),
         question_set_hash=question_set_hash(questions),
         temperatures=tuple(sorted({record.episode.temperature for record in records})),
         settings=settings,
         by_kind=_kinds(kept),
-        by_source=by_source,
+        by_source=_groups(kept, [scored.question.source for scored in kept]),
         rouge_l=mean_of([scored.scores["rouge_l"] for scored in kept]),
         judge=_judge_rate(kept),
-        judge_details=beyond.judge_details,
+        judge_details=judge_details,
         failures=_failures(records),
         vacuous_golds=tuple(vacuous[:5]),
-        prompt_tokens_per_question=_usage_mean(kept, "prompt_tokens"),
-        wall_seconds_per_question=None if beyond.wall_s is None else beyond.wall_s / len(records),
+        wall_seconds_per_question=None if wall_s is None else wall_s / len(records),
         dollars_per_question=None if dollars is None else dollars / len(records),
         dollars_total=dollars,
-        published=_published(by_source, settings),
         behaviours=behaviour_rates(records),
         error_causes=error_causes(records),
         recovery=summarize_recovery(records),
-        confidence=summarize_confidence(records, beyond.calibration) if beyond.calibration is not None else None,
+        confidence=summarize_confidence(records, calibration) if calibration is not None else None,
+        **_per_question([scored.episode for scored in kept]),
         **draft_rates([scored.episode for scored in kept]),
     )
 
@@ -287,25 +272,22 @@ def _failures(records: Sequence[EpisodeRecord]) -> dict[str, int]:
     return dict(sorted(texts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _dollars(records: Sequence[EpisodeRecord]) -> float | None:
+def _dollars(records: Sequence[EpisodeRecord], wall_s: float | None, usd_per_hour: float | None) -> float | None:
+    if usd_per_hour is not None and wall_s is not None:
+        return usd_per_hour * wall_s / 3600
     costs = [record.episode.usage["cost_usd"] for record in records if "cost_usd" in record.episode.usage]
     return math.fsum(costs) if costs else None
 
 
-def _usage_mean(kept: Sequence[_Scored], name: str) -> float | None:
-    return _mean([scored.episode.usage[name] for scored in kept if name in scored.episode.usage])
-
-
-def _published(by_source: Mapping[str, GroupSummary], settings: EvalSettings | None) -> tuple[PublishedBeside, ...]:
-    beside: list[PublishedBeside] = []
-    for source, group in by_source.items():
-        values = {"em": (group.em.value, group.em.n)}
-        if group.rouge_l is not None:
-            values["rouge_l"] = (group.rouge_l.value, group.rouge_l.n)
-        if group.judge is not None:
-            values["judge"] = (group.judge.value, group.judge.n)
-        beside += published_beside(source, values, settings)
-    return tuple(beside)
+def _per_question(episodes: Sequence[Episode]) -> dict[str, float | None]:
+    return {
+        "searches_per_question": _mean([episode.num_searches for episode in episodes]),
+        "turns_per_question": _mean([len(episode.turns) for episode in episodes]),
+        "action_tokens_per_question": _mean([sum(t.num_action_tokens for t in e.turns) for e in episodes]),
+        "observation_tokens_per_question": _mean([sum(t.num_observation_tokens for t in e.turns) for e in episodes]),
+        "prompt_tokens_per_question": _mean([e.usage["prompt_tokens"] for e in episodes if "prompt_tokens" in e.usage]),
+        "seconds_per_question": _mean([episode.duration_s for episode in episodes]),
+    }
 
 
 def _rate(kept: Sequence[_Scored], name: str) -> Rate:

@@ -81,21 +81,6 @@ class _Asked:
     notes: tuple[str, ...]
 
 
-def evaluate_model(recipe: Recipe, path: Path, name: str, reporter: Reporter) -> EvalSummary:
-    """Evaluate the recipe's model by itself, in a run folder of its own.
-
-    Args:
-        recipe: its model, data, retrieval, env, rollout and eval sections count.
-        path: the run folder.
-        name: of the policy in the files.
-        reporter: for progress.
-
-    Raises:
-        ConfigError: the name cannot be part of a file name.
-    """
-    return run_evaluation(recipe, path, EvalRequest(name), reporter).summaries[0]
-
-
 def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: Reporter) -> EvalOutcome:
     """Do what is asked, or go on where an earlier process stopped.
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from seekling.config import Recipe
 from seekling.errors import IndexMismatchError
-from seekling.evaluate.confidence import Calibration, read_calibration
-from seekling.evaluate.files import read_summary, write_summary
+from seekling.evaluate.confidence import Calibration
+from seekling.evaluate.files import write_summary
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, JudgeDetails
 from seekling.evaluate.settings import EvalSettings
-from seekling.evaluate.summary import Beyond, EvalSummary, summarize
+from seekling.evaluate.summary import EvalSummary, summarize
 from seekling.pipeline.progress import Reporter
 from seekling.pipeline.run_folder import RunFolder
 from seekling.retrieval.record import read_record
@@ -137,20 +137,18 @@ def ask_and_score(
     folder.replace_records(stage, [by_key[question.key] for question in questions])
     details = _judge(folder, stage, extras.judge, reporter) if extras.judge is not None else None
     wall_s = earlier_s + time.perf_counter() - started
-    beyond = Beyond(details, extras.not_asked, wall_s, extras.usd_per_hour, extras.calibration)
-    summary = summarize(folder.read_records(stage), settings=settings, beyond=beyond)
+    summary = summarize(
+        folder.read_records(stage),
+        settings=settings,
+        judge_details=details,
+        not_asked=extras.not_asked,
+        wall_s=wall_s,
+        usd_per_hour=extras.usd_per_hour,
+        calibration=extras.calibration,
+    )
     write_summary(folder.path, summary)
     reporter.line(f"{stage.removeprefix('eval-')}: EM {format_rate(summary.em)}")
     return summary
-
-
-def read_summary_of(recipe: Recipe, folder: RunFolder, name: str) -> EvalSummary:
-    """Summarise the episodes of a finished evaluation of a run; what its judge failed at is in its file alone."""
-    written = folder.path / "eval" / f"{name}.json"
-    details = read_summary(written).judge_details if written.exists() else None
-    calibration = read_calibration(folder.path / "checkpoints" / name)
-    beyond = Beyond(details, wall_s=folder.seconds().get(f"eval-{name}"), calibration=calibration)
-    return summarize(folder.read_records(f"eval-{name}"), settings=stage_settings(recipe, folder, name), beyond=beyond)
 
 
 def stage_settings(recipe: Recipe, folder: RunFolder, name: str) -> EvalSettings:

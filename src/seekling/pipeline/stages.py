@@ -16,14 +16,14 @@ from pathlib import Path
 from seekling.config import EVALUATIONS, Recipe
 from seekling.doctor.memory import Stage
 from seekling.evaluate.confidence import calibrate, read_calibration
-from seekling.evaluate.files import write_comparisons
+from seekling.evaluate.files import read_summary, write_comparisons
 from seekling.evaluate.summary import EvalSummary
 from seekling.experts.collect import collect
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
-from seekling.pipeline.evaluate import evaluate_policy, read_summary_of
+from seekling.pipeline.evaluate import evaluate_policy
 from seekling.pipeline.experts_file import demonstrate, expert_trajectories, load_experts, query_trajectories
 from seekling.pipeline.export import WEIGHTS, copy_policy, export_stage, new_critic, new_learner, stage_base
 from seekling.pipeline.guard import HealthGuard
@@ -113,7 +113,7 @@ class _Run:
         self._learner = None  # its memory is free for what is evaluated
         for name in recipe.evaluations:
             self._once(f"eval-{name}", partial(self._evaluate, name))
-        return [read_summary_of(recipe, folder, name) for name in recipe.evaluations]
+        return [read_summary(folder.path / "eval" / f"{name}.json") for name in recipe.evaluations]
 
     def _once(self, stage: str, work: Callable[[], bool | None]) -> None:
         """Do a stage that is not done; one that returns False has something left, which the same command does later."""

@@ -12,7 +12,8 @@ import base64
 import hashlib
 import importlib.resources
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,13 +22,17 @@ from seekling.config import Recipe
 from seekling.errors import DataError
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.health import describe_health
-from seekling.evaluate.pooled import Pooled, read_pooled
 from seekling.evaluate.worsening import describe_worsening
 from seekling.files import write_atomically
+from seekling.report.curves import charts_of
 from seekling.report.encode import encode
 from seekling.report.episodes import PackedEpisodes, Packer
+from seekling.report.formats import to_json
+from seekling.report.headline import course_of, headline_of, seconds_of
 from seekling.report.panels import panels
 from seekling.report.read import RunFolder, read_run
+from seekling.report.results import Policy, policies_of
+from seekling.report.tables import changes_of, tables_of
 from seekling.types import Json
 
 _STYLES = ("style.css", "analysis.css", "episodes.css")
@@ -47,6 +52,9 @@ _SCRIPTS = (
     "recipe.js",
     "app.js",
 )
+_TABLES = ("results", "sources", "costs", "samples", "kinds", "confidence", "figures")
+_SHARED_TABLES = ("results", "samples", "gains")
+"""Of all runs together."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -66,17 +74,15 @@ def write_report(runs: Sequence[Path], out: Path) -> list[str]:
     if not runs:
         raise DataError("a report needs at least one run folder, as `seekling train` writes it")
     folders = [read_run(path) for path in runs]
-    pooled, unpooled = read_pooled(runs)
-    blocks = blocks_of(folders, [Packer().pack(folder.files) for folder in folders], pooled=pooled)
+    blocks = blocks_of(folders, [Packer().pack(folder.files) for folder in folders])
     write_atomically(out, render(blocks)[0])
-    return [*(f"{folder.name}: {problem}" for folder in folders for problem in folder.problems), *unpooled]
+    return [f"{folder.name}: {problem}" for folder in folders for problem in folder.problems]
 
 
 def blocks_of(
     folders: Sequence[RunFolder],
     packed: Sequence[PackedEpisodes],
     *,
-    pooled: Sequence[Pooled] = (),
     is_live: bool = False,
 ) -> dict[str, str]:
     """The data of a page: JSON by name of its block.
@@ -84,7 +90,6 @@ def blocks_of(
     Args:
         folders: the runs.
         packed: the episodes of each.
-        pooled: what several samples or seeds of them say together.
         is_live: the page is served while the run goes on.
     """
     overview: dict[str, Json] = {
@@ -94,7 +99,7 @@ def blocks_of(
         "defaults": Recipe().model_dump(mode="json"),
         "behaviours": dict(BEHAVIOURS),
         "causes": dict(ERROR_CAUSES),
-        "pooled": [each.to_json() for each in pooled],
+        "tables": _tables(policies_of(folders), _SHARED_TABLES if len(folders) > 1 else ()),
         "runs": [_run(folder, episodes) for folder, episodes in zip(folders, packed, strict=True)],
     }
     blocks = {"overview": encode(overview)}
@@ -131,32 +136,33 @@ def render(blocks: Mapping[str, str], *, extra: Sequence[str] = (), connect: str
 
 
 def _run(folder: RunFolder, packed: PackedEpisodes) -> dict[str, Json]:
+    charts: Json = asdict(charts_of(folder, _shown_in_rl(packed)))
     return {
         "name": folder.name,
+        "headline": list[Json](headline_of(folder)),
+        "course": course_of(folder),
+        "seconds": dict(seconds_of(folder)),
         "problems": list[Json](folder.problems),
         "warnings": list[Json](describe_worsening(packed.records)),
         "health": list[Json](describe_health(folder.metrics.get("rl", []))),
         "recipe": folder.recipe,
         "recipe_toml": folder.recipe_toml,
         "record": folder.record,
-        "progress": folder.progress,
-        "metrics": {stage: _columns(rows) for stage, rows in folder.metrics.items()},
-        "evaluations": {name: summary for name, summary in folder.evaluations.items()},
-        "comparisons": list[Json](folder.comparisons),
+        "tables": _tables(policies_of([folder]), _TABLES),
+        "changes": [each.to_json() for each in changes_of(folder)],
+        "charts": charts,
         "panels": panels(packed.records, packed.facts),
     }
 
 
-def _columns(rows: Sequence[dict[str, Json]]) -> dict[str, Json]:
-    """Numbers of metric rows by name, None where a row lacks one. A resumed run repeats steps; the last word counts."""
-    by_step = {row.get("step") if isinstance(row.get("step"), int) else -i: row for i, row in enumerate(rows, start=1)}
-    kept = list(by_step.values())
-    names = dict.fromkeys(name for row in kept for name, value in row.items() if _is_number(value))
-    return {name: [row.get(name) if _is_number(row.get(name)) else None for row in kept] for name in names}
+def _shown_in_rl(packed: PackedEpisodes) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for record, facts in zip(packed.records, packed.facts, strict=True):
+        if record.stage == "rl" and facts.outcome != "failed":
+            yield record.step, facts.behaviours
 
 
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _tables(policies: Sequence[Policy], names: Sequence[str]) -> dict[str, Json]:
+    return {table.label: to_json(table) for table in tables_of(policies, names)}
 
 
 def _policy(script: str, style: str, connect: str) -> str:

@@ -16,20 +16,19 @@ _MANY = 8
 
 
 def panels(records: Sequence[EpisodeRecord], facts: Sequence[Facts]) -> dict[str, Json]:
-    """The panels of every stage, and the curves of behaviours over the steps of training.
+    """The panels of every stage.
 
     Args:
         records: of one run.
         facts: of each.
 
     Returns:
-        `{"stages": {stage: {...}}, "curves": {stage: {"step": [...], behaviour: [...]}}}`.
+        By stage.
     """
     by_stage: dict[str, list[int]] = {}
     for number, record in enumerate(records):
         by_stage.setdefault(record.stage, []).append(number)
     stages: dict[str, Json] = {}
-    curves: dict[str, Json] = {}
     for stage, numbers in by_stage.items():
         kept = [number for number in numbers if facts[number].outcome != "failed"]
         mine = [facts[number] for number in kept]
@@ -43,10 +42,7 @@ def panels(records: Sequence[EpisodeRecord], facts: Sequence[Facts]) -> dict[str
             "retrieval": _retrieval(mine),
             "time": _time([records[number] for number in kept], mine),
         }
-        steps = sorted({records[number].step for number in kept})
-        if len(steps) > 1:
-            curves[stage] = _curves(kept, records, facts, steps)
-    return {"stages": stages, "curves": curves}
+    return stages
 
 
 def _rate(k: int, n: int) -> Json:
@@ -107,16 +103,3 @@ def _quantiles(values: Sequence[float]) -> Json:
     if not ordered or not any(ordered):
         return None
     return [round(float(ordered[round(share * (len(ordered) - 1))]), 3) for share in (0.0, 0.1, 0.5, 0.9, 1.0)]
-
-
-def _curves(
-    numbers: Sequence[int], records: Sequence[EpisodeRecord], facts: Sequence[Facts], steps: Sequence[int]
-) -> dict[str, Json]:
-    """Share of a step's episodes that show each behaviour; behaviours that never show are left out."""
-    total = Counter(records[number].step for number in numbers)
-    seen = Counter((name, records[number].step) for number in numbers for name in facts[number].behaviours)
-    shown = [name for name in BEHAVIOURS if any(seen[name, step] for step in steps)]
-    columns: dict[str, Json] = {"step": list[Json](steps)}
-    for name in shown:
-        columns[name] = [round(seen[name, step] / total[step], 4) for step in steps]
-    return columns

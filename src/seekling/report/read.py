@@ -7,14 +7,18 @@ is kept, and `RunFolder.problems` says what is not. Reads files only; it does no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from seekling.config import EVALUATIONS
-from seekling.errors import DataError
+from seekling.config import EVALUATIONS, Recipe, build_recipe
+from seekling.errors import ConfigError, DataError
+from seekling.evaluate.compare import PairedComparison
+from seekling.evaluate.samples import SampleSummary
+from seekling.evaluate.summary import EvalSummary
 from seekling.report.encode import finite
 from seekling.report.lines import LinesFile
 from seekling.types import EpisodeRecord, Json
@@ -30,14 +34,19 @@ class RunFolder:
     path: Path
     recipe_toml: str = ""
     recipe: dict[str, Json] = field(default_factory=dict)
+    """As written."""
+    settings: Recipe | None = None
+    """The recipe with everything that it leaves at its default; None where it cannot be read."""
     record: dict[str, Json] = field(default_factory=dict)
     progress: dict[str, Json] = field(default_factory=dict)
     """Which stages are done, and the seconds of each; empty for a run that does not say."""
     metrics: dict[str, list[dict[str, Json]]] = field(default_factory=dict)
     """Rows by stage, in file order."""
-    evaluations: dict[str, dict[str, Json]] = field(default_factory=dict)
-    """Summaries by name, such as rl; `EVALUATIONS` first."""
-    comparisons: list[dict[str, Json]] = field(default_factory=list)
+    evaluations: dict[str, EvalSummary] = field(default_factory=dict)
+    """By name, such as rl; `EVALUATIONS` first."""
+    comparisons: list[PairedComparison] = field(default_factory=list)
+    samples: dict[str, SampleSummary] = field(default_factory=dict)
+    """Several samples of each question as one, by name of the evaluation."""
     files: list[LinesFile[EpisodeRecord]] = field(default_factory=list)
     """The episodes files, in the order of training."""
     problems: list[str] = field(default_factory=list)
@@ -49,11 +58,12 @@ class RunFolder:
         return [record for file in self.files for record in file.all_items]
 
 
-def read_run(path: Path | str) -> RunFolder:
+def read_run(path: Path | str, *, has_episodes: bool = True) -> RunFolder:
     """Read a run folder.
 
     Args:
         path: of the folder.
+        has_episodes: read all of it; otherwise the recipe and the evaluations alone, which is quick.
 
     Returns:
         Everything that could be read, with `problems` naming the rest.
@@ -61,7 +71,8 @@ def read_run(path: Path | str) -> RunFolder:
     Raises:
         DataError: there is no such folder, or it holds nothing that a run writes.
     """
-    return RunReader(path).read()
+    reader = RunReader(path)
+    return reader.read() if has_episodes else reader.read_results()
 
 
 class RunReader:
@@ -106,16 +117,21 @@ class RunReader:
 
     def read(self) -> RunFolder:
         """Everything that can be read now."""
-        run = RunFolder(name=self._path.resolve().name, path=self._path)
-        _read_recipe(run)
+        run = self.read_results()
         run.record = _read_object(run, self._path / "record.json")
         if (self._path / "progress.json").exists():
             run.progress = _read_object(run, self._path / "progress.json")
             if _is_evaluation(run):
                 run.progress.pop("done", None)  # or the page would wait for stages that nobody asked for
         self._read_metrics(run)
-        _read_evaluations(run)
         self._read_episodes(run)
+        return run
+
+    def read_results(self) -> RunFolder:
+        """The recipe and the evaluations."""
+        run = RunFolder(name=self._path.resolve().name, path=self._path)
+        _read_recipe(run)
+        _read_evaluations(run)
         return run
 
     def _read_metrics(self, run: RunFolder) -> None:
@@ -150,40 +166,29 @@ def _read_recipe(run: RunFolder) -> None:
         run.recipe = tomllib.loads(run.recipe_toml)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         run.problems.append(f"recipe.toml is damaged: {error}.")
+        return
+    with contextlib.suppress(ConfigError):  # of another version
+        run.settings = build_recipe(run.recipe) if run.recipe else None
 
 
 def _read_evaluations(run: RunFolder) -> None:
-    folder = run.path / "eval"
-    found = {file.stem: file for file in sorted(folder.glob("*.json"))}
-    named = [name for name in found if not name.startswith("compare-")]
-    for name in sorted(named, key=lambda name: (_order(f"eval-{name}"), name)):
-        summary = _read_object(run, found[name])
-        if _is_interval(summary.get("em")):
-            run.evaluations[name] = summary
-        elif summary:
-            run.problems.append(f"eval/{name}.json holds no figures: no row in the table.")
-    for name in found:
-        if name not in named:
-            _read_comparison(run, found[name])
+    found = {file.stem: file for file in sorted((run.path / "eval").glob("*.json"))}
+    files = sorted(found.values(), key=lambda file: (_order(f"eval-{file.stem}"), file.stem))
+    for file in [*files, *sorted((run.path / "samples").glob("*.json"))]:
+        row = _read_object(run, file)
+        try:
+            if row and file.parent.name == "samples":
+                run.samples[file.stem] = SampleSummary.from_json(row)
+            elif row and file.stem.startswith("compare-"):
+                run.comparisons.append(PairedComparison.from_json(row))
+            elif row:
+                run.evaluations[file.stem] = EvalSummary.from_json(row)
+        except ValueError as error:
+            name = file.relative_to(run.path).as_posix()
+            said = "; ".join(" ".join(line.split()) for line in str(error).splitlines()[1:3])
+            run.problems.append(f"{name} is not what an evaluation writes ({said}); left out.")
     planned = _planned_evaluations(run)
     run.problems += [f"eval/{name}.json is missing: no row in the table." for name in planned if name not in found]
-
-
-def _read_comparison(run: RunFolder, path: Path) -> None:
-    comparison = _read_object(run, path)
-    if _is_interval(comparison.get("em_difference")):
-        run.comparisons.append(comparison)
-    elif comparison:
-        run.problems.append(f"eval/{path.name} holds no comparison.")
-
-
-def _is_interval(value: Json) -> bool:
-    """Whether a value has what is drawn: an interval, and a value that may be nothing (no question was scored)."""
-    return (
-        isinstance(value, dict)
-        and all(isinstance(value.get(name), int | float) for name in ("low", "high"))
-        and isinstance(value.get("value"), int | float | None)
-    )
 
 
 def _is_evaluation(run: RunFolder) -> bool:
@@ -194,16 +199,8 @@ def _is_evaluation(run: RunFolder) -> bool:
 def _planned_evaluations(run: RunFolder) -> tuple[str, ...]:
     if _is_evaluation(run):
         return tuple(_asked_for(file) for file in sorted((run.path / "requests").glob("*.json")))
-    stages = _setting(run, "eval", "stages")
-    has_sft = _setting(run, "experts", "file") != "" or _setting(run, "experts", "num_questions") != 0
-    asked = {"base": True, "sft": has_sft, "rl": _setting(run, "rl", "steps") != 0}
-    return tuple(name for name in EVALUATIONS if asked[name] and (not isinstance(stages, list) or name in stages))
-
-
-def _setting(run: RunFolder, section: str, name: str) -> Json:
-    """A setting of the run's recipe; None where the recipe does not say."""
-    found = run.recipe.get(section)
-    return found.get(name) if isinstance(found, dict) else None
+    known = run.settings or (None if run.recipe else Recipe())
+    return known.evaluations if known else ()
 
 
 def _asked_for(request: Path) -> str:

@@ -1,422 +1,376 @@
-"""Result tables as text: what runs scored, did and got wrong, for a README or a paper.
+"""The tables of results: what evaluated policies scored, cost, changed, did and got wrong.
 
-Every figure comes from the summaries in `eval/*.json`, with k/n and its interval. Rows whose questions differ are never
-comparable, so a table that holds such rows says so below itself.
+Every figure comes from the summaries in `eval/*.json`. Rows whose questions differ are never comparable, so a table
+that holds such rows says so below itself.
 """
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections import Counter
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import fields
 
-from seekling.config import EVALUATIONS, ExpectedConfig
+from seekling.config import ExpectedConfig
 from seekling.errors import DataError
-from seekling.evaluate.behaviour_rates import behaviour_rates, error_causes
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
-from seekling.evaluate.files import read_records, read_summary
-from seekling.evaluate.intervals import Rate, format_difference, format_mean, format_rate
-from seekling.evaluate.pooled import Pooled, PooledRate, pooled_gains, read_pooled
+from seekling.evaluate.compare import PairedComparison
+from seekling.evaluate.intervals import Mean, Rate
 from seekling.evaluate.recovery import RecoverySummary
-from seekling.evaluate.summary import EvalSummary
+from seekling.evaluate.samples import SampleSummary
+from seekling.evaluate.summary import EvalSummary, GroupSummary
+from seekling.report.pooled import pooled_gains, read_pooled
+from seekling.report.read import RunFolder
+from seekling.report.results import POLICIES, Cell, Policy, Table
 
-_POLICIES = {"base": "base", "sft": "SFT", "rl": "SFT+RL"}
-_MARKDOWN = re.compile(r"([\\`*_<>|~#]|(?<=\])[(\[])")
-"""Brackets are left alone unless they would make a link: every interval has them."""
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    # At the beginning of a cell a bracket would be taken for an argument of the line break before it.
-    "[": "{[}",
-    "]": "{]}",
-}
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+CHANGES = (("eval-sft", "eval-rl"), ("eval-base", "eval-sft"), ("eval-base", "eval-rl"))
+"""Comparisons that are shown, in this order."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """A table before it is written in any format."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    label: str = "results"
-    """For references in LaTeX."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluatedPolicy:
-    """One row's source: a policy of a run, and its summary."""
-
-    run: str
-    policy: str
-    summary: EvalSummary
-    folder: Path
-
-
-def read_policies(runs: Sequence[Path]) -> tuple[list[EvaluatedPolicy], list[str]]:
-    """Every evaluation of some runs, in the order of training.
-
-    Returns:
-        The evaluations, and a sentence for each that cannot be read.
-
-    Raises:
-        DataError: not one evaluation is there.
-    """
-    found: list[EvaluatedPolicy] = []
-    problems: list[str] = []
-    folders = Counter(run.resolve().name for run in runs)
-    for run in runs:
-        own_name = run.resolve().name if folders[run.resolve().name] == 1 else str(run)
-        names = [file.stem for file in (run / "eval").glob("*.json") if not file.stem.startswith("compare-")]
-        if not names:
-            problems.append(f"{run} holds no evaluation; expected {run}/eval/<name>.json")
-        for name in sorted(names, key=lambda name: (EVALUATIONS.index(name) if name in EVALUATIONS else 9, name)):
-            try:
-                summary = read_summary(run / "eval" / f"{name}.json")
-            except DataError as error:
-                problems.append(str(error))
-                continue
-            summary = _with_behaviours(summary, run / "episodes" / f"eval-{name}.jsonl")
-            found.append(EvaluatedPolicy(own_name, _POLICIES.get(name, name), summary, run))
-    if not found:
-        raise DataError("; ".join(problems) + "; run `seekling train` or `seekling eval` first")
-    return found, problems
-
-
-def _with_behaviours(summary: EvalSummary, episodes: Path) -> EvalSummary:
-    """The summary as this version writes it, where an older one left behaviours out and the episodes are there."""
-    if summary.behaviours or not episodes.is_file():
-        return summary
-    try:
-        records = list(read_records(episodes))
-    except DataError:
-        return summary
-    return replace(summary, behaviours=behaviour_rates(records), error_causes=error_causes(records))
-
-
-def result_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
-    """Scores, and what they cost in searches and turns."""
-    has_judge = any(each.summary.judge is not None for each in policies)
-    columns: dict[str, Callable[[EvalSummary], str]] = {
-        "EM": lambda summary: format_rate(summary.em),
-        "F1": lambda summary: format_mean(summary.f1),
-        "ROUGE-L": lambda summary: format_mean(summary.rouge_l) if summary.rouge_l is not None else "-",
-        **({"judge": lambda s: format_rate(s.judge) if s.judge is not None else "-"} if has_judge else {}),
-        "gold page found": lambda summary: format_rate(summary.gold_retrieved),
+def result_table(policies: Sequence[Policy]) -> Table:
+    """Scores, what they cost in searches and turns, and everything that must be known before anyone quotes them."""
+    columns: dict[str, Callable[[EvalSummary], Cell]] = {
+        "EM": lambda summary: summary.em,
+        "F1": lambda summary: summary.f1,
+        "ROUGE-L": lambda summary: summary.rouge_l,
+        "judge": lambda summary: summary.judge,
+        "answered": lambda summary: summary.answered,
+        "gold page found": lambda summary: summary.gold_retrieved,
         "searches": lambda summary: _number(summary.searches_per_question),
         "turns": lambda summary: _number(summary.turns_per_question),
-        "left out": lambda summary: ", ".join(f"{n} {cause}" for cause, n in summary.exclusions.items()) or "0",
+        "left out": lambda s: ", ".join(f"{n} {cause.replace('_', ' ')}" for cause, n in s.exclusions.items()) or None,
     }
-    rows = [[make(each.summary) for make in columns.values()] for each in policies]
-    return _table("Results", tuple(columns), rows, policies, label="results")
+    return _table("results", "Held-out questions", columns, policies, _notes(policies) + _conditions(policies))
 
 
-def cost_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+def source_table(policies: Sequence[Policy]) -> Table:
+    """The scores per data set."""
+    if not any(len(each.summary.by_source) > 1 for each in policies):
+        raise DataError("the questions of these runs are of one data set")
+    return _group_table("sources", "data set", policies, lambda summary: summary.by_source)
+
+
+def kind_table(policies: Sequence[Policy]) -> Table:
+    """The scores per kind of question."""
+    if len({kind for each in policies for kind in each.summary.by_kind}) < 2:
+        raise DataError("the questions of these runs are of one kind")
+    return _group_table("kinds", "kind", policies, lambda summary: summary.by_kind)
+
+
+def _group_table(
+    label: str, what: str, policies: Sequence[Policy], groups_of: Callable[[EvalSummary], Mapping[str, GroupSummary]]
+) -> Table:
+    has_run = _has_several_runs(policies)
+    rows: list[tuple[Cell, ...]] = []
+    stages = []
+    for name in dict.fromkeys(name for each in policies for name in groups_of(each.summary)):
+        for each in policies:
+            group = groups_of(each.summary).get(name)
+            if group is not None:
+                scores = (group.em, group.f1, group.substring, group.rouge_l, group.judge, group.gold_retrieved)
+                rows.append((*_where(each, has_run), name or "(none)", *scores))
+                stages.append(f"eval-{each.name}")
+    header = (*_where_header(has_run), what, "EM", "F1", "substring", "ROUGE-L", "judge", "gold page found")
+    return Table(label, f"By {what}", header, tuple(rows), _notes(policies), tuple(stages)).without_empty()
+
+
+def cost_table(policies: Sequence[Policy]) -> Table:
     """What a question costs on average, in every unit that was recorded."""
-    columns: dict[str, Callable[[EvalSummary], str]] = {
+    columns: dict[str, Callable[[EvalSummary], Cell]] = {
         "searches": lambda summary: _number(summary.searches_per_question),
         "turns": lambda summary: _number(summary.turns_per_question),
         "tokens written": lambda summary: _number(summary.action_tokens_per_question),
+        "guessed ahead per token": lambda summary: _number(summary.drafted_per_token),
+        "guessed right": lambda s: None if s.draft_acceptance is None else f"{100 * s.draft_acceptance:.0f} %",
         "tokens of observations": lambda summary: _number(summary.observation_tokens_per_question),
         "tokens of prompts": lambda summary: _number(summary.prompt_tokens_per_question),
         "seconds": lambda summary: _number(summary.wall_seconds_per_question),
         "seconds of an episode": lambda summary: _number(summary.seconds_per_question),
-        "dollars": lambda s: "-" if s.dollars_per_question is None else f"{s.dollars_per_question:.6f}",
-        "dollars in all": lambda s: "-" if s.dollars_total is None else f"{s.dollars_total:.4f}",
+        "dollars": lambda s: None if s.dollars_per_question is None else f"{s.dollars_per_question:.6f}",
+        "dollars in all": lambda s: None if s.dollars_total is None else f"{s.dollars_total:.4f}",
     }
-    rows = [[make(each.summary) for make in columns.values()] for each in policies]
-    return _table("Cost of a question", tuple(columns), rows, policies, label="costs")
+    return _table("costs", "Cost of a question", columns, policies, _notes(policies))
 
 
-def samples_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+def change_table(policies: Sequence[Policy]) -> Table:
+    """What each stage of a run changed, question by question.
+
+    Raises:
+        DataError: no two stages were compared.
+    """
+    runs = _runs(policies)
+    found = [(place, each) for place, run in runs.items() for each in changes_of(run)]
+    if not found:
+        raise DataError("no two stages of these runs were compared; `seekling report RUN` compares them")
+    rows: list[tuple[Cell, ...]] = [
+        (
+            *([place] if len(runs) > 1 else []),
+            " → ".join(POLICIES[name.removeprefix("eval-")] for name in (each.first, each.second)),
+            each.em_difference,
+            *map(str, (each.num_wins, each.num_losses, each.num_both, each.num_neither, each.num_questions)),
+        )
+        for place, each in found
+    ]
+    header = (*(["run"] if len(runs) > 1 else []), "change", "EM", "won", "lost", "both right", "neither", "n")
+    notes = (
+        "Exact match, second minus first, question by question: a paired t test over the questions that both scored; "
+        "interval and p are of the same test.",
+    )
+    return Table("changes", "What each stage changed", header, tuple(rows), notes)
+
+
+def changes_of(run: RunFolder) -> list[PairedComparison]:
+    """The comparisons of a run's stages that are shown, in their order."""
+    pairs = {(each.first, each.second): each for each in run.comparisons}
+    return [pairs[pair] for pair in CHANGES if pair in pairs]
+
+
+def samples_table(policies: Sequence[Policy]) -> Table:
     """Several samples of each question, and several seeds of one system: mean, pass@k, majority vote.
 
     Raises:
-        DataError: there are neither; says what could not be put together.
+        DataError: there are neither. What could not be put together is among the notes.
     """
-    folders = {each.folder: each.run for each in policies}
-    found, problems = read_pooled(list(folders))
-    if not found:
-        said = " ".join(problems) or "expected `seekling eval --samples N`, or runs that differ in their seed alone"
-        raise DataError(f"these runs hold neither several samples nor several seeds: {said}")
-    names = list(folders.values())
-    ks = sorted({k for each in found for k in each.summary.pass_at_k})
-    header = ("run", "policy", "of", "questions", "EM, mean", "EM of each", "deviation", "F1, mean")
-    rows = tuple(_samples_row(each, names, ks) for each in found)
-    notes = ("95 % intervals over questions; samples of one question are not independent.", *problems)
-    columns = (*header, *(f"pass@{k}" for k in ks), "majority vote, EM", "left out")
-    return TextTable("Several samples or seeds", columns, rows, notes, "samples")
-
-
-def _samples_row(each: Pooled, names: Sequence[str], ks: Sequence[int]) -> tuple[str, ...]:
-    summary = each.summary
-    return (
-        ", ".join(names[number] for number in each.runs),
-        _POLICIES.get(each.policy, each.policy),
-        f"seeds {', '.join(map(str, each.seeds))}" if each.seeds else f"{summary.num_samples} samples",
-        str(summary.num_questions),
-        format_mean(summary.em_mean),
-        ", ".join(f"{rate.k}/{rate.n}" for rate in summary.em_per_sample),
-        "-" if summary.em_deviation is None else f"{100 * summary.em_deviation:.1f} points",
-        format_mean(summary.f1_mean),
-        *(format_mean(summary.pass_at_k[k]) if k in summary.pass_at_k else "-" for k in ks),
-        format_rate(summary.majority),
-        str(summary.num_excluded),
+    runs = _runs(policies)
+    found, problems = read_pooled(list(runs.values()))
+    if not found and not problems:
+        raise DataError(
+            "these runs hold neither several samples nor several seeds: expected `seekling eval --samples N`, or runs "
+            "that differ in their seed alone"
+        )
+    names = list(runs)
+    return pooled_table(
+        [
+            (
+                ", ".join(names[number] for number in each.runs),
+                POLICIES.get(each.policy, each.policy),
+                f"seeds {', '.join(map(str, each.seeds))}" if each.seeds else f"{each.summary.num_samples} samples",
+                each.summary,
+            )
+            for each in found
+        ],
+        problems,
     )
 
 
-def gains_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+def pooled_table(pooled: Sequence[tuple[str, str, str, SampleSummary]], problems: Sequence[str] = ()) -> Table:
+    """Several evaluations of the same questions as one: a row for each (runs, policy, of what, figures)."""
+    ks = sorted({k for *_, summary in pooled for k in summary.pass_at_k})
+    header = ("run", "policy", "of", "questions", "EM, mean", "EM of each", "deviation", "F1, mean")
+    rows = tuple(
+        (
+            *words,
+            str(summary.num_questions),
+            summary.em_mean,
+            ", ".join(f"{rate.k}/{rate.n}" for rate in summary.em_per_sample),
+            None if summary.em_deviation is None else f"{100 * summary.em_deviation:.1f} points",
+            summary.f1_mean,
+            *(summary.pass_at_k.get(k) for k in ks),
+            summary.majority,
+            str(summary.num_excluded),
+        )
+        for *words, summary in pooled
+    )
+    notes = (
+        "95 % intervals over questions: samples of one question are not independent. pass@k is the chance that one of "
+        "k is right; the majority vote is on normalised answers.",
+        *problems,
+    )
+    columns = (*header, *(f"pass@{k}" for k in ks), "majority vote, EM", "left out")
+    return Table("samples", "Several samples or seeds", columns, rows, notes)
+
+
+def gains_table(policies: Sequence[Policy]) -> Table:
     """What RL changed over SFT, with the seeds of a system put together, for each kind of question.
 
     Raises:
         DataError: no run has both evaluations; says what could not be compared.
     """
-    folders = {each.folder: each.run for each in policies}
-    found, problems = pooled_gains(list(folders))
+    runs = _runs(policies)
+    found, problems = pooled_gains(list(runs.values()))
     if not found:
         raise DataError(" ".join(problems) or "these runs hold no evaluations of SFT and of SFT+RL to compare")
-    names = list(folders.values())
+    names = list(runs)
     rows = tuple(
         (
             ", ".join(names[number] for number in each.runs),
             each.kind or "all",
-            _pooled_rate(each.first),
-            _pooled_rate(each.second),
-            format_difference(each.difference),
+            each.first,
+            each.second,
+            each.difference,
         )
         for each in found
     )
-    header = ("runs", "kind", _POLICIES["sft"], _POLICIES["rl"], "difference")
     notes = (
         "k/n over all seeds; 95 % intervals over questions, which are the clusters: of rates Wilson's, of differences "
         "those of the paired t test that gives p.",
         *problems,
     )
-    return TextTable("SFT+RL against SFT", header, rows, notes, "gains")
+    header = ("runs", "kind", POLICIES["sft"], POLICIES["rl"], "difference")
+    return Table("gains", "SFT+RL against SFT", header, rows, notes)
 
 
-def _pooled_rate(rate: PooledRate) -> str:
-    return f"{rate.k}/{rate.n} = {format_mean(rate.mean)}"
-
-
-def behaviour_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+def behaviour_table(policies: Sequence[Policy]) -> Table:
     """How often each behaviour was seen; one row per behaviour, one column per policy."""
     seen = [name for name in BEHAVIOURS if any(name in each.summary.behaviours for each in policies)]
     _require(seen, "behaviours")
-    rows = [
-        (name, *(format_rate(rates[name]) if name in (rates := each.summary.behaviours) else "-" for each in policies))
-        for name in seen
-    ]
-    return TextTable("Behaviours", ("behaviour", *_names(policies)), tuple(rows), _notes(policies), "behaviours")
+    rows = [(name, *(each.summary.behaviours.get(name) for each in policies)) for name in seen]
+    return Table("behaviours", "Behaviours", ("behaviour", *_names(policies)), tuple(rows), _notes(policies))
 
 
-def error_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+def error_table(policies: Sequence[Policy]) -> Table:
     """Why episodes are not right; every column sums to all that are not."""
-    _require([each for each in policies if each.summary.error_causes], "error_causes")
-    rows = [(cause, *(_count(each.summary.error_causes, cause) for each in policies)) for cause in ERROR_CAUSES]
-    total = ("all that is not right", *(_total(each.summary.error_causes) for each in policies))
-    return TextTable("Causes of errors", ("cause", *_names(policies)), (*rows, total), _notes(policies), "errors")
+    causes = [each.summary.error_causes for each in policies]
+    _require(any(causes), "error_causes")
+    rows = [(cause, *(str(each.get(cause, 0)) if each else None for each in causes)) for cause in ERROR_CAUSES]
+    rows.append(("all that is not right", *(str(sum(each.values())) if each else None for each in causes)))
+    return Table("errors", "Causes of errors", ("cause", *_names(policies)), tuple(rows), _notes(policies))
 
 
-def published_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
-    """What others published on the same benchmarks, and why each figure is comparable with ours or not."""
-    rows = [
-        (
-            *_where(each, policies),
-            beside.figure.benchmark,
-            f"{beside.figure.system} ({beside.figure.model})",
-            beside.figure.metric,
-            f"{100 * beside.figure.value:.1f} %",
-            "-" if beside.ours is None else f"{100 * beside.ours:.1f} % (n = {beside.ours_n})",
-            "comparable" if beside.is_comparable else f"no: {'; '.join(beside.reasons)}",
-            beside.figure.source,
-        )
-        for each in policies
-        for beside in each.summary.published
-    ]
-    header = (*_where_header(policies), "benchmark", "system", "metric", "published", "ours", "comparable", "source")
-    if not rows:
-        raise DataError("nothing is published on the questions of these runs; known benchmarks are nq, hotpotqa, ...")
-    return TextTable("Published figures", header, tuple(rows), label="published")
-
-
-def recovery_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+def recovery_table(policies: Sequence[Policy]) -> Table:
     """What policies do when a search fails, and when there is nothing to find."""
-    _require([each for each in policies if each.summary.recovery is not None], "recovery")
-    rows = [
-        tuple(format_rate(rate) if rate is not None else "-" for rate in _recovery_rates(each.summary.recovery))
-        for each in policies
-    ]
-    columns = (
-        "recovered from a failed search",
-        "invented an answer",
-        "unknown though answerable",
-        "stopped when it was shown",
-        "went on when it was not",
-    )
-    return _table("Recovery", columns, rows, policies, label="recovery")
+    _require(any(each.summary.recovery is not None for each in policies), "recovery")
+    columns: dict[str, Callable[[EvalSummary], Cell]] = {
+        "recovered from a failed search": _recovery(lambda found: found.recovered),
+        "invented an answer": _recovery(lambda found: found.false_answers),
+        "unknown though answerable": _recovery(lambda found: found.false_unknowns),
+        "stopped when it was shown": _recovery(lambda found: found.stopped_when_shown),
+        "went on when it was not": _recovery(lambda found: found.went_on_when_not),
+    }
+    return _table("recovery", "Recovery", columns, policies, _notes(policies))
 
 
-def _recovery_rates(found: RecoverySummary | None) -> tuple[Rate | None, ...]:
-    if found is None:
-        return (None,) * 5
-    return (
-        found.recovered,
-        found.false_answers,
-        found.false_unknowns,
-        found.stopped_when_shown,
-        found.went_on_when_not,
-    )
+def _recovery(rate: Callable[[RecoverySummary], Rate | None]) -> Callable[[EvalSummary], Cell]:
+    return lambda summary: None if summary.recovery is None else rate(summary.recovery)
 
 
-def confidence_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+def confidence_table(policies: Sequence[Policy]) -> Table:
     """What a promised precision keeps on test questions, and how well confidence ranks answers."""
-    _require([each for each in policies if each.summary.confidence is not None], "confidence")
-    rows = []
-    for each in policies:
-        found = each.summary.confidence
-        if found is None:
-            rows.append(("-",) * 4)
-            continue
-        promised, area = f"{100 * found.promised_precision:.0f} %", "-"
-        if found.aurc is not None:
-            area = f"{found.aurc:.3f} up to {100 * found.curve[-1][0]:.0f} %"
-        rows.append((promised, format_rate(found.right_of_shown), format_rate(found.shown), area))
-    columns = ("promised", "right of the answers shown", "answers shown", "area under risk-coverage")
-    return _table("Confidence", columns, rows, policies, label="confidence")
+    _require(any(each.summary.confidence is not None for each in policies), "confidence")
+    columns: dict[str, Callable[[EvalSummary], Cell]] = {
+        "promised": lambda s: f"{100 * s.confidence.promised_precision:.0f} %" if s.confidence else None,
+        "right of the answers shown": lambda s: s.confidence.right_of_shown if s.confidence else None,
+        "answers shown": lambda s: s.confidence.shown if s.confidence else None,
+        "area under risk-coverage": _area,
+    }
+    return _table("confidence", "Confidence", columns, policies, _notes(policies))
 
 
-def expected_table(policies: Sequence[EvaluatedPolicy]) -> TextTable:
+def _area(summary: EvalSummary) -> str | None:
+    found = summary.confidence
+    if found is None or found.aurc is None:
+        return None
+    return f"{found.aurc:.3f} up to {100 * found.curve[-1][0]:.0f} %"
+
+
+def expected_table(policies: Sequence[Policy]) -> Table:
     """What the recipes of runs expect, from their `[expected]` blocks, beside what the runs reached.
 
     Raises:
-        DataError: no run's recipe expects anything, or a recipe cannot be read.
+        DataError: no run's recipe expects anything.
     """
-    rows: list[tuple[str, ...]] = []
-    for folder in dict.fromkeys(each.folder for each in policies):
-        mine = {each.policy: each for each in policies if each.folder == folder}
-        after = mine.get(_POLICIES["rl"], mine.get(_POLICIES["sft"]))
-        expected = _expected(folder)
+    rows: list[tuple[Cell, ...]] = []
+    for place, run in _runs(policies).items():
+        expected = run.settings.expected if run.settings is not None else ExpectedConfig()
+        after = run.evaluations.get("rl", run.evaluations.get("sft"))
         for number, metric in enumerate(expected.metrics):
-            rows.append(
-                (
-                    next(iter(mine.values())).run,
-                    metric,
-                    f"{100 * expected.before[number]:.1f} %" if expected.before else "-",
-                    _reached(mine.get(_POLICIES["base"]), metric),
-                    f"{100 * expected.values[number]:.1f} %",
-                    _reached(after, metric),
-                    expected.source,
-                )
-            )
+            before = f"{100 * expected.before[number]:.1f} %" if expected.before else None
+            reached = _reached(run.evaluations.get("base"), metric), _reached(after, metric)
+            then = f"{100 * expected.values[number]:.1f} %"
+            rows.append((place, metric, before, reached[0], then, reached[1], expected.source))
     if not rows:
         raise DataError("none of these runs' recipes has an [expected] block; the full-size recipes have one")
     header = ("run", "figure", "expected before", "before", "expected after", "after", "source of the expectation")
     notes = ("Before is the untrained model, after the last stage that was evaluated. A dash is a figure nobody has.",)
-    return TextTable("Expected and reached", header, tuple(rows), notes, label="expected")
+    return Table("expected", "Expected and reached", header, tuple(rows), notes)
 
 
-def _expected(folder: Path) -> ExpectedConfig:
-    recipe = folder / "recipe.toml"
-    try:
-        block = tomllib.loads(recipe.read_text(encoding="utf-8")).get("expected", {})
-        return ExpectedConfig.model_validate(block)
-    except (OSError, ValueError) as error:  # not TOML, and not what the block is, are ValueErrors
-        raise DataError(f"{recipe} cannot be read ({error}); expected the recipe that `seekling train` wrote") from None
-
-
-def _reached(policy: EvaluatedPolicy | None, metric: str) -> str:
+def _reached(summary: EvalSummary | None, metric: str) -> Rate | Mean | None:
     """Our figure of `benchmark/measure`, from the questions of that data set alone."""
     benchmark, _, measure = metric.partition("/")
-    group = policy.summary.by_source.get(benchmark) if policy is not None else None
+    group = summary.by_source.get(benchmark) if summary is not None else None
     if group is None:
-        return "-"
-    rates = {"em": group.em, "substring": group.substring, "judge": group.judge}
-    means = {"f1": group.f1, "rouge_l": group.rouge_l}
-    rate, mean = rates.get(measure), means.get(measure)
-    return format_rate(rate) if rate is not None else format_mean(mean) if mean is not None else "-"
+        return None
+    figures: dict[str, Rate | Mean | None] = {"em": group.em, "substring": group.substring, "judge": group.judge}
+    return (figures | {"f1": group.f1, "rouge_l": group.rouge_l}).get(measure)
 
 
-TABLES: Mapping[str, Callable[[Sequence[EvaluatedPolicy]], TextTable]] = {
+def figure_table(policies: Sequence[Policy]) -> Table:
+    """Every figure of the summaries, whatever it is called: a rate or mean with its interval, or a number."""
+    columns = [{field.name: getattr(each.summary, field.name) for field in fields(EvalSummary)} for each in policies]
+    rows = []
+    for field in fields(EvalSummary):
+        values = [column[field.name] for column in columns]
+        if any(isinstance(value, Rate | Mean | int | float) for value in values):
+            rows.append((field.name.replace("_", " "), *(_any_figure(value) for value in values)))
+    return Table("figures", "All figures", ("figure", *_names(policies)), tuple(rows), _notes(policies))
+
+
+def _any_figure(value: object) -> Cell:
+    return value if isinstance(value, Rate | Mean) else f"{value:.4g}" if isinstance(value, int | float) else None
+
+
+TABLES: Mapping[str, Callable[[Sequence[Policy]], Table]] = {
     "results": result_table,
+    "changes": change_table,
+    "gains": gains_table,
+    "samples": samples_table,
+    "kinds": kind_table,
+    "sources": source_table,
     "behaviours": behaviour_table,
     "errors": error_table,
     "recovery": recovery_table,
     "confidence": confidence_table,
     "expected": expected_table,
-    "published": published_table,
     "costs": cost_table,
-    "samples": samples_table,
-    "gains": gains_table,
+    "figures": figure_table,
 }
 
 
-def to_markdown(table: TextTable) -> str:
-    """The table in GitHub's Markdown; what could be read as markup is escaped."""
-    lines = [f"**{_markdown(table.title)}**", ""]
-    lines += [_markdown_row(table.header), "|" + "---|" * len(table.header)]
-    lines += [_markdown_row(row) for row in table.rows]
-    if table.notes:
-        lines += ["", *(f"- {_markdown(note)}" for note in table.notes)]
-    return "\n".join(lines) + "\n"
-
-
-def to_latex(table: TextTable) -> str:
-    r"""The table as a LaTeX float that needs `\usepackage{booktabs}`; everything in it is escaped."""
-    lines = [r"\begin{table}", r"  \centering", f"  \\caption{{{escape_latex(table.title)}}}"]
-    lines += [f"  \\label{{tab:{table.label}}}", f"  \\begin{{tabular}}{{{'l' * len(table.header)}}}", r"    \toprule"]
-    lines += [_latex_row(table.header), r"    \midrule", *map(_latex_row, table.rows)]
-    lines += [r"    \bottomrule", r"  \end{tabular}"]
-    lines += [f"  \\par\\footnotesize {escape_latex(note)}" for note in table.notes]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def escape_latex(text: str) -> str:
-    """A text as LaTeX sets it: none of its characters is a command, white space is single."""
-    return "".join(_LATEX.get(character, character) for character in _one_line(text))
+def tables_of(policies: Sequence[Policy], names: Sequence[str]) -> list[Table]:
+    """Those of the named tables for which there are figures."""
+    found = []
+    for name in names if policies else ():
+        with contextlib.suppress(DataError):  # says that there is nothing to show
+            found.append(TABLES[name](policies))
+    return found
 
 
 def _table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], policies: Sequence[EvaluatedPolicy], label: str
-) -> TextTable:
-    filled = tuple((*_where(each, policies), *row) for each, row in zip(policies, rows, strict=True))
-    return TextTable(title, (*_where_header(policies), *columns), filled, _notes(policies), label)
+    label: str,
+    title: str,
+    columns: Mapping[str, Callable[[EvalSummary], Cell]],
+    policies: Sequence[Policy],
+    notes: tuple[str, ...],
+) -> Table:
+    has_run = _has_several_runs(policies)
+    rows = tuple((*_where(each, has_run), *(make(each.summary) for make in columns.values())) for each in policies)
+    stages = tuple(f"eval-{each.name}" for each in policies)
+    return Table(label, title, (*_where_header(has_run), *columns), rows, notes, stages).without_empty()
 
 
-def _where_header(policies: Sequence[EvaluatedPolicy]) -> tuple[str, ...]:
-    return ("run", "policy") if _has_several_runs(policies) else ("policy",)
+def _runs(policies: Sequence[Policy]) -> dict[str, RunFolder]:
+    return {each.place: each.run for each in policies}
 
 
-def _where(each: EvaluatedPolicy, policies: Sequence[EvaluatedPolicy]) -> tuple[str, ...]:
-    return (each.run, each.policy) if _has_several_runs(policies) else (each.policy,)
+def _has_several_runs(policies: Sequence[Policy]) -> bool:
+    return len(_runs(policies)) > 1
 
 
-def _names(policies: Sequence[EvaluatedPolicy]) -> list[str]:
-    return [" ".join(_where(each, policies)) for each in policies]
+def _where_header(has_run: bool) -> tuple[str, ...]:
+    return ("run", "policy") if has_run else ("policy",)
 
 
-def _has_several_runs(policies: Sequence[EvaluatedPolicy]) -> bool:
-    return len({each.run for each in policies}) > 1
+def _where(each: Policy, has_run: bool) -> tuple[str, ...]:
+    return (each.place, each.title) if has_run else (each.title,)
 
 
-def _notes(policies: Sequence[EvaluatedPolicy]) -> tuple[str, ...]:
+def _names(policies: Sequence[Policy]) -> list[str]:
+    has_run = _has_several_runs(policies)
+    return [" ".join(_where(each, has_run)) for each in policies]
+
+
+def _notes(policies: Sequence[Policy]) -> tuple[str, ...]:
+    """What belongs to every table of figures."""
     sets = dict.fromkeys((each.summary.question_set_hash, each.summary.num_questions) for each in policies)
     decoding = {each.summary.temperatures for each in policies}
     notes = ["k/n with 95 % Wilson intervals; episodes left out are in no figure."]
@@ -428,34 +382,35 @@ def _notes(policies: Sequence[EvaluatedPolicy]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _require(found: Sequence[object], what: str) -> None:
-    if not found:
+def _conditions(policies: Sequence[Policy]) -> tuple[str, ...]:
+    """What must be known before anyone quotes the scores: settings, failures, the judge's errors, odd golds."""
+    games: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for name, summary in zip(_names(policies), (each.summary for each in policies), strict=True):
+        if summary.settings is not None:
+            model = summary.settings.model or "model not recorded"
+            games.setdefault(summary.settings.describe(), []).append(f"{name} ({model})")
+        lines += [f"{name}: failed: {count} x {text}" for text, count in summary.failures.items()]
+        if summary.judge_details is not None:
+            errors = [f"{count} {cause.replace('_', ' ')}" for cause, count in summary.judge_details.errors.items()]
+            audit = summary.judge_details.audit
+            lines.append(
+                f"{name}: judged by {summary.judge_details.model}; without a verdict and left out: "
+                f"{', '.join(errors) or 'none'}; right for both {audit.both}, only for the judge {audit.only_judge}, "
+                f"only for EM {audit.only_em}, for neither {audit.neither}."
+            )
+        if summary.num_vacuous_golds:
+            lines.append(
+                f"{name}: warning: {summary.num_vacuous_golds} gold answer(s) normalise to nothing under SQuAD's rule "
+                f"and are matched by their own letters, such as {'; '.join(summary.vacuous_golds[:3])}."
+            )
+    return (*(f"{', '.join(names)}: {game}." for game, names in games.items()), *dict.fromkeys(lines))
+
+
+def _require(has_any: object, what: str) -> None:
+    if not has_any:
         raise DataError(f"these evaluations hold no {what}: an older version wrote them; evaluate again to add them")
 
 
-def _count(causes: Mapping[str, int], cause: str) -> str:
-    return str(causes.get(cause, 0)) if causes else "-"
-
-
-def _total(causes: Mapping[str, int]) -> str:
-    return str(sum(causes.values())) if causes else "-"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(_CONTROL.sub(" ", text).split())
-
-
-def _markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", _one_line(text))
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_markdown, cells)) + " |"
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return "    " + " & ".join(map(escape_latex, cells)) + r" \\"
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"

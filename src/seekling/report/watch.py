@@ -18,7 +18,6 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from seekling.errors import InfrastructureError
-from seekling.evaluate.pooled import read_pooled
 from seekling.report.episodes import Packer
 from seekling.report.page import blocks_of, render
 from seekling.report.read import RunReader
@@ -73,9 +72,7 @@ class Watched:
             # A folder that vanished, perhaps for a moment, is no reason to take the page away from its reader.
             if (self._reader.has_changed() and self._reader.is_there()) or not self._blocks:
                 run = self._reader.read()
-                pooled, unpooled = read_pooled([run.path])
-                run.problems += unpooled
-                blocks = blocks_of([run], [self._packer.pack(run.files)], pooled=pooled, is_live=True)
+                blocks = blocks_of([run], [self._packer.pack(run.files)], is_live=True)
                 self._versions = {
                     name: self._versions[name] if self._blocks.get(name) == text else _digest(text)
                     for name, text in blocks.items()

@@ -1,11 +1,10 @@
 // The second view: why answers are wrong, what episodes do and since when, what searching finds, where the time goes.
 
 const CAUSE_TONES = { right: "rl", not_retrieved: "expert", not_read: "sft", misread: "train", no_answer: "base", infrastructure: "bad", failed: "bad", unscored: "other" };
-const LINES = ["rl", "train", "sft", "expert", "bad"];
 
 function analysisView(run) {
   const data = REPORT.runs[run];
-  const stages = Object.entries(data.panels.stages);
+  const stages = Object.entries(data.panels);
   return h(
     "div",
     { class: "page" },
@@ -90,51 +89,18 @@ function behaviourCell(run, stage, name, { behaviours: rates, is_sample: isSampl
   ];
 }
 
-/** Behaviours that changed most, in one figure beside the other curves. */
-function behaviourOverview(data, cursors) {
-  const columns = data.panels.curves.rl;
-  if (!columns) return null;
-  const reach = (name) => Math.max(...columns[name]) - Math.min(...columns[name]);
-  const names = Object.keys(columns).filter((name) => name !== "step").sort((a, b) => reach(b) - reach(a)).slice(0, LINES.length);
-  if (!names.length) return null;
-  const series = names.map((name, at) => ({ name: spoken(name), tone: LINES[at], xs: columns.step, ys: columns[name] }));
-  return lineChart({ title: "Behaviours that change most", xLabel: "RL optimizer step", yLabel: "share of episodes", zero: true, top: 1, series }, cursors.rl || new Set());
+function behaviourCurves({ charts: { behaviours: shown } }) {
+  return shown.length > 0 && h("section", { class: "curves" }, h("h2", null, "Behaviours over the steps of RL"), chartGrid(shown));
 }
 
-function behaviourCurves(data) {
-  const groups = Object.entries(data.panels.curves);
-  if (!groups.length) return null;
-  return groups.map(([stage, columns]) => {
-    const cursors = new Set();
-    const names = Object.keys(columns).filter((name) => name !== "step");
-    return h(
-      "section",
-      { class: "curves" },
-      h("h2", null, `Behaviours over the steps of ${stage === "rl" ? "RL" : stageOf(stage).name}`),
-      h("div", { class: "chart-grid" }, names.map((name) => lineChart({ title: spoken(name), xLabel: "optimizer step", yLabel: "share of episodes", zero: true, top: 1, series: [{ name: "share", tone: "train", xs: columns.step, ys: columns[name] }] }, cursors))),
-    );
-  });
-}
-
-function confidence(data) {
-  const shown = Object.entries(data.evaluations).filter(([, { confidence: found }]) => found && found.curve.length > 1);
-  if (!shown.length) return null;
-  const cursors = new Set();
-  const series = shown.map(([name, { confidence: found }]) => ({
-    name: stageOf(`eval-${name}`).name,
-    tone: stageOf(`eval-${name}`).tone,
-    xs: found.curve.map(([coverage]) => Number((100 * coverage).toFixed(1))),
-    ys: found.curve.map(([, risk]) => risk),
-  }));
-  const rates = shown.map(([name, { confidence: found }]) =>
-    h("li", null, stageName(`eval-${name}`), ` promised ${percent(found.promised_precision, 0)}, right ${found.right_of_shown.k} of ${found.right_of_shown.n} shown; area ${isNumber(found.aurc) ? found.aurc.toFixed(3) : "–"}`),
-  );
+function confidence({ tables, charts }) {
+  if (!tables.confidence) return null;
   return h(
     "section",
     { class: "curves" },
     h("h2", null, "How far confidence can be trusted"),
-    h("ul", { class: "time-list" }, rates),
-    h("div", { class: "chart-grid" }, lineChart({ title: "Risk by coverage", xLabel: "questions answered, the surest first (%)", yLabel: "share of these answers that are wrong", zero: true, top: 1, series }, cursors)),
+    tableOf(tables.confidence),
+    chartGrid(charts.confidence),
     h("p", { class: "note" }, "Confidence is calibrated on development questions. An answer less sure than the promise allows is shown as not found."),
   );
 }

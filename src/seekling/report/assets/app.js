@@ -18,7 +18,7 @@ function show(isAgain = false) {
   const { run, view, detail } = readAddress();
   Object.assign(place, { run, view });
   const [name, build] = VIEWS[view];
-  document.title = `${REPORT.runs[run].recipe.name || REPORT.runs[run].name} · ${name} · seekling`;
+  document.title = `${REPORT.runs[run].headline[0][1]} · ${name} · seekling`;
   replace(
     document.getElementById("tabs"),
     Object.entries(VIEWS).map(([key, [label]]) => h("a", { href: `#/${run}/${key}`, "aria-current": key === view ? "page" : null }, label)),

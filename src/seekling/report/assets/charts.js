@@ -27,18 +27,17 @@ function smooth(values) {
 }
 
 /** A figure with a title, a line per series and a readout that follows the pointer or the arrow keys.
- *  spec: {title, xLabel, yLabel, zero, top, series: [{name, tone, xs, ys}]}; cursors: a set shared by charts to be read
- *  together. */
+ *  spec: a chart as Python made it; cursors: a set shared by charts to be read together. */
 function lineChart(spec, cursors) {
-  const series = spec.series.filter((one) => one.ys.some(isNumber));
+  const series = spec.lines.filter((one) => one.ys.some(isNumber));
   const xs = [...new Set(series.flatMap((one) => one.xs))].sort((a, b) => a - b);
   const values = series.flatMap((one) => one.ys.filter(isNumber));
-  let low = Math.min(...values, ...(spec.zero ? [0] : []));
+  let low = Math.min(...values, ...(spec.is_from_zero ? [0] : []));
   let high = Math.max(...values, ...(isNumber(spec.top) ? [spec.top] : []));
   if (high === low) [low, high] = low === 0 ? [0, 1] : [Math.min(0, low), Math.max(0, high) || 1];
-  if (!spec.zero) [low, high] = [low - 0.05 * (high - low), high + 0.05 * (high - low)];
+  if (!spec.is_from_zero) [low, high] = [low - 0.05 * (high - low), high + 0.05 * (high - low)];
   const [one, two] = ticks(low, high, 4);
-  if (spec.zero && two > one) high = Math.ceil(high / (two - one) - 1e-9) * (two - one);
+  if (spec.is_from_zero && two > one) high = Math.ceil(high / (two - one) - 1e-9) * (two - one);
   const { width, height, left, right, top, bottom } = CHART;
   const first = xs[0];
   const last = xs[xs.length - 1];
@@ -51,6 +50,7 @@ function lineChart(spec, cursors) {
     "svg",
     { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", tabindex: 0, "aria-label": describe(spec, series) },
     axes({ ...spec, low, high, first, last }, x, y),
+    isNumber(spec.changes_at) && s("line", { class: "change", x1: x(spec.changes_at), x2: x(spec.changes_at), y1: top, y2: height - bottom }),
     series.map((one) => curve(one, x, y)),
     cursor,
     dots,
@@ -128,8 +128,8 @@ function axes(spec, x, y) {
     ]),
     steps.map((step) => s("text", { class: "tick", x: x(step), y: height - bottom + 15, "text-anchor": "middle" }, plain(step))),
     s("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }),
-    s("text", { class: "label", x: width - right, y: height - 4, "text-anchor": "end" }, spec.xLabel),
-    s("text", { class: "label", x: 2, y: height - 4 }, `↑ ${spec.yLabel}`),
+    s("text", { class: "label", x: width - right, y: height - 4, "text-anchor": "end" }, spec.x_label),
+    s("text", { class: "label", x: 2, y: height - 4 }, `↑ ${spec.y_label}`),
   ];
 }
 

@@ -9,9 +9,9 @@ const STAGES = {
   expert: { name: "Expert", long: "Scripted expert", tone: "expert" },
   sft: { name: "SFT data", long: "Training data of SFT", tone: "sft" },
   rl: { name: "RL training", long: "Sampled during RL", tone: "train" },
-  "eval-base": { name: "Base", long: "Base model, evaluation", tone: "base" },
+  "eval-base": { name: "base", long: "Base model, evaluation", tone: "base" },
   "eval-sft": { name: "SFT", long: "After SFT, evaluation", tone: "sft" },
-  "eval-rl": { name: "SFT + RL", long: "After SFT and RL, evaluation", tone: "rl" },
+  "eval-rl": { name: "SFT+RL", long: "After SFT and RL, evaluation", tone: "rl" },
 };
 const OUTCOMES = {
   right: { name: "right", sign: "✓" },

@@ -1,30 +1,18 @@
 // Where the time of a run goes: its stages, its steps, its episodes.
 
-/** Seconds by stage: from the record of a finished run, or from the progress of one that goes on. */
-function stageTimes(data) {
-  const times = [data.record.seconds, data.progress.seconds].find(isObject);
-  return times ? Object.entries(times).filter(([, value]) => isNumber(value)) : [];
-}
-
-function totalTime(data) {
-  const total = stageTimes(data).reduce((sum, [, value]) => sum + value, 0);
-  return total > 0 ? duration(total) : null;
-}
-
 function timings(data, stages) {
-  const cursors = { rl: new Set() };
-  const curves = TIME_CURVES.map((spec) => knownCurve(data, spec, cursors)).filter(Boolean);
   const spread = stages.filter(([, { time }]) => Object.values(time).some(Array.isArray));
   const bar = timeBar(data);
+  const curves = data.charts.time;
   if (!bar && !curves.length && !spread.length) return null;
   return [
     h("section", { class: "panel" }, bar || h("h2", null, "Where the time goes"), spread.length > 0 && spreadTable(spread)),
-    curves.length > 0 && h("div", { class: "chart-grid" }, curves),
+    curves.length > 0 && chartGrid(curves),
   ];
 }
 
 function timeBar(data) {
-  const times = stageTimes(data);
+  const times = Object.entries(data.seconds);
   const total = times.reduce((sum, [, value]) => sum + value, 0);
   if (!total) return null;
   let from = 0;

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from seekling.evaluate.files import write_summary
 from seekling.evaluate.intervals import difference_of
-from seekling.evaluate.pooled import pooled_gains, read_pooled
 from seekling.evaluate.samples import summarize_samples
+from seekling.evaluate.summary import summarize
+from seekling.report.pooled import pooled_gains, read_pooled
+from seekling.report.read import read_run
 from tests.evaluate.episodes import evaluation
 
 
@@ -15,10 +18,15 @@ def write_run(run, seed, recipe="steps = 4", **stages):
         (run / folder).mkdir(parents=True)
     (run / "recipe.toml").write_text(f'name = "{run.name}"\nseed = {seed}\n[rl]\n{recipe}\n', encoding="utf-8")
     for name, outcomes in stages.items():
-        rows = [json.dumps(each.to_json()) + "\n" for each in evaluation(outcomes, stage=f"eval-{name}")]
+        records = evaluation(outcomes, stage=f"eval-{name}")
+        rows = [json.dumps(each.to_json()) + "\n" for each in records]
         (run / "episodes" / f"eval-{name}.jsonl").write_text("".join(rows), encoding="utf-8")
-        (run / "eval" / f"{name}.json").write_text("{}", encoding="utf-8")
+        write_summary(run, summarize(records))
     return run
+
+
+def read(runs):
+    return [read_run(run, has_episodes=False) for run in runs]
 
 
 def test_runs_that_differ_in_their_seed_alone_are_seeds_of_one_system(tmp_path):
@@ -27,28 +35,27 @@ def test_runs_that_differ_in_their_seed_alone_are_seeds_of_one_system(tmp_path):
         write_run(tmp_path / "other", 1, "steps = 5", rl="rrrr", base="rrrr"),
         write_run(tmp_path / "b", 7, rl="rwrw"),
     ]
-    found, problems = read_pooled(runs)
+    found, problems = read_pooled(read(runs))
     assert problems == []
     (rl,) = found  # only the first has the base's evaluation
     assert (rl.policy, rl.runs, rl.seeds) == ("rl", (0, 2), (0, 7))
     assert (rl.summary.names, rl.summary.em_mean.value, rl.summary.pass_at_k[2].value) == (("a", "b"), 0.5, 0.75)
-    assert rl.to_json()["summary"]["pass_at_k"]["2"]["value"] == 0.75
 
 
 def test_a_run_from_before_a_setting_existed_is_a_seed_of_runs_that_have_it_at_its_default(tmp_path):
     runs = [write_run(tmp_path / "a", 0, rl="rr"), write_run(tmp_path / "b", 1, "steps = 4\ngroup_size = 8", rl="rw")]
-    ((rl,), problems) = read_pooled(runs)
+    ((rl,), problems) = read_pooled(read(runs))
     assert (rl.seeds, problems) == ((0, 1), [])
 
 
 def test_the_same_seed_twice_is_no_second_seed(tmp_path):
     runs = [write_run(tmp_path / name, 0, rl="rr") for name in "ab"]
-    assert read_pooled(runs) == ([], [])
+    assert read_pooled(read(runs)) == ([], [])
 
 
 def test_seeds_that_were_asked_different_questions_are_named_and_not_pooled(tmp_path):
     runs = [write_run(tmp_path / "a", 0, rl="rr"), write_run(tmp_path / "b", 1, rl="rrr")]
-    found, problems = read_pooled(runs)
+    found, problems = read_pooled(read(runs))
     assert found == []
     assert problems[0].startswith("eval-rl of 2 seeds cannot be put together: ")
 
@@ -58,17 +65,19 @@ def test_samples_of_a_run_are_read_back_and_a_damaged_file_is_named(tmp_path):
     (tmp_path / "samples").mkdir()
     (tmp_path / "samples" / "x.json").write_text(json.dumps(summary.to_json()), encoding="utf-8")
     (tmp_path / "samples" / "y.json").write_text('{"names": ', encoding="utf-8")
-    found, problems = read_pooled([tmp_path])
+    (tmp_path / "samples" / "z.json").write_text("[]", encoding="utf-8")
+    (run,) = read([tmp_path])
+    found, _ = read_pooled([run])
     assert [(each.policy, each.runs, each.seeds, each.summary) for each in found] == [("x", (0,), (), summary)]
-    assert len(problems) == 1
-    assert "samples/y.json is damaged" in problems[0]
+    assert [problem for problem in run.problems if problem.startswith("samples/y.json is damaged")]
+    assert "samples/z.json is damaged: expected an object." in run.problems
 
 
 @pytest.mark.parametrize("recipe", ["", "seed = [", 'seed = "one"'])
 def test_a_run_whose_seed_is_unknown_is_nobodys_seed(tmp_path, recipe):
     runs = [write_run(tmp_path / "a", 0, rl="r"), write_run(tmp_path / "b", 1, rl="r")]
     (runs[1] / "recipe.toml").write_text(recipe, encoding="utf-8")
-    assert read_pooled(runs) == ([], [])
+    assert read_pooled(read(runs)) == ([], [])
 
 
 def test_gains_over_seeds_have_one_difference_for_each_question(tmp_path):
@@ -77,17 +86,17 @@ def test_gains_over_seeds_have_one_difference_for_each_question(tmp_path):
         write_run(tmp_path / "b", 1, sft="wwww", rl="rrww"),
         write_run(tmp_path / "c", 2, sft="rwww", rl="rwww"),
     ]
-    (gain,), problems = pooled_gains(runs)
+    (gain,), problems = pooled_gains(read(runs))
     assert (problems, gain.runs, gain.kind) == ([], (0, 1, 2), "")
     # The failed episode and its partner are left out of both sides.
-    assert [(rate.k, rate.n, rate.mean.n) for rate in (gain.first, gain.second)] == [(2, 11, 4), (5, 11, 4)]
-    assert gain.second.mean.value == pytest.approx((1 + 2 / 3) / 4)
+    assert [(rate.k, rate.n) for rate in (gain.first, gain.second)] == [(2, 11), (5, 11)]
+    assert gain.second.value == pytest.approx((1 + 2 / 3) / 4)
     assert gain.difference == difference_of([1 / 3, 2 / 3, 0.0, 0.0])
 
 
 def test_a_run_without_one_of_the_stages_is_named(tmp_path):
-    assert pooled_gains([write_run(tmp_path / "a", 0, rl="rw")])[0] == []
-    assert "eval-sft.jsonl" in pooled_gains([tmp_path / "a"])[1][0]
+    assert pooled_gains(read([write_run(tmp_path / "a", 0, rl="rw")]))[0] == []
+    assert "eval-sft.jsonl" in pooled_gains(read([tmp_path / "a"]))[1][0]
 
 
 def test_questions_without_a_kind_are_no_second_row_of_all(tmp_path):
@@ -97,6 +106,6 @@ def test_questions_without_a_kind_are_no_second_row_of_all(tmp_path):
         for row in rows[:2]:
             row["question"]["kind"] = ""
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    gains, problems = pooled_gains(runs)
+    gains, problems = pooled_gains(read(runs))
     assert ([gain.kind for gain in gains], problems) == (["", "single"], [])
     assert [gain.first.n for gain in gains] == [8, 4]

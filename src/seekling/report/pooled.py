@@ -1,26 +1,25 @@
 """What several samples or seeds say together, found in run folders.
 
-<run>/samples/<name>.json       written by an evaluation of several samples per question
-several run folders             whose recipes differ in nothing but name and seed: their evaluations, pooled by name
+Samples are those of one evaluation; seeds are runs whose recipes differ in nothing but name and seed, pooled by the
+name of the evaluation.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from seekling.config import build_recipe
-from seekling.errors import ConfigError, DataError
+from seekling.errors import DataError
 from seekling.evaluate.compare import records_by_question, refuse_different_questions
 from seekling.evaluate.files import read_records
-from seekling.evaluate.intervals import Difference, Mean, difference_of, mean_of
+from seekling.evaluate.intervals import Difference, Rate, difference_of, mean_of
 from seekling.evaluate.samples import SampleSummary, summarize_samples
+from seekling.report.read import RunFolder
 from seekling.reward.functions import score_episode
-from seekling.types import EpisodeRecord, Json, StopReason
+from seekling.types import EpisodeRecord, StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +34,15 @@ class Pooled:
     """Of the recipes, one per run; empty for samples."""
     summary: SampleSummary
 
-    def to_json(self) -> dict[str, Json]:
-        """A plain JSON object."""
-        return {**asdict(self), "summary": self.summary.to_json()}
 
-
-def read_pooled(runs: Sequence[Path]) -> tuple[list[Pooled], list[str]]:
+def read_pooled(runs: Sequence[RunFolder]) -> tuple[list[Pooled], list[str]]:
     """Everything that can be put together of some runs: samples of each, then seeds across them.
 
     Runs are seeds of one system when their recipes differ in name and seed alone; an evaluation is pooled when all of
     them have it.
 
     Args:
-        runs: run folders.
+        runs: read, or their results alone.
 
     Returns:
         What was found, and a sentence for each thing that could not be read or put together.
@@ -55,18 +50,14 @@ def read_pooled(runs: Sequence[Path]) -> tuple[list[Pooled], list[str]]:
     found: list[Pooled] = []
     problems: list[str] = []
     for number, run in enumerate(runs):
-        for file in sorted((run / "samples").glob("*.json")):
-            try:
-                summary = SampleSummary.from_json(json.loads(file.read_text(encoding="utf-8")))
-            except (OSError, ValueError, RecursionError) as error:
-                problems.append(f"{run.name}: samples/{file.name} is damaged: {str(error).splitlines()[0]}.")
-                continue
-            found.append(Pooled(file.stem, (number,), (), summary))
+        found += [Pooled(name, (number,), (), summary) for name, summary in run.samples.items()]
     for members, seeds in _systems(runs):
-        for name in _shared_evaluations([runs[number] for number in members]):
-            files = [(runs[number], runs[number] / "episodes" / f"eval-{name}.jsonl") for number in members]
+        for name in runs[members[0]].evaluations:  # in the order of training
+            files = [(runs[number], _episodes(runs[number], name)) for number in members]
+            if not all(name in run.evaluations and file.is_file() for run, file in files):
+                continue
             try:
-                summary = summarize_samples([(run.resolve().name, read_records(file)) for run, file in files])
+                summary = summarize_samples([(run.name, read_records(file)) for run, file in files])
             except DataError as error:
                 problems.append(f"eval-{name} of {len(members)} seeds cannot be put together: {error}.")
                 continue
@@ -82,26 +73,20 @@ class PooledGain:
     """Which of the runs that were given."""
     kind: str
     """Empty for all kinds together."""
-    first: PooledRate
-    second: PooledRate
+    first: Rate
+    """Right episodes of all seeds; value and interval are over questions."""
+    second: Rate
     difference: Difference
     """Of each question's means over the seeds, so seeds that answer alike do not make the interval narrow."""
 
 
-@dataclass(frozen=True, slots=True)
-class PooledRate:
-    """Right episodes of several seeds; the interval is over questions."""
-
-    k: int
-    n: int
-    mean: Mean
-
-
-def pooled_gains(runs: Sequence[Path], first: str = "sft", second: str = "rl") -> tuple[list[PooledGain], list[str]]:
+def pooled_gains(
+    runs: Sequence[RunFolder], first: str = "sft", second: str = "rl"
+) -> tuple[list[PooledGain], list[str]]:
     """Compare two stages over the seeds of every system: pairs by question and seed, clusters by question.
 
     Args:
-        runs: run folders; those whose recipes differ in name and seed alone are seeds of one system.
+        runs: those whose recipes differ in name and seed alone are seeds of one system.
         first: name of an evaluation.
         second: of another, on the same questions.
 
@@ -111,7 +96,7 @@ def pooled_gains(runs: Sequence[Path], first: str = "sft", second: str = "rl") -
     found: list[PooledGain] = []
     problems: list[str] = []
     for members, _ in _systems(runs, fewest=1):
-        files = [[runs[m] / "episodes" / f"eval-{name}.jsonl" for m in members] for name in (first, second)]
+        files = [[_episodes(runs[m], name) for m in members] for name in (first, second)]
         names = [[f"{runs[m].name} eval-{name}" for m in members] for name in (first, second)]
         try:
             firsts, seconds = (
@@ -151,42 +136,25 @@ def _em_of(record: EpisodeRecord) -> float:
 
 def _gain(members: tuple[int, ...], kind: str, questions: Sequence[Sequence[tuple[float, float]]]) -> PooledGain:
     sides = [[[pair[side] for pair in pairs] for pairs in questions] for side in (0, 1)]
-    rates = [
-        PooledRate(
-            k=round(sum(map(sum, side))),
-            n=sum(map(len, side)),
-            mean=mean_of([statistics.fmean(scores) for scores in side]),
-        )
-        for side in sides
-    ]
+    means = [mean_of([statistics.fmean(scores) for scores in side]) for side in sides]
+    first, second = (
+        Rate(round(sum(map(sum, side))), sum(map(len, side)), mean.value, mean.low, mean.high)
+        for side, mean in zip(sides, means, strict=True)
+    )
     gaps = [statistics.fmean(second - first for first, second in pairs) for pairs in questions]
-    return PooledGain(members, kind, rates[0], rates[1], difference_of(gaps))
+    return PooledGain(members, kind, first, second, difference_of(gaps))
 
 
-def _systems(runs: Sequence[Path], fewest: int = 2) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _systems(runs: Sequence[RunFolder], fewest: int = 2) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Numbers and seeds of the runs of each recipe that stands there with at least so many seeds."""
     groups: dict[str, dict[int, int]] = {}
     for number, run in enumerate(runs):
-        try:
-            raw = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
-            recipe = build_recipe(raw).model_dump(mode="json")  # settings newer than the run are at their defaults
-        except (OSError, ValueError, RecursionError, ConfigError):
-            continue  # the report says it; a run whose recipe is unknown is nobody's seed
-        recipe.pop("name")
-        seed = recipe.pop("seed")
-        groups.setdefault(json.dumps(recipe, sort_keys=True), {}).setdefault(seed, number)
+        if run.settings is None:
+            continue  # a run whose recipe is unknown is nobody's seed
+        recipe = run.settings.model_dump(mode="json", exclude={"name", "seed"})
+        groups.setdefault(json.dumps(recipe, sort_keys=True), {}).setdefault(run.settings.seed, number)
     return [(tuple(by_seed.values()), tuple(by_seed)) for by_seed in groups.values() if len(by_seed) >= fewest]
 
 
-def _shared_evaluations(runs: Sequence[Path]) -> list[str]:
-    """Names of the finished evaluations that every run has, in the order of training."""
-    names = [
-        {
-            file.stem
-            for file in (run / "eval").glob("*.json")
-            if (run / "episodes" / f"eval-{file.stem}.jsonl").is_file()
-        }
-        for run in runs
-    ]
-    order = ("base", "sft", "rl")
-    return sorted(set.intersection(*names), key=lambda name: (order.index(name) if name in order else 9, name))
+def _episodes(run: RunFolder, name: str) -> Path:
+    return run.path / "episodes" / f"eval-{name}.jsonl"
