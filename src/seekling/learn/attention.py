@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from seekling.learn.flash import can_differentiate, differentiate_flash
 from seekling.learn.pack import Strand
 from seekling.learn.tiled import differentiate_attention
 from seekling.models.pointwise import accumulate_
@@ -85,10 +84,8 @@ class _StrandAttention(torch.autograd.Function):
         d_query_HND = torch.zeros_like(query_HND)
         # Every strand that follows on a token adds to its gradient, so sums are float32.
         d_key_CND, d_value_CND = (torch.zeros(key_CND.shape, device=key_CND.device) for _ in range(2))
-        if can_attend(query_HND.dtype, query_HND.device, query_HND.shape[-1]):
-            differentiate = differentiate_attention
-        else:
-            differentiate = differentiate_flash if can_differentiate(query_HND) else _differentiate
+        is_tiled = can_attend(query_HND.dtype, query_HND.device, query_HND.shape[-1])
+        differentiate = differentiate_attention if is_tiled else _differentiate
         for strand in ctx.strands:
             own = slice(strand.start, strand.start + strand.length)
             d_query_HND[:, own], d_key_CTD, d_value_CTD = differentiate(

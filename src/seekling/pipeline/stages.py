@@ -38,7 +38,7 @@ from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
 from seekling.rollout.engine.memory import keep_freed_memory
 from seekling.rollout.loop import Roller
-from seekling.rollout.sampler import Sampler
+from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.serve.agent import Agent, open_agent, training_decoding
 from seekling.types import EpisodeRecord, Message
 
@@ -352,7 +352,7 @@ class _Run:
     def _checked(self, score: Score) -> Sampler:
         """The sampler to hand weights to; one that is not ours is asked each time whether it has them."""
         agent = self.agent
-        if self.recipe.rollout.sampler == "engine":
+        if not takes_vllm(self.recipe):
             return agent.sampler
         prompt = agent.renderer.prompt([Message("user", PROBE)])
         return CheckedSampler(agent.sampler, score, prompt, limit=self.recipe.health.drift_limit)

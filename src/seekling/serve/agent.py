@@ -25,6 +25,7 @@ from seekling.retrieval.library import Library, open_library
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
+from seekling.rollout.sampler import takes_vllm
 from seekling.serve.local_model import trained_policy
 from seekling.types import Episode, Question, StopReason
 
@@ -127,7 +128,7 @@ def _open_sampler(
     recipe: Recipe, model_dir: Path
 ) -> Iterator[tuple[LocalSampler | VllmSampler, PreTrainedTokenizerBase]]:
     """The sampler that a recipe names, and the model's tokenizer."""
-    is_ours = recipe.rollout.sampler == "engine"
+    is_ours = not takes_vllm(recipe)
     device = recipe.model.device if is_ours else "cpu"  # vLLM puts its own where it runs
     dtype = pick_dtype(recipe.model.dtype, recipe.model.device)  # the learner's too
     model, tokenizer = load_policy(model_dir, dtype=dtype, device=device)

@@ -121,26 +121,12 @@ class DecodeRows:
         return torch.from_numpy(np.arange(last_R.max() + 1) <= last_RW[:, :, None]).to(self._device)
 
 
-class SlotRows:
-    """A decode row of one token in every slot, the n-th packed token in the n-th slot; for passes of a fixed shape.
-
-    Args:
-        slot_S: 0, 1, 2, ...
-        position_S: place of each token in its slot.
-        length: L' tokens of every slot are read; what of them is behind a row's own token is not seen.
-    """
-
-    def __init__(self, slot_S: Tensor, position_S: Tensor, length: int) -> None:
-        self.slot_S, self.position_S, self.length = slot_S, position_S, length
-        self.is_seen_SL = torch.arange(length, device=position_S.device) <= position_S[:, None]
-
-
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
     """Which packed tokens belong to which slots: decode rows first, then prefill segments. Any left are padding."""
 
     cache: SlotCache
-    rows: DecodeRows | SlotRows | None
+    rows: DecodeRows | None
     segments: tuple[Segment, ...]
 
 
@@ -172,9 +158,6 @@ def slot_attention(
     layer = module.layer_idx
     assert isinstance(layer, int)
     cache, query_NHD = plan.cache, query[0].transpose(0, 1)
-    if isinstance(plan.rows, SlotRows):
-        new_NCD = key[0].transpose(0, 1), value[0].transpose(0, 1)
-        return _decode_slots(query_NHD, *new_NCD, cache.keys[layer], cache.values[layer], plan.rows, scaling), None
     output_NHD = query.new_empty(query_NHD.shape)
     num_tokens = 0
     if plan.rows is not None:
@@ -252,24 +235,6 @@ def _decode(
     )
     output_RCWGD = output_RCQD.view(num_rows, num_kv_heads, width, group, head_dim)
     output_PHD.copy_(output_RCWGD[rows.row_P, :, rows.offset_P].reshape(num_tokens, num_heads, head_dim))
-
-
-def _decode_slots(
-    query_SHD: Tensor, key_SCD: Tensor, value_SCD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: SlotRows,
-    scaling: float,
-) -> Tensor:  # fmt: skip
-    """(1, S, H, D) of one token in every slot, in calls whose shapes depend on the length alone."""
-    keys_SCLD[rows.slot_S, :, rows.position_S] = key_SCD
-    values_SCLD[rows.slot_S, :, rows.position_S] = value_SCD
-    num_slots, num_heads, head_dim = query_SHD.shape
-    output_SCGD = F.scaled_dot_product_attention(
-        query_SHD.reshape(num_slots, keys_SCLD.shape[1], -1, head_dim),
-        keys_SCLD[:, :, : rows.length],
-        values_SCLD[:, :, : rows.length],
-        attn_mask=rows.is_seen_SL[:, None, None],
-        scale=scaling,
-    )
-    return output_SCGD.reshape(1, num_slots, num_heads, head_dim)
 
 
 AttentionInterface.register(SLOT_ATTENTION, slot_attention)

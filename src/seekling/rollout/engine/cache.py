@@ -23,7 +23,6 @@ from torch import Tensor
 from seekling.compiled import compile_loop
 from seekling.models.pointwise import WORD_SHIFTS, bits_of, use_threads
 from seekling.rollout.engine.causal import STEP, fill_to_step, up_to_step
-from seekling.rollout.engine.memory import release_gpu_memory
 from seekling.rollout.engine.tiled import can_attend, store_pairs
 
 
@@ -58,11 +57,14 @@ class SlotCache:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         """For each layer: pairs (S, C, B, E, K) and (S, C, F, D); blocks (S, C, B, D, K) and (S, C, L, D); or rows
-        (S, C, L, D) both. On a GPU there are none between `release` and `hold`."""
+        (S, C, L, D) both."""
         if device.type == "cpu":
             self._map()
+            return
+        # Zeros, not just any memory: a masked score is garbage plus -inf, which is NaN where the garbage holds one.
+        made = [torch.zeros(self._shape[1:], dtype=dtype, device=device) for _ in range(2 * num_layers)]
+        self.keys, self.values = made[:num_layers], made[num_layers:]
 
-    # Zeros, not just any memory: a masked score is garbage plus -inf, which is NaN where the garbage holds one.
     def _map(self) -> None:
         """Pages that no episode reaches cost no memory, and all can be given back at once."""
         num_layers, num_slots, num_kv_heads, _, head_dim = self._shape
@@ -77,23 +79,13 @@ class SlotCache:
             self.layout, keys = "blocks", keys.view(*slots, -1, head_dim, STEP)
         self.keys, self.values = list(keys), list(values)
 
-    def hold(self) -> None:
-        """Take a GPU's memory, if `release` gave it back or it never was taken; before anything is read or written."""
-        if self.keys:
-            return
-        num_layers, *shape = self._shape
-        with torch.inference_mode(False):  # of it, they could be written in it alone
-            # A layer at a time, which finds room in more places than all in one.
-            made = [torch.zeros(shape, dtype=self._dtype, device=self._device) for _ in range(2 * num_layers)]
-        self.keys, self.values = made[:num_layers], made[num_layers:]
-
     def release(self) -> None:
-        """Forget everything, and give the memory back: on a CPU until it is written again, on a GPU until `hold`."""
+        """Forget everything; on a CPU the memory goes back to the system until it is written again."""
         if self._memory is not None:
             self._memory.madvise(mmap.MADV_DONTNEED)
             return
-        self.keys, self.values = [], []
-        release_gpu_memory()
+        for each in (*self.keys, *self.values):
+            each.zero_()
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Copy the first positions of one slot to another; both then hold the very same there."""

@@ -89,17 +89,6 @@ def fill_to_step(tensor_CTD: Tensor, num_tokens: int) -> Tensor:
     return F.pad(tensor_CTD, (0, 0, 0, missing)) if missing > 0 else tensor_CTD[:, :stop]
 
 
-def has_flash(tensor_HND: Tensor) -> bool:
-    """Whether a GPU's kernel takes these and returns log-sums."""
-    return (
-        tensor_HND.device.type == "cuda"
-        and tensor_HND.dtype in (torch.bfloat16, torch.float16)
-        and tensor_HND.shape[-1] % 8 == 0
-        and tensor_HND.shape[-1] <= 256
-        and torch.cuda.get_device_capability(tensor_HND.device) >= (8, 0)
-    )
-
-
 def _attend(
     query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, scaling: float, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
@@ -108,13 +97,6 @@ def _attend(
             query_HND[None], key_CTD[None], value_CTD[None], 0.0, causal, scale=scaling
         )
         return output_1HND[0], logsum_1HN[0]
-    if has_flash(query_HND):
-        # Square where it is causal: kernels differ in which corner they align.
-        stop = query_HND.shape[1] if causal else key_CTD.shape[1]
-        found = torch.ops.aten._scaled_dot_product_flash_attention(
-            query_HND[None], key_CTD[None, :, :stop], value_CTD[None, :, :stop], 0.0, causal, scale=scaling
-        )
-        return found[0][0], found[1][0, :, : query_HND.shape[1]]
     group = query_HND.shape[0] // key_CTD.shape[0]
     key_HTD, value_HTD = (each.repeat_interleave(group, 0) for each in (key_CTD, value_CTD))
     outputs, logsums = [], []

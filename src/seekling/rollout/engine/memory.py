@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,8 +23,6 @@ _NEVER_APART, _APART = 1 << 30, 1 << 19
 """Bytes from which a block is mapped by itself: usually, and where memory is short."""
 _MOST_APART = 1 << 25
 """The most that older C libraries take."""
-GPU_LOCK = threading.RLock()
-"""Nothing may be given back while a pass is being recorded; a judge's sampler works in a thread of its own."""
 KERNELS_KEPT = 256
 """Compiled matrix products of oneDNN: enough for the sizes of several packed rows in a row."""
 
@@ -73,16 +70,10 @@ def _map_apart(num_bytes: int) -> None:
         return
 
 
-def release_gpu_memory() -> None:
-    """Return freed memory of a GPU, so that blocks of other sizes can be made of it."""
-    if torch.cuda.is_initialized():
-        with GPU_LOCK:
-            torch.cuda.empty_cache()
-
-
 def release_free_memory() -> None:
     """Return freed memory to the system, where the C library offers that; using it again costs a second a gigabyte."""
-    release_gpu_memory()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # blocks of other sizes can be made of it
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError, TypeError):
