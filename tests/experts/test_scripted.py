@@ -82,12 +82,7 @@ def thoughts(episode):
 
 def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     env = make()
-    titles = {
-        "alder_mill": "Alder Mill",
-        "birch_mill": "Birch Mill",
-        "tobias_wren": "Tobias Wren",
-        "maud_ferris": "Maud",
-    }
+    titles = {"alder_mill": "Alder Mill", "birch_mill": "Birch Mill", "tobias_wren": "Tobias Wren", "maud_ferris": "Maud"}
 
     def thoughts_on(question):
         return thoughts(play(env, question, title_of=titles.__getitem__).episode)

@@ -20,6 +20,7 @@ from seekling.env.protocol import make_protocol
 from seekling.env.sandbox import open_sandbox
 from seekling.env.tools import all_tools
 from seekling.errors import ConfigError, InfrastructureError
+from seekling.kernels.backend import use_kernels
 from seekling.models import load_policy, pick_dtype, resolve_model
 from seekling.retrieval.library import Library, open_library
 from seekling.rollout.engine.local import LocalSampler
@@ -128,6 +129,7 @@ def _open_sampler(
     recipe: Recipe, model_dir: Path
 ) -> Iterator[tuple[LocalSampler | VllmSampler, PreTrainedTokenizerBase]]:
     """The sampler that a recipe names, and the model's tokenizer."""
+    use_kernels(recipe.model.kernels)
     is_ours = not takes_vllm(recipe)
     device = recipe.model.device if is_ours else "cpu"  # vLLM puts its own where it runs
     dtype = pick_dtype(recipe.model.dtype, recipe.model.device)  # the learner's too

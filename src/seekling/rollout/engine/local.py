@@ -21,17 +21,16 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
+from seekling.kernels.draw import draw, draw_keys
+from seekling.kernels.linear import PackedLinear, can_pack, pack_linear_layers, sparing
+from seekling.kernels.memory import STEP, in_steps, keep_freed_memory, release_free_memory, up_to_step
+from seekling.kernels.slots import AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.models.families import head_of, longest_exact
 from seekling.models.lean import make_lean
-from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment
-from seekling.rollout.engine.cache import SlotCache
-from seekling.rollout.engine.causal import STEP, up_to_step
+from seekling.rollout.engine.attention import SLOT_ATTENTION
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
-from seekling.rollout.engine.fused import DecodeLoops, fuse_layers
-from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
-from seekling.rollout.engine.packed import PackedLinear, can_pack, pack_linear_layers, sparing
+from seekling.rollout.engine.fused import decode_loops, fuse_layers
 from seekling.rollout.engine.rows import EngineStats, Row, Slot, common_length, end_of_turn_ids
-from seekling.rollout.engine.sampling import draw, draw_keys
 from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.rollout.turn_end import TurnEnd
@@ -87,7 +86,7 @@ class LocalSampler:
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._expected = ExpectedWeights.of(model)
         self._packed: list[PackedLinear] = []
-        if can_pack(model):
+        if can_pack(self._dtype, self._device):
             self._packed = [*sparing(fuse_layers(model, names)), *sparing(pack_linear_layers(model, names))]
             release_free_memory()  # of the plain weights
         self._decoder, self._head = model.get_decoder(), head_of(model)
@@ -117,7 +116,7 @@ class LocalSampler:
                 f"rollout.cache_bytes = {cache_bytes} is more than the GPU has beside the model ({num_slots} episodes, "
                 f"{slot_bytes} bytes each); lower it or rollout.in_flight ({str(error).splitlines()[0]})"
             ) from None
-        self._loops = DecodeLoops.of(self._decoder, self._cache)
+        self._loops = decode_loops(self._decoder, self._cache)
         self._slots = [Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
         self._slot_of: dict[int, int] = {}
         self._waiting: list[tuple[SampleRequest, asyncio.Future[Sample]]] = []

@@ -10,15 +10,15 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
+from seekling.kernels.linear import PackedLinear, can_pack, pack_linear_layers
 from seekling.models import load_policy
 from seekling.rollout.engine.fused import fuse_layers
 from seekling.rollout.engine.local import LocalSampler
-from seekling.rollout.engine.packed import PackedLinear, can_pack, pack_linear_layers
 from seekling.rollout.sampler import SampleRequest
 from tests.learn.models import small_model
 
 needs_packing = pytest.mark.skipif(
-    not can_pack(small_model(dtype=torch.bfloat16)), reason="this CPU has no bfloat16 kernels to pack for"
+    not can_pack(torch.bfloat16, torch.device("cpu")), reason="this CPU has no bfloat16 kernels to pack for"
 )
 TYPES = [pytest.param(torch.bfloat16, marks=needs_packing), torch.float32]
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seekling.models.pointwise import can_loop
-from seekling.rollout.engine.race import GOLDEN, STRETCH, as_exponential, draw_untruncated, mix
+from seekling.kernels.backend import takes_loops
+from seekling.kernels.vector.race import GOLDEN, STRETCH, as_exponential, draw_untruncated, mix
 
 _ROWS_AT_ONCE = 32
 """Rows whose float32 logits exist at the same time, so that they stay in the processor's cache."""
@@ -68,7 +68,7 @@ def draw(
 
     Source: min-p (arXiv:2407.01082), after temperature and beside top-p as in transformers.
     """
-    if can_loop(logits_RV) and ((top_p_R == 1) | (temperature_R == 0)).all():
+    if takes_loops(logits_RV) and ((top_p_R == 1) | (temperature_R == 0)).all():
         return draw_untruncated(logits_RV, temperature_R, min_p_R, key_R)
     token_ids: list[int] = []
     logprobs: list[float] = []

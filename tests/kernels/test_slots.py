@@ -10,18 +10,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seekling.models.tiles import can_tile
-from seekling.rollout.engine.attention import DecodeRows, _decode, _decode_compiled
-from seekling.rollout.engine.cache import SlotCache
-from seekling.rollout.engine.causal import STEP
-from seekling.rollout.engine.tiled import attend_tiled, pair_dimensions, pair_tokens
+from seekling.kernels.amx.attention import pair_dimensions, pair_tokens
+from seekling.kernels.backend import available_kernels
+from seekling.kernels.memory import STEP
+from seekling.kernels.slots import (
+    AttentionPlan,
+    DecodeRows,
+    Segment,
+    SlotCache,
+    _decode,
+    _decode_compiled,
+    attend_slots,
+)
 
 
 def decode_by_tiles(*arguments):
     _decode_compiled(*arguments)
 
 
-needs_tiles = pytest.mark.skipif(not can_tile(torch.bfloat16, torch.device("cpu")), reason="this CPU has no tiles")
+needs_tiles = pytest.mark.skipif("amx" not in available_kernels(), reason="this CPU has no tiles")
 by_tiles = pytest.param(decode_by_tiles, torch.bfloat16, marks=needs_tiles)
 SHAPES = [(9, 3, 64), (4, 4, 16), *(pytest.param(each, marks=pytest.mark.long) for each in ((8, 1, 24), (6, 2, 10)))]
 """Query heads, key/value heads, head dimension. For each a loop is compiled, in 8 s; other tests take one that
@@ -125,10 +132,9 @@ def test_rows_read_the_tokens_they_share_from_their_leaders_slot(decode, dtype):
     assert torch.equal(attend(decode, query, keys, values, rows, 0.3), alone)
 
 
-@needs_tiles
 @pytest.mark.parametrize(("past", "length"), [(0, 1), (0, 700), (5, 300), (64, 64), (300, 33), (511, 2)])
 @pytest.mark.parametrize("head_dim", [64, 128])
-def test_segments_stored_in_pairs_attend_to_their_path(past, length, head_dim):
+def test_segments_attend_to_their_path(kernels, past, length, head_dim):
     random = torch.Generator().manual_seed(past)
     cache = SlotCache(
         num_layers=1,
@@ -139,23 +145,25 @@ def test_segments_stored_in_pairs_attend_to_their_path(past, length, head_dim):
         dtype=torch.bfloat16,
         device=torch.device("cpu"),
     )
+    assert cache.layout == {"reference": "rows", "vector": "blocks", "amx": "pairs"}[kernels]
     keys, values = torch.randn(2, 2, past + length, head_dim, generator=random).bfloat16()
-    query = (torch.randn(6, length, head_dim, generator=random) * 3).bfloat16()
+    query = (torch.randn(6, past + length, head_dim, generator=random) * 3).bfloat16()
     # What a longer episode left behind the path is not seen, and a half-filled pair of values is filled.
     for each in (*cache.keys, *cache.values):
         each.view(torch.int32).fill_(0x41004100)
     bounds = [0, past // 2, past, past + length]
     for slot, start, stop in zip((0, 1, 1), bounds[:-1], bounds[1:], strict=True):
+        new = slice(start, stop)
+        plan = AttentionPlan(cache, None, (Segment(slot, 0, start, stop - start),))
         if stop > start:
-            cache.store(0, slot, start, keys[:, start:stop], values[:, start:stop])
+            found = attend_slots(query[:, new], keys[:, new], values[:, new], 0, plan, 0.2)
         if slot == 0:
             cache.copy_prefix(0, 1, stop)
-    found, logsum = attend_tiled(query, cache.keys[0][1], cache.values[0][1], num_before=past, scaling=0.2)
     keys_HTD, values_HTD = (each.double().repeat_interleave(3, 0) for each in (keys, values))
     is_future = torch.ones(length, past + length, dtype=torch.bool).triu(past + 1)
-    scores = (query.double() @ keys_HTD.transpose(1, 2) * 0.2).masked_fill(is_future, -torch.inf)
-    torch.testing.assert_close(logsum.double(), scores.logsumexp(-1), atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(found.double(), scores.softmax(-1) @ values_HTD, atol=0.015, rtol=0.015)
+    scores = (query[:, past:].double() @ keys_HTD.transpose(1, 2) * 0.2).masked_fill(is_future, -torch.inf)
+    wanted = (scores.softmax(-1) @ values_HTD).transpose(0, 1)
+    torch.testing.assert_close(found.double(), wanted, atol=0.015, rtol=0.015)
 
 
 def test_scores_far_apart_neither_overflow_nor_vanish():
@@ -182,7 +190,7 @@ def test_one_damaged_key_reaches_the_output(decode, dtype):
 def test_compiling_and_starting_the_kernel_leaves_torchs_number_of_threads_alone():
     script = (
         "import numpy as np, torch\n"
-        "from seekling.rollout.engine.kernel import decode_attention\n"
+        "from seekling.kernels.vector.attention import decode_attention\n"
         "torch.set_num_threads(1)\n"
         "new, one = torch.ones(1, 1, 2), np.ones(1, np.int64)\n"
         "rows = {name: one - 1 for name in ('order_R', 'slots_R', 'starts_R', 'leaders_R', 'shared_R')}\n"

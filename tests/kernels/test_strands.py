@@ -7,11 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from seekling.learn import attention
+from seekling.kernels.strands import Strand
+from seekling.kernels.vector import paths
 from seekling.learn.attention import strand_attention
-from seekling.learn.pack import Strand
-from seekling.models.tiles import can_tile
-from seekling.rollout.engine import causal
 
 # A prompt, two continuations of all of it, one of its beginning and of part of the first; then padding.
 STRANDS = (
@@ -50,25 +48,23 @@ def tensors(dtype, heads=4, kv_heads=2, depth=8, device="cpu"):
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2e-5), (torch.bfloat16, 0.06)])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (4, 1)])
-@pytest.mark.parametrize("tile", [(256, 512), (64, 128)])
-@pytest.mark.parametrize("depth", [8, 64])
-def test_outputs_and_gradients_are_those_of_each_path_alone(dtype, bound, heads, kv_heads, tile, depth, monkeypatch):
-    monkeypatch.setattr(attention, "QUERIES", tile[0])
-    monkeypatch.setattr(attention, "KEYS", tile[1])
-    for module in (attention, causal):
-        monkeypatch.setattr(module, "can_attend", lambda *kind: False)
+@pytest.mark.parametrize("depth", [8, 64, 128])
+def test_outputs_and_gradients_are_those_of_each_path_alone(kernels, dtype, bound, heads, kv_heads, depth):
     compare(dtype, bound, heads, kv_heads, depth)
 
 
-@pytest.mark.skipif(not can_tile(torch.bfloat16, torch.device("cpu")), reason="this CPU has no tiles")
-@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (4, 1)])
-@pytest.mark.parametrize("depth", [64, 128])
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_by_tiles_too(heads, kv_heads, depth, num_threads):
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2e-5), (torch.bfloat16, 0.06)])
+def test_tiles_of_another_size_compute_the_same(kernels, dtype, bound, monkeypatch):
+    monkeypatch.setattr(paths, "QUERIES", 64)
+    monkeypatch.setattr(paths, "KEYS", 128)
+    compare(dtype, bound, 4, 2, 64)
+
+
+def test_several_threads_compute_the_same(kernels):
     before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
+    torch.set_num_threads(2)
     try:
-        compare(torch.bfloat16, 0.02, heads, kv_heads, depth)
+        compare(torch.bfloat16, 0.06, 4, 2, 64)
     finally:
         torch.set_num_threads(before)
 
@@ -88,7 +84,7 @@ def compare(dtype, bound, heads, kv_heads, depth, device="cpu"):
         torch.testing.assert_close(gradient.double(), wanted, atol=bound * scale, rtol=bound)
 
 
-def test_a_strand_sees_its_own_path_and_nothing_else():
+def test_a_strand_sees_its_own_path_and_nothing_else(kernels):
     (query, key, value), _ = tensors(torch.float32)
     exact, _ = strand_attention(nn.Identity(), query, key, value, None, strands=STRANDS, scaling=0.35)
     other = value.detach().clone()
@@ -100,7 +96,7 @@ def test_a_strand_sees_its_own_path_and_nothing_else():
     assert (changed[:, 355:485] != exact[:, 355:485]).all()
 
 
-def test_padding_gets_zeros_and_gives_no_gradient():
+def test_padding_gets_zeros_and_gives_no_gradient(kernels):
     inputs, _ = tensors(torch.float32)
     found, _ = strand_attention(nn.Identity(), *inputs, None, strands=STRANDS, scaling=0.35)
     assert not found[:, -10:].any()

@@ -18,7 +18,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
-from seekling.models.intrinsics import as_float, as_word
+from seekling.kernels.vector.intrinsics import as_float, as_word
 
 WORD_SHIFTS = {torch.bfloat16: 16, torch.float32: 0}
 """Types that the loops read: their bits, shifted left by so many, are those of an fp32."""
@@ -42,13 +42,6 @@ _VOCABULARY_BLOCK = 2048
 """Logits that are summed at a time, so that sums of many stay exact."""
 _SERIAL_ELEMENTS = 1 << 16
 """Below this, starting threads takes longer than the loop."""
-
-
-def can_loop(*tensors: Tensor) -> bool:
-    """Whether the loops take these tensors, of one type on a CPU."""
-    return all(each.device.type == "cpu" for each in tensors) and (
-        {each.dtype for each in tensors} in ({torch.bfloat16}, {torch.float32})
-    )
 
 
 def rms_norm(hidden_ND: Tensor, weight_D: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -102,14 +95,7 @@ def gated_silu_halves(both_NG: Tensor) -> Tensor:
 
 
 def rotate_(heads_NED: Tensor, num_rotated: int, cos_ND: Tensor, sin_ND: Tensor) -> None:
-    """Turn the first heads of every token by its position, as rotary embeddings do.
-
-    Args:
-        heads_NED: (N, E, D), contiguous; changed in place.
-        num_rotated: how many of the E heads.
-        cos_ND: of each token's angles, of the same type, both halves.
-        sin_ND: likewise.
-    """
+    """See `kernels.norms`."""
     _loop("rotate", heads_NED)(bits_of(heads_NED), num_rotated, *map(bits_of, (cos_ND, sin_ND)))
 
 
@@ -122,59 +108,15 @@ def gated_silu_backward(d_output_NF: Tensor, gate_NF: Tensor, up_NF: Tensor) -> 
     return d_gate_NF, d_up_NF
 
 
-def accumulate_(total: Tensor, addend: Tensor) -> None:
-    """Add to a float32 tensor one of its shape and of any type, if it can be without making that float32 first."""
-    if total.device.type == "cpu" and addend.dtype in WORD_SHIFTS and total.is_contiguous():
-        _loop("accumulate", addend)(total.view(-1).numpy(), bits_of(addend.contiguous().view(-1)))
-    else:
-        total.add_(addend)
-
-
-def merge_attention_(output_NHD: Tensor, other_NHD: Tensor, logsum_NH: Tensor, other_logsum_NH: Tensor) -> None:
-    """Turn what attending to some keys gave into what attending to others as well would have given.
-
-    Args:
-        output_NHD: (N, H, D), contiguous as all the others; changed in place.
-        other_NHD: of the other keys, of the same type.
-        logsum_NH: (N, H) float32 logarithms of the sums of the exponentiated scores; changed in place.
-        other_logsum_NH: likewise.
-    """
-    loop = _loop("merge", output_NHD)
-    loop(*map(bits_of, (output_NHD, other_NHD)), logsum_NH.numpy(), other_logsum_NH.numpy())
-
-
 def softmax_stats(logits_UV: Tensor, temperature_U: Tensor) -> tuple[Tensor, Tensor]:
-    """Of softmax(logits / temperature), row by row.
-
-    Args:
-        logits_UV: (U, V), contiguous.
-        temperature_U: (U,) float32, above 0.
-
-    Returns:
-        (U,) float32 logarithms of the sums of the exponentiated quotients, and the means of the quotients they weigh.
-    """
-    if not can_loop(logits_UV):
-        wide_UV = logits_UV.float() / temperature_U[:, None]
-        logsum_U = torch.logsumexp(wide_UV, -1)
-        return logsum_U, ((wide_UV - logsum_U[:, None]).exp_() * wide_UV).sum(-1)
+    """See `kernels.vocabulary`."""
     logsum_U, mean_U = torch.empty(2, len(logits_UV), dtype=torch.float32)
     _loop("stats", logits_UV)(bits_of(logits_UV), (1 / temperature_U).numpy(), logsum_U.numpy(), mean_U.numpy())
     return logsum_U, mean_U
 
 
 def softmax_gradient_(logits_UV: Tensor, temperature_U: Tensor, logsum_U: Tensor, factor_U: Tensor) -> None:
-    """Replace logits by their probabilities, times a factor for each row.
-
-    Args:
-        logits_UV: (U, V), contiguous.
-        temperature_U: (U,) float32, as `softmax_stats` had it.
-        logsum_U: (U,) float32, as `softmax_stats` returns it.
-        factor_U: (U,) float32.
-    """
-    if not can_loop(logits_UV):
-        wide_UV = logits_UV.float() / temperature_U[:, None]
-        logits_UV.copy_((wide_UV - logsum_U[:, None]).exp_().mul_(factor_U[:, None]))
-        return
+    """See `kernels.vocabulary`."""
     rows = (1 / temperature_U).numpy(), logsum_U.numpy(), factor_U.numpy()
     _loop("probabilities", logits_UV)(bits_of(logits_UV), *rows)
 
@@ -370,38 +312,6 @@ def _rotate_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
 
 
 @cache
-def _accumulate_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, block = np.uint32(shift), 1 << 14
-
-    def accumulate(total_N, addend_N):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-        for part in prange((len(total_N) + block - 1) // block):
-            for n in range(part * block, min((part + 1) * block, len(total_N))):
-                total_N[n] += widened(addend_N[n], cut)
-
-    return compile_loop(accumulate, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
-
-
-@cache
-def _merge_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, below_half, last = rounding(shift)
-
-    def merge(output_NHD, other_NHD, logsum_NH, other_logsum_NH):  # type: ignore[no-untyped-def]  # pragma: no cover
-        num_tokens, num_heads, head_dim = output_NHD.shape
-        for n in prange(num_tokens):
-            for h in range(num_heads):
-                mine, other = logsum_NH[n, h], other_logsum_NH[n, h]
-                highest = max(mine, other)
-                total = highest + np.log(np.exp(mine - highest) + np.exp(other - highest))
-                share, other_share = np.exp(mine - total), np.exp(other - total)
-                logsum_NH[n, h] = total
-                for d in range(head_dim):
-                    value = share * widened(output_NHD[n, h, d], cut) + other_share * widened(other_NHD[n, h, d], cut)
-                    output_NHD[n, h, d] = rounded(value, cut, below_half, last)
-
-    return compile_loop(merge, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
-
-
-@cache
 def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
     cut, block = np.uint32(shift), _VOCABULARY_BLOCK
 
@@ -449,8 +359,6 @@ _LOOPS: dict[str, Callable[[int, bool], Callable[..., None]]] = {
     "silu": _silu_loop,
     "silu_backward": _silu_backward_loop,
     "rotate": _rotate_loop,
-    "accumulate": _accumulate_loop,
-    "merge": _merge_loop,
     "stats": _stats_loop,
     "probabilities": _probabilities_loop,
 }

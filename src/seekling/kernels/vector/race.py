@@ -13,8 +13,8 @@ from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
-from seekling.models.intrinsics import as_float
-from seekling.models.pointwise import (
+from seekling.kernels.vector.intrinsics import as_float
+from seekling.kernels.vector.pointwise import (
     FASTMATH,
     LOG2_E,
     LOWEST_ORDERED,
@@ -42,7 +42,7 @@ _NO_WEIGHT = np.float32(-125)
 def draw_untruncated(
     logits_RV: Tensor, temperature_R: np.ndarray, min_p_R: np.ndarray, key_R: np.ndarray
 ) -> tuple[list[int], list[float]]:
-    """As `sampling.draw`, without top-p, of logits that `can_loop` accepts."""
+    """As `kernels.draw.draw`, without top-p, of logits that loops take."""
     num_rows = len(logits_RV)
     token_R, logprob_R = np.empty(num_rows, np.int64), np.empty(num_rows, np.float32)
     loop = _loop(WORD_SHIFTS[logits_RV.dtype], use_threads() > 1)

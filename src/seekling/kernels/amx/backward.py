@@ -1,4 +1,4 @@
-"""The backward pass of causal attention by tiles (`seekling.models.tiles`): all five products of a block in one loop.
+"""The backward pass of causal attention by tiles (`tiles.py`): all five products of a block in one loop.
 
 Scores are computed once more for `QUERIES` queries and `KEYS` keys at a time, and nothing of their size leaves the
 processor's caches. Gradients of keys and values lie transposed while they are added up, one sum per thread.
@@ -18,7 +18,11 @@ from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
-from seekling.models.pointwise import (
+from seekling.kernels.amx.attention import add_outputs, pair_dimensions, pair_tokens, put_products
+from seekling.kernels.amx.tiles import SIDE, add_product, load_sums, start_tiles, stop_tiles, store_sums
+from seekling.kernels.amx.vectors import LOW, pair_gradients
+from seekling.kernels.memory import STEP
+from seekling.kernels.vector.pointwise import (
     FASTMATH,
     LOG2_E,
     WORD_SHIFTS,
@@ -28,10 +32,6 @@ from seekling.models.pointwise import (
     use_threads,
     widened,
 )
-from seekling.models.tiles import SIDE, add_product, load_sums, start_tiles, stop_tiles, store_sums
-from seekling.models.vectors import LOW, pair_gradients
-from seekling.rollout.engine.causal import STEP
-from seekling.rollout.engine.tiled import add_outputs, pair_dimensions, pair_tokens, put_products
 
 QUERIES, KEYS = 64, 128
 _SUM_BYTES = 1 << 27
@@ -51,7 +51,7 @@ def differentiate_attention(
     num_before: int,
     scaling: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `causal.attend`'s queries, keys and values.
+    """Gradients of `vector.paths.attend`'s queries, keys and values.
 
     Args:
         d_output_HND: gradient of the outputs.

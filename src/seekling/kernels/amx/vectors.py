@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 
-from seekling.models.intrinsics import elements, typed_intrinsic
+from seekling.kernels.vector.intrinsics import elements, typed_intrinsic
 
 LOW = -1e30
 """For a score that counts as none: its exponential is 0, whatever reasonable factor it had."""

@@ -20,8 +20,10 @@ from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
-from seekling.models.intrinsics import as_float, as_word, fetch
-from seekling.models.pointwise import (
+from seekling.kernels.amx.attention import decode_loop
+from seekling.kernels.memory import STEP
+from seekling.kernels.vector.intrinsics import as_float, as_word, fetch
+from seekling.kernels.vector.pointwise import (
     FASTMATH,
     LOG2_E,
     LOWEST_ORDERED,
@@ -35,8 +37,6 @@ from seekling.models.pointwise import (
     use_threads,
     widened,
 )
-from seekling.rollout.engine.causal import STEP
-from seekling.rollout.engine.tiled import decode_loop
 
 
 def decode_attention(
@@ -244,13 +244,6 @@ def differentiate_softmax(
         num_before: of the path before the first query, counted from the first of the K keys; may be negative.
         scaling: factor on the products.
     """
-    if scores_CRK.device.type != "cpu" or scores_CRK.dtype not in WORD_SHIFTS:
-        query_R = torch.arange(scores_CRK.shape[1], device=scores_CRK.device) % num_queries
-        is_future_RK = torch.arange(scores_CRK.shape[2], device=query_R.device) > (num_before + query_R)[:, None]
-        weights_CRK = torch.exp(scores_CRK.float() * scaling - logsum_CR.unsqueeze(-1)).masked_fill_(is_future_RK, 0)
-        scores_CRK.copy_(weights_CRK)
-        d_weights_CRK.copy_(weights_CRK * (d_weights_CRK.float() - delta_CR.unsqueeze(-1)) * scaling)
-        return
     num_threads, words = use_threads(), WORDS[scores_CRK.dtype]
     _softmax_kernel(WORD_SHIFTS[scores_CRK.dtype])(
         scores_CRK.view(words).flatten(0, -2).numpy(),
@@ -288,3 +281,49 @@ def _softmax_kernel(shift: int) -> Callable[..., None]:
                     d_weights_K[k] = 0
 
     return compile_loop(differentiate, parallel=True, fastmath=FASTMATH, error_model="numpy")
+
+
+def store_keys(key_CND: Tensor, past: int, keys_CBDK: Tensor) -> None:
+    """Write keys of N tokens behind a slot's first `past`."""
+    use_threads()
+    _store_loop()(bits_of(key_CND.contiguous()), past, bits_of(keys_CBDK))
+
+
+def path_of(keys_CBDK: Tensor, num_tokens: int) -> Tensor:
+    """(C, T, D) the keys of a slot's first tokens, a whole number of blocks."""
+    path_CTD = keys_CBDK.new_empty((keys_CBDK.shape[0], num_tokens, keys_CBDK.shape[2]))
+    use_threads()
+    _path_loop()(bits_of(keys_CBDK), bits_of(path_CTD))
+    return path_CTD
+
+
+@cache
+def _store_loop() -> Callable[..., None]:
+    step = STEP  # in the closure, and so in the name under which the loop is kept compiled
+
+    def store(key_CND, past, keys_CBDK):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        num_heads, num_new, head_dim = key_CND.shape
+        for head in prange(num_heads):
+            for block in range(past // step, (past + num_new - 1) // step + 1):
+                first = block * step
+                start, stop = max(past, first), min(past + num_new, first + step)
+                for d in range(head_dim):
+                    for token in range(start, stop):
+                        keys_CBDK[head, block, d, token - first] = key_CND[head, token - past, d]
+
+    return compile_loop(store, parallel=True)
+
+
+@cache
+def _path_loop() -> Callable[..., None]:
+    step = STEP
+
+    def path(keys_CBDK, path_CTD):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+        num_heads, num_tokens, head_dim = path_CTD.shape
+        for head in prange(num_heads):
+            for token in range(num_tokens):
+                block, place = token // step, token % step
+                for d in range(head_dim):
+                    path_CTD[head, token, d] = keys_CBDK[head, block, d, place]
+
+    return compile_loop(path, parallel=True)

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from seekling.models.pointwise import bits_of
-from seekling.rollout.engine.memory import release_free_memory, resident_bytes
-from seekling.rollout.engine.products import FEW_TOKENS, product, words_of
+from seekling.kernels.amx.products import FEW_TOKENS, product, words_of
+from seekling.kernels.backend import chosen_kernels, takes_tiles
+from seekling.kernels.memory import release_free_memory, resident_bytes
+from seekling.kernels.vector.pointwise import bits_of
 
 MOST_FREED_BYTES = 500_000_000
 """Packing and merging leave holes: a quarter of a model of billions of weights, if nothing is given back meanwhile."""
@@ -61,7 +61,7 @@ class PackedLinear(nn.Module):
         plain_NK = self._packed
         self.out_features, self.in_features = plain_NK.shape
         self._packed = torch.ops.mkldnn._reorder_linear_weight(plain_NK)
-        self.words = words_of(self._packed, plain_NK)
+        self.words = words_of(self._packed, plain_NK) if takes_tiles(plain_NK.dtype, plain_NK.device) else None
         biases = [tensors[name].to(self._dtype) for name in self.bias_names]
         self._bias = torch.cat(biases) if biases else None
         self.bias_words = np.empty(0, np.uint16) if self._bias is None else bits_of(self._bias)
@@ -101,20 +101,18 @@ def sparing(layers: Iterable[PackedLinear]) -> Iterator[PackedLinear]:
             release_free_memory()
 
 
-def can_pack(model: PreTrainedModel) -> bool:
-    """Whether this model's layers can be packed here: on a CPU whose oneDNN has kernels for its type."""
-    if model.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether layers of this type can be packed here: on a CPU whose oneDNN has kernels for it."""
+    if device.type != "cpu" or chosen_kernels() == "reference":
         return False
-    return model.dtype == torch.float32 or (
-        model.dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    )
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
 
-def pack_linear_layers(model: PreTrainedModel, names: Mapping[int, str]) -> Iterator[PackedLinear]:
+def pack_linear_layers(model: nn.Module, names: Mapping[int, str]) -> Iterator[PackedLinear]:
     """Pack every linear layer of a model in place that is not packed yet, and yield it.
 
     Args:
-        model: one that `can_pack` accepts.
+        model: of a type that `can_pack` accepts.
         names: of its parameters by their ids; an output layer tied to the embedding has the embedding's, which stays.
     """
     for name in [name for name, module in model.named_modules() if type(module) is nn.Linear]:

@@ -1,4 +1,4 @@
-"""Attention by tiles (`seekling.models.tiles`): of many new tokens to a path, and of decode rows to their slots.
+"""Attention by tiles (`seekling.kernels.amx.tiles`): of many new tokens to a path, and of decode rows to their slots.
 
 In prefill, scores of 32 queries exist for `KEYS` keys at a time, in the processor's nearest cache; of decode rows all.
 Keys and values lie in pairs: two dimensions of a key, or two tokens' values, in one 32-bit word, the even one in the
@@ -20,8 +20,22 @@ from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
-from seekling.models.intrinsics import fetch
-from seekling.models.pointwise import (
+from seekling.kernels.amx.tiles import (
+    SIDE,
+    TILE_ROWS,
+    add_product,
+    add_stripe,
+    clear_sums,
+    load_stripe,
+    load_sums,
+    start_tiles,
+    stop_tiles,
+    store_stripe,
+    store_sums,
+)
+from seekling.kernels.amx.vectors import LOW, row_maximum, row_powers
+from seekling.kernels.vector.intrinsics import fetch
+from seekling.kernels.vector.pointwise import (
     FASTMATH,
     LOG2_E,
     WORD_SHIFTS,
@@ -31,29 +45,9 @@ from seekling.models.pointwise import (
     rounding,
     use_threads,
 )
-from seekling.models.tiles import (
-    SIDE,
-    TILE_ROWS,
-    add_product,
-    add_stripe,
-    can_tile,
-    clear_sums,
-    load_stripe,
-    load_sums,
-    start_tiles,
-    stop_tiles,
-    store_stripe,
-    store_sums,
-)
-from seekling.models.vectors import LOW, row_maximum, row_powers
 
 KEYS = 256
 _SHIFT, _BELOW_HALF, _ = rounding(WORD_SHIFTS[torch.bfloat16])
-
-
-def can_attend(dtype: torch.dtype, device: torch.device, head_dim: int) -> bool:
-    """Whether the loops here take heads of this kind."""
-    return can_tile(dtype, device) and head_dim % (2 * SIDE) == 0
 
 
 def pair_dimensions(tensor_CTD: Tensor, step: int) -> Tensor:
@@ -79,7 +73,7 @@ def store_pairs(past: int, key_CND: Tensor, value_CND: Tensor, keys_CBEK: Tensor
 def attend_tiled(
     query_HND: Tensor, keys_CBEK: Tensor, values_CFD: Tensor, *, num_before: int, scaling: float
 ) -> tuple[Tensor, Tensor]:
-    """As `causal.attend`, of keys by `pair_dimensions` and values by `pair_tokens`."""
+    """As `vector.paths.attend`, of keys by `pair_dimensions` and values by `pair_tokens`."""
     num_heads, num_new, head_dim = query_HND.shape
     output_NHD = query_HND.new_empty(num_new, num_heads, head_dim)
     logsum_HN = torch.empty(num_heads, num_new)
@@ -154,7 +148,7 @@ def _attend_loop(head_dim: int) -> Callable[..., None]:
 
 @cache
 def decode_loop(head_dim: int, group: int) -> Callable[..., None]:
-    """The compiled loop of `kernel.decode_attention` over slots in pairs."""
+    """The compiled loop of `vector.attention.decode_attention` over slots in pairs."""
 
     def decode(  # type: ignore[no-untyped-def]
         query_PHD, key_PCD, value_PCD, keys_SCBEK, values_SCFD, order_R, parts_I, slots_R, starts_R, pasts_R, widths_R,

@@ -27,6 +27,15 @@ KERNELS_KEPT = 256
 """Compiled matrix products of oneDNN: enough for the sizes of several packed rows in a row."""
 
 
+STEP = 64
+"""Tokens of a block of keys, and the step in which a path's lengths come: a kernel is compiled and kept for each."""
+
+
+def up_to_step(num_tokens: int) -> int:
+    """The next multiple of `STEP`."""
+    return -(-num_tokens // STEP) * STEP
+
+
 def in_steps(num_tokens: int) -> int:
     """The next larger size of a packed sequence: in steps of 16 to 64 tokens, an eighth of it where it is long."""
     step = 16 if num_tokens <= 256 else 32 if num_tokens <= 512 else 64

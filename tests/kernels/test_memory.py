@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from seekling.rollout.engine.memory import in_steps
+from seekling.kernels.memory import in_steps
 
 BLOCKS = """
 import contextlib
-from seekling.rollout.engine.memory import keep_freed_memory, large_blocks_apart, resident_bytes
+from seekling.kernels.memory import keep_freed_memory, large_blocks_apart, resident_bytes
 keep_freed_memory()
 for place in (large_blocks_apart(), contextlib.nullcontext()):
     before = resident_bytes()

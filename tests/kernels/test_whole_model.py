@@ -1,7 +1,4 @@
-"""Sampler and learner of a bfloat16 model whose heads are wide enough for tiles, against float32 of the same weights.
-
-They run with tiles where the CPU has them, and without everywhere.
-"""
+"""Sampler and learner of a bfloat16 model with heads wide enough for tiles, against float32 of the same weights."""
 
 from __future__ import annotations
 
@@ -13,12 +10,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from seekling.learn import attention
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
-from seekling.models.tiles import can_tile
-from seekling.rollout.engine import cache, causal
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 from seekling.types import Trajectory
@@ -38,16 +32,6 @@ def wide_model(dtype: torch.dtype, head_dim: int) -> LlamaForCausalLM:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return LlamaForCausalLM(config).bfloat16().to(dtype).eval()
-
-
-@pytest.fixture(params=[True, False], ids=["by tiles", "without tiles"])
-def by_tiles(request, monkeypatch):
-    if request.param and not can_tile(torch.bfloat16, torch.device("cpu")):
-        pytest.skip("this CPU has no tiles")
-    if not request.param:
-        for module in (attention, cache, causal):
-            monkeypatch.setattr(module, "can_attend", lambda *kind: False)
-    return request.param
 
 
 def temperature_of(number: int) -> float:
@@ -82,12 +66,12 @@ def play(sampler: LocalSampler) -> list[tuple[list[int], list[bool], list[float]
 
 
 @pytest.mark.parametrize("head_dim", [64, *(pytest.param(each, marks=pytest.mark.long) for each in (128, 192))])
-def test_sampler_and_learner_both_give_the_log_probabilities_of_exact_arithmetic(tiny_model_dir, by_tiles, head_dim):
+def test_sampler_and_learner_both_give_the_log_probabilities_of_exact_arithmetic(tiny_model_dir, kernels, head_dim):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     sampler = LocalSampler(
         wide_model(torch.bfloat16, head_dim), tokenizer, in_flight=5, episode_tokens=512, draft_tokens=4
     )
-    assert (sampler._cache.layout == "pairs") == by_tiles
+    assert sampler._cache.layout == {"reference": "rows", "vector": "blocks", "amx": "pairs"}[kernels]
     episodes, exact = play(sampler), wide_model(torch.float32, head_dim)
     assert 0 < sampler.stats.accepted_tokens < sampler.stats.drafted_tokens
     trajectories, expected = [], []

@@ -11,18 +11,18 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from seekling.errors import ConfigError
+from seekling.kernels.amx import products
+from seekling.kernels.amx.products import FEW_TOKENS, product, words_of
+from seekling.kernels.backend import available_kernels
+from seekling.kernels.linear import PackedLinear
+from seekling.kernels.slots import AttentionPlan, DecodeRows, Segment
+from seekling.kernels.vector.pointwise import bits_of
 from seekling.models import load_policy
-from seekling.models.pointwise import bits_of
-from seekling.models.tiles import can_tile
-from seekling.rollout.engine import products
-from seekling.rollout.engine.attention import AttentionPlan, DecodeRows, Segment
 from seekling.rollout.engine.local import LocalSampler
-from seekling.rollout.engine.packed import PackedLinear
-from seekling.rollout.engine.products import FEW_TOKENS, product, words_of
 from seekling.rollout.sampler import SampleRequest
 
 CPU = torch.device("cpu")
-needs_tiles = pytest.mark.skipif(not can_tile(torch.bfloat16, CPU), reason="this CPU has no tiles")
+needs_tiles = pytest.mark.skipif("amx" not in available_kernels(), reason="this CPU has no tiles")
 
 
 @needs_tiles

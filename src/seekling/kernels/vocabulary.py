@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seekling.models.pointwise import softmax_gradient_, softmax_stats
+from seekling.kernels.backend import takes_loops
+from seekling.kernels.vector import pointwise
 
 VOCABULARY_CHUNK = 512
 """Positions whose logits exist at the same time."""
@@ -50,6 +51,39 @@ def score_tokens(
         order.append(inside)
     back = torch.from_numpy(np.argsort(np.concatenate(order))).to(target_A.device)
     return torch.cat(logprobs)[back], torch.cat(entropies)[back]
+
+
+def softmax_stats(logits_UV: Tensor, temperature_U: Tensor) -> tuple[Tensor, Tensor]:
+    """Of softmax(logits / temperature), row by row.
+
+    Args:
+        logits_UV: (U, V), contiguous.
+        temperature_U: (U,) float32, above 0.
+
+    Returns:
+        (U,) float32 logarithms of the sums of the exponentiated quotients, and the means of the quotients they weigh.
+    """
+    if takes_loops(logits_UV):
+        return pointwise.softmax_stats(logits_UV, temperature_U)
+    wide_UV = logits_UV.float() / temperature_U[:, None]
+    highest_U1 = wide_UV.amax(-1, keepdim=True)  # apart, or sums of large numbers lose digits
+    mean_U = (torch.softmax(wide_UV, -1) * (wide_UV - highest_U1)).sum(-1) + highest_U1[:, 0]
+    return torch.logsumexp(wide_UV, -1), mean_U
+
+
+def softmax_gradient_(logits_UV: Tensor, temperature_U: Tensor, logsum_U: Tensor, factor_U: Tensor) -> None:
+    """Replace logits by their probabilities, times a factor for each row.
+
+    Args:
+        logits_UV: (U, V), contiguous.
+        temperature_U: (U,) float32, as `softmax_stats` had it.
+        logsum_U: (U,) float32, as `softmax_stats` returns it.
+        factor_U: (U,) float32.
+    """
+    if takes_loops(logits_UV):
+        pointwise.softmax_gradient_(logits_UV, temperature_U, logsum_U, factor_U)
+        return
+    logits_UV.copy_(torch.softmax(logits_UV.float() / temperature_U[:, None], -1).mul_(factor_U[:, None]))
 
 
 class _Score(torch.autograd.Function):

@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 
-from seekling.models.intrinsics import elements, typed_intrinsic
+from seekling.kernels.vector.intrinsics import elements, typed_intrinsic
 
 # Loops in a closure's cache were assembled already; others are when they are compiled.
 llvm.initialize_native_asmparser()
@@ -34,13 +34,9 @@ _CONFIG_BYTES, _ROW_BYTES_AT, _ROWS_AT, _ROW_BYTES = 64, 16, 48, 64
 _NUM_TILES, _FIRST_RIGHT = 8, 6
 
 
-def can_tile(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether loops may multiply such tensors by tiles: bfloat16 on a CPU that has them and a system that lets us."""
-    return device.type == "cpu" and dtype == torch.bfloat16 and _has_tiles()
-
-
 @cache
-def _has_tiles() -> bool:
+def has_tiles() -> bool:
+    """Whether loops may use tiles: on a CPU that has them and a system that lets us."""
     # Of what numba compiles for, which may be told to leave out what the processor has.
     features = cpu_target.target_context.codegen().magic_tuple()[-1].split(",")
     return _NEEDED.issubset(features) and torch.cpu._is_amx_tile_supported() and bool(torch.cpu._init_amx())

@@ -21,8 +21,19 @@ from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
-from seekling.models.intrinsics import fetch
-from seekling.models.pointwise import (
+from seekling.kernels.amx.tiles import (
+    SIDE,
+    TILE_ROWS,
+    add_product,
+    add_stripe,
+    clear_sums,
+    start_tiles,
+    stop_tiles,
+    store_stripe,
+    store_sums,
+)
+from seekling.kernels.vector.intrinsics import fetch
+from seekling.kernels.vector.pointwise import (
     FASTMATH,
     WORD_SHIFTS,
     bits_of,
@@ -31,18 +42,6 @@ from seekling.models.pointwise import (
     rounding,
     use_threads,
     widened,
-)
-from seekling.models.tiles import (
-    SIDE,
-    TILE_ROWS,
-    add_product,
-    add_stripe,
-    can_tile,
-    clear_sums,
-    start_tiles,
-    stop_tiles,
-    store_stripe,
-    store_sums,
 )
 
 FEW_TOKENS = 64
@@ -64,7 +63,7 @@ def words_of(packed: Tensor, weight_NK: Tensor) -> np.ndarray | None:
     """
     num_columns, width = weight_NK.shape
     num_blocks = -(-num_columns // SIDE)
-    if not can_tile(weight_NK.dtype, weight_NK.device) or width % SIDE:
+    if weight_NK.dtype != torch.bfloat16 or width % SIDE:
         return None
     try:
         address, num_bytes = torch.ops.mkldnn.data_ptr(packed), torch.ops.mkldnn._nbytes(packed)
