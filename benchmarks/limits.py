@@ -38,7 +38,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import AttentionInterface, PreTrainedModel
 
 from seekling.doctor.machine import measure_speed
-from seekling.kernels import draw, linear
+from seekling.kernels import linear
 from seekling.kernels.amx import layer
 from seekling.kernels.linear import PackedLinear
 from seekling.learn.attention import STRAND_ATTENTION, strand_attention
@@ -141,7 +141,6 @@ def mark() -> None:
     loop_of = layer.layer_loop
     layer.layer_loop = lambda *kind: marked("whole layers", loop_of(*kind))  # type: ignore[assignment]
     linear.product = marked("matmul", linear.product)  # type: ignore[assignment]
-    draw.draw_untruncated = marked("draws", draw.draw_untruncated)  # type: ignore[assignment]
 
 
 def marked(kind: str, function: Callable[..., object]) -> Callable[..., object]:

@@ -10,10 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seekling.kernels import draw as sampling
-from seekling.kernels.backend import use_kernels
 from seekling.kernels.draw import _exponential, draw, draw_keys, exponentials
-from seekling.kernels.vector import race
 from seekling.rollout.sampler import derive_seed
 
 LOGITS = torch.tensor([1.0, -2.0, 0.5, float("-inf"), 0.0, -1.0, 2.0, float("-inf")])
@@ -21,13 +18,6 @@ MANY = 20_000
 KEYS = draw_keys(np.full(MANY, 3, np.uint64), np.arange(MANY, dtype=np.uint64))
 QUANTILES = {5: 20.5, 19: 43.8, 299: 381.4, 491: 597.1}
 """0.1 % quantiles of chi-square, by degrees of freedom."""
-
-
-@pytest.fixture(scope="module", autouse=True, params=["vector", "reference"])
-def kernels(request):
-    """Rows without top-p have a loop on a CPU; everything here holds with and without it."""
-    yield use_kernels(request.param)
-    use_kernels("auto")
 
 
 def draw_many(key_R, *, temperature=1.0, top_p=1.0, min_p=0.0, logits=LOGITS):
@@ -216,17 +206,6 @@ def test_bfloat16_logits_are_summed_in_float32():
     tokens, logprobs = draw_many(KEYS, logits=torch.zeros(492, dtype=torch.bfloat16))
     assert_follows(tokens, np.full(492, 1 / 492))
     np.testing.assert_allclose(logprobs, -math.log(492), atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("temperature", "min_p"), [(1.0, 0.0), (0.6, 0.0), (1.5, 0.05), (1.0, 0.05), (0.0, 0.5)])
-def test_the_loop_draws_what_torch_draws(dtype, temperature, min_p):
-    logits_RV = (3 * torch.randn(200, 1001, generator=torch.Generator().manual_seed(0))).to(dtype)
-    settings = np.full(200, temperature), np.full(200, min_p), KEYS[:200]
-    tokens, logprobs = race.draw_untruncated(logits_RV, *settings)
-    expected_R, expected_logprobs_R = sampling._draw_rows(logits_RV.float(), settings[0], np.ones(200), *settings[1:])
-    assert tokens == expected_R.tolist()
-    np.testing.assert_allclose(logprobs, expected_logprobs_R, atol=5e-6)
 
 
 @pytest.mark.parametrize("damage", [float("nan"), float("inf"), -float("nan")])

@@ -12,9 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seekling.kernels.backend import takes_loops
-from seekling.kernels.vector.race import GOLDEN, STRETCH, as_exponential, draw_untruncated, mix
-
+STRETCH = 256
+"""Tokens of a block of the two-level Gumbel-max reduction: a random number for every token would cost more than the
+rest of a draw."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+_CUT, _UNIT = np.uint64(12), 2.0**-52
 _ROWS_AT_ONCE = 32
 """Rows whose float32 logits exist at the same time, so that they stay in the processor's cache."""
 
@@ -32,23 +36,27 @@ def draw_keys(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
     Source: SplitMix64's finaliser (Steele, Lea, Flood 2014) over seed and counter.
     """
     with np.errstate(over="ignore"):
-        return _mix(_mix(seeds.astype(np.uint64) + GOLDEN) + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN)
+        return _mix(_mix(seeds.astype(np.uint64) + _GOLDEN) + (positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
 
 
 def exponentials(key_R: np.ndarray, count: int) -> np.ndarray:
     """(R, count) float64 random numbers of the exponential distribution with mean 1, above 0."""
     with np.errstate(over="ignore"):
-        return _exponential(_mix(key_R[:, None] + np.arange(1, count + 1, dtype=np.uint64) * GOLDEN))
-
-
-def _exponential(bits: np.ndarray) -> np.ndarray:
-    numbers: np.ndarray = as_exponential.py_func(bits)  # type: ignore[no-untyped-call]
-    return numbers
+        return _exponential(_mix(key_R[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN))
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    mixed: np.ndarray = mix.py_func(z)  # type: ignore[no-untyped-call]
-    return mixed
+    """SplitMix64's finaliser."""
+    z = (z ^ (z >> _SHIFTS[0])) * _FIRST
+    z = (z ^ (z >> _SHIFTS[1])) * _SECOND
+    return z ^ (z >> _SHIFTS[2])
+
+
+def _exponential(bits: np.ndarray) -> np.ndarray:
+    """Above 0, of the exponential distribution with mean 1."""
+    # 52 bits and a half: with one more, the largest would be rounded to 1, whose logarithm is 0.
+    numbers: np.ndarray = -np.log(((bits >> _CUT).astype(np.float64) + 0.5) * _UNIT)
+    return numbers
 
 
 def draw(
@@ -68,14 +76,12 @@ def draw(
 
     Source: min-p (arXiv:2407.01082), after temperature and beside top-p as in transformers.
     """
-    if takes_loops(logits_RV) and ((top_p_R == 1) | (temperature_R == 0)).all():
-        return draw_untruncated(logits_RV, temperature_R, min_p_R, key_R)
     token_ids: list[int] = []
     logprobs: list[float] = []
     for start in range(0, logits_RV.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         tokens_R, logprobs_R = _draw_rows(
-            logits_RV[rows].float(), temperature_R[rows], top_p_R[rows], min_p_R[rows], key_R[rows]
+            logits_RV[rows], temperature_R[rows], top_p_R[rows], min_p_R[rows], key_R[rows]
         )
         token_ids += tokens_R.tolist()
         logprobs += logprobs_R.tolist()
@@ -85,11 +91,14 @@ def draw(
 def _draw_rows(
     logits_RV: Tensor, temperature_R: np.ndarray, top_p_R: np.ndarray, min_p_R: np.ndarray, key_R: np.ndarray
 ) -> tuple[Tensor, Tensor]:
-    top_R, tokens_R = logits_RV.max(-1)
-    divisor_R = torch.from_numpy(np.where(temperature_R > 0, temperature_R, 1.0)).to(logits_RV)
-    tempered_RV = (logits_RV - top_R[:, None]) / divisor_R[:, None]
-    weights_RV = torch.exp(tempered_RV)
-    hot = np.flatnonzero(temperature_R > 0)
+    hot, divisor_R = np.flatnonzero(temperature_R > 0), np.where(temperature_R > 0, temperature_R, 1.0)
+    divisor_R1 = torch.from_numpy(divisor_R[:, None]).to(logits_RV.device, torch.float32)
+    weights_RV = logits_RV.to(torch.float32, copy=True)
+    top_R1 = weights_RV.amax(-1, keepdim=True)
+    weights_RV.sub_(top_R1).div_(divisor_R1).exp_()
+    tokens_R = torch.zeros(len(logits_RV), dtype=torch.int64, device=logits_RV.device)
+    if hot.size < len(temperature_R):
+        tokens_R = logits_RV.argmax(-1)
     if hot.size:
         index = torch.from_numpy(hot).to(logits_RV.device)
         hot_RV = weights_RV if hot.size == len(temperature_R) else weights_RV[index]
@@ -100,8 +109,8 @@ def _draw_rows(
         if is_low_RV is not None:
             hot_RV = hot_RV.masked_fill(is_low_RV, 0.0)
         tokens_R[index] = _race(hot_RV, key_R[hot])
-    logprobs_R = tempered_RV.gather(-1, tokens_R[:, None])[:, 0] - weights_RV.sum(-1).log()
-    return tokens_R, logprobs_R
+    chosen_R1 = (logits_RV.gather(-1, tokens_R[:, None]).float() - top_R1) / divisor_R1
+    return tokens_R, (chosen_R1 - weights_RV.sum(-1, keepdim=True).log())[:, 0]
 
 
 def _race(weights_RV: Tensor, key_R: np.ndarray) -> Tensor:
@@ -110,7 +119,8 @@ def _race(weights_RV: Tensor, key_R: np.ndarray) -> Tensor:
     Source: exponential races (A* sampling, arXiv:1411.0030, in other words): of arrivals at a random time over a
     weight, each is the first as often as it weighs.
     """
-    padded_RV = torch.nn.functional.pad(weights_RV, (0, -weights_RV.shape[-1] % STRETCH))
+    missing = -weights_RV.shape[-1] % STRETCH
+    padded_RV = torch.nn.functional.pad(weights_RV, (0, missing)) if missing else weights_RV
     stretches_RCS = padded_RV.view(weights_RV.shape[0], -1, STRETCH)
     num_stretches = stretches_RCS.shape[1]
     times_RN = torch.from_numpy(exponentials(key_R, num_stretches + STRETCH)).to(weights_RV.device)

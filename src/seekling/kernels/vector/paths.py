@@ -1,9 +1,8 @@
 """Causal attention of many new tokens at once, on a CPU: of the last tokens of a path to all of it, and its gradients.
 
-What comes before the new tokens is attended to whole and they themselves causally, in two calls whose results are
-merged by their log-sums. So hardly any pair of tokens that may not attend is computed, and no mask is made. Nothing of
-the size of the scores is kept for the backward pass, which computes them once more in tiles that stay in the
-processor's cache.
+Forward is torch's fused attention, of a part of the queries at a time, so that few pairs of tokens that may not attend
+are computed. Nothing of the size of the scores is kept for the backward pass, which computes them once more in tiles
+that stay in the processor's cache.
 
 Shape letters: H query heads, C key/value heads, N new tokens, T tokens of the path, B tokens of a tile's queries,
 R = B * H / C queries of a tile that share a key/value head, K tokens of a tile's keys, D head dimension.
@@ -17,11 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seekling.kernels.memory import STEP, in_steps, up_to_step
+from seekling.kernels.memory import in_steps, up_to_step
 from seekling.kernels.vector.attention import differentiate_softmax
 
 QUERY_STEP = 16
 """Shapes are multiples of this in queries, each of which costs a whole row of scores."""
+
+QUERIES_AT_ONCE = 512
+"""Of the forward pass: bounds its mask."""
 
 QUERIES, KEYS = 256, 512
 """Tokens of a tile in the backward pass: larger ones leave the processor cache, smaller ones are too many calls."""
@@ -42,35 +44,19 @@ def attend(
     Returns:
         (H, N, D) outputs, and (H, N) float32 logarithms of the sums of the exponentiated scores.
     """
-    num_new = query_HND.shape[1]
-    first = num_before // STEP * STEP
-    lead = num_before - first
-    missing = -(lead + num_new) % QUERY_STEP
-    stop = up_to_step(num_before + num_new)
-    query_HND = F.pad(query_HND, (0, 0, lead, missing))
-    output_HND, logsum_HN = _attend(query_HND, key_CTD[:, first:stop], value_CTD[:, first:stop], scaling, causal=True)
-    if first > 0:
-        before = _attend(query_HND, key_CTD[:, :first], value_CTD[:, :first], scaling, causal=False)
-        output_HND, logsum_HN = _merge((output_HND, logsum_HN), before)
-    return output_HND[:, lead : lead + num_new], logsum_HN[:, lead : lead + num_new]
-
-
-def _merge(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """What attending to both sets of keys at once gives."""
-    (output_HND, logsum_HN), (other_HND, other_logsum_HN) = some, others
-    total_HN = torch.logaddexp(logsum_HN, other_logsum_HN)
-    merged_HND = output_HND * (logsum_HN - total_HN).exp_().unsqueeze(-1)
-    merged_HND.addcmul_((other_logsum_HN - total_HN).exp_().unsqueeze(-1), other_HND.float())
-    return merged_HND.to(output_HND.dtype), total_HN
-
-
-def _attend(
-    query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, scaling: float, *, causal: bool
-) -> tuple[Tensor, Tensor]:
-    output_1HND, logsum_1HN = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query_HND[None], key_CTD[None], value_CTD[None], 0.0, causal, scale=scaling
-    )
-    return output_1HND[0], logsum_1HN[0]
+    num_new, outputs, logsums = query_HND.shape[1], [], []
+    for first in range(0, num_new, QUERIES_AT_ONCE):
+        part_HND = query_HND[:, first : first + QUERIES_AT_ONCE]
+        part_HND = F.pad(part_HND, (0, 0, 0, -part_HND.shape[1] % QUERY_STEP))
+        stop = up_to_step(num_before + min(first + QUERIES_AT_ONCE, num_new))
+        mask_NT = torch.full((part_HND.shape[1], stop), -torch.inf, dtype=query_HND.dtype).triu_(num_before + first + 1)
+        output_1HND, logsum_1HN = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            part_HND[None], key_CTD[None, :, :stop], value_CTD[None, :, :stop], attn_mask=mask_NT[None, None],
+            scale=scaling,
+        )  # fmt: skip
+        outputs.append(output_1HND[0])
+        logsums.append(logsum_1HN[0])
+    return torch.cat(outputs, 1)[:, :num_new], torch.cat(logsums, 1)[:, :num_new]
 
 
 def differentiate(
