@@ -1,8 +1,8 @@
 """Which back end computes: chosen once for the process, by what the machine and the build can do.
 
 reference: torch's public operations; any device, any type. vector: loops that numba compiles for the processor's vector
-units, and oneDNN's packed weights; bfloat16 and float32 on a CPU. amx: the same, with a CPU's tile registers where
-bfloat16 is multiplied. What a back end does not take, the next simpler one does.
+units, and oneDNN's packed weights where it has them; bfloat16 and float32 on a CPU. amx: the same, with a CPU's tile
+registers where bfloat16 is multiplied. What a back end does not take, the next simpler one does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from seekling.errors import ConfigError
 from seekling.kernels.amx.tiles import SIDE, has_tiles
 
 Kernels = Literal["reference", "vector", "amx"]
+FUSED_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+"""Torch's attention on CPUs that returns log-sums, which the backward pass needs."""
 _chosen: Kernels | None = None
 
 
 def available_kernels() -> tuple[Kernels, ...]:
     """The back ends that this machine and this build of torch have; the last is the fastest."""
-    if not _has_private_operators():
+    try:  # private to torch: another build may lack it
+        getattr(torch.ops.aten, FUSED_ATTENTION)
+    except AttributeError:
         return ("reference",)
     return ("reference", "vector", "amx") if has_tiles() else ("reference", "vector")
 
@@ -38,7 +42,11 @@ def use_kernels(name: Literal["auto"] | Kernels) -> Kernels:
     global _chosen
     there = available_kernels()
     if name != "auto" and name not in there:
-        reason = "a CPU with AMX, and a system that allows it" if name == "amx" else "a CPU build of torch with oneDNN"
+        reason = (
+            "a CPU with AMX, and a system that allows it"
+            if name == "amx"
+            else "a torch that has aten::" + FUSED_ATTENTION
+        )
         raise ConfigError(
             f'model.kernels = "{name}" needs {reason}; here there is {", ".join(there)}: give model.kernels=auto'
         )
@@ -64,16 +72,3 @@ def takes_tiles(dtype: torch.dtype, device: torch.device, head_dim: int = 2 * SI
     """Whether tiles multiply such tensors; attention has heads of so many numbers."""
     is_theirs = device.type == "cpu" and dtype == torch.bfloat16 and head_dim % (2 * SIDE) == 0
     return is_theirs and chosen_kernels() == "amx"
-
-
-def _has_private_operators() -> bool:
-    """Whether torch has what is no part of its public interface and loops rely on."""
-    try:
-        operators = (
-            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu,
-            torch.ops.mkldnn._linear_pointwise,
-            torch.ops.mkldnn._reorder_linear_weight,
-        )
-    except AttributeError:
-        return False
-    return len(operators) == 3 and bool(torch.backends.mkldnn.is_available())

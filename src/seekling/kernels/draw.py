@@ -49,7 +49,8 @@ def _mix(z: np.ndarray) -> np.ndarray:
     """SplitMix64's finaliser."""
     z = (z ^ (z >> _SHIFTS[0])) * _FIRST
     z = (z ^ (z >> _SHIFTS[1])) * _SECOND
-    return z ^ (z >> _SHIFTS[2])
+    mixed: np.ndarray = z ^ (z >> _SHIFTS[2])
+    return mixed
 
 
 def _exponential(bits: np.ndarray) -> np.ndarray:

@@ -103,7 +103,7 @@ def sparing(layers: Iterable[PackedLinear]) -> Iterator[PackedLinear]:
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether layers of this type can be packed here: on a CPU whose oneDNN has kernels for it."""
-    if device.type != "cpu" or chosen_kernels() == "reference":
+    if device.type != "cpu" or chosen_kernels() == "reference" or not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 

@@ -75,6 +75,7 @@ def attend_strands(
 
 
 @lru_cache(maxsize=1)
+@torch.inference_mode(False)  # of it, gradients could not use them
 def _seen(strands: tuple[Strand, ...], num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(N, N) which tokens each one sees, and (N, 1) whether it belongs to a strand; the same in all layers of a row."""
     is_seen_NN = torch.eye(num_tokens, dtype=torch.bool)  # padding too: a softmax of nothing would be NaN

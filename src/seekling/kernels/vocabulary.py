@@ -1,7 +1,8 @@
 """Log-probabilities of trained tokens over a whole vocabulary, whose logits exist for a part of the tokens at a time.
 
 Forward, logits are made, read once and let go. Backward, they are made again and turned into their own gradient in
-place. Nothing of their size is kept, and on a CPU nothing is copied to float32.
+place. Nothing of their size is kept, and with loops nothing is copied to float32: sums of 512 x 49,152 bfloat16 logits
+take them 11 ms (one thread of an AVX-512 CPU), torch 362, the product that makes the logits 89.
 
 Shape letters: U positions whose logits are wanted, each once; A trained tokens, several of which may share a position;
 D width of the model, V vocabulary.
