@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seekling.rollout.engine.attention import DecodeRows, _decode, _decode_compiled
-from seekling.rollout.engine.causal import STEP
-from seekling.rollout.engine.tiled import can_attend, pair_dimensions, pair_tokens
+from seekling.kernels.amx.attention import pair_dimensions, pair_tokens
+from seekling.kernels.backend import takes_tiles
+from seekling.kernels.memory import STEP
+from seekling.kernels.slots import DecodeRows, _decode, _decode_compiled
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, NUM_LAYERS, NUM_SLOTS, SLOT_TOKENS = 9, 3, 64, 30, 64, 1024
 SHORTEST = 300
@@ -44,7 +45,7 @@ def lay_out(keys: list[Tensor], values: list[Tensor]) -> dict[str, tuple[Decode,
         "batched": (_decode, keys, values),
         "vectors": (_decode_compiled, blocks, values),
     }
-    if can_attend(torch.bfloat16, torch.device("cpu"), HEAD_DIM):
+    if takes_tiles(torch.bfloat16, torch.device("cpu"), HEAD_DIM):
         key_pairs = [pair_dimensions(each.flatten(0, 1), STEP).unflatten(0, (NUM_SLOTS, -1)) for each in keys]
         value_pairs = [pair_tokens(each.flatten(0, 1)).unflatten(0, (NUM_SLOTS, -1)) for each in values]
         ways["tiles"] = _decode_compiled, key_pairs, value_pairs

@@ -38,15 +38,17 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import AttentionInterface, PreTrainedModel
 
 from seekling.doctor.machine import measure_speed
+from seekling.kernels import linear
+from seekling.kernels.amx import layer
+from seekling.kernels.linear import PackedLinear
 from seekling.learn.attention import STRAND_ATTENTION, strand_attention
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
 from seekling.models import load_policy, resolve_model
-from seekling.rollout.engine import fused, packed, sampling
+from seekling.rollout.engine import fused
 from seekling.rollout.engine.attention import SLOT_ATTENTION, slot_attention
 from seekling.rollout.engine.local import LocalSampler
-from seekling.rollout.engine.packed import PackedLinear
 from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.types import Trajectory
 
@@ -136,10 +138,9 @@ def mark() -> None:
     for name, function in ((SLOT_ATTENTION, slot_attention), (STRAND_ATTENTION, strand_attention)):
         AttentionInterface.register(name, marked("attention", function))
     fused.slot_attention = marked("attention", slot_attention)  # type: ignore[assignment]
-    loop_of = fused.layer_loop
-    fused.layer_loop = lambda *kind: marked("whole layers", loop_of(*kind))  # type: ignore[assignment]
-    packed.product = marked("matmul", packed.product)  # type: ignore[assignment]
-    sampling.draw_untruncated = marked("draws", sampling.draw_untruncated)  # type: ignore[assignment]
+    loop_of = layer.layer_loop
+    layer.layer_loop = lambda *kind: marked("whole layers", loop_of(*kind))  # type: ignore[assignment]
+    linear.product = marked("matmul", linear.product)  # type: ignore[assignment]
 
 
 def marked(kind: str, function: Callable[..., object]) -> Callable[..., object]:

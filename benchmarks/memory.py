@@ -78,12 +78,12 @@ def measure(
 
     from seekling.config import build_recipe
     from seekling.doctor import MemoryPlan, opened_memory, read_model_shape
+    from seekling.kernels.memory import release_free_memory, resident_bytes
     from seekling.learn.batch import Batch
     from seekling.learn.loss import cross_entropy
     from seekling.models import load_policy, resolve_model
     from seekling.pipeline.export import new_learner
     from seekling.pipeline.tune_trial import MadeUp
-    from seekling.rollout.engine.memory import release_free_memory, resident_bytes
     from seekling.serve.agent import make_sampler
 
     recipe = build_recipe(

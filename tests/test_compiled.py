@@ -7,10 +7,9 @@ import sys
 
 import numba
 import pytest
-import torch
 
 from seekling.compiled import compile_loop
-from seekling.models.tiles import can_tile
+from seekling.kernels.amx.tiles import has_tiles
 
 
 def test_where_nothing_can_be_cached_the_loop_is_compiled_all_the_same(monkeypatch):
@@ -55,10 +54,11 @@ def test_a_loop_is_compiled_anew_when_what_it_calls_has_changed(tmp_path):
 LOOPS = """
 import json, numpy as np, torch
 from transformers import AutoModelForCausalLM, LlamaConfig
-from seekling.models import pointwise
-from seekling.learn import tiled as learn_tiled
-from seekling.models.tiles import can_tile
-from seekling.rollout.engine import attention, cache, fused, kernel, layer, packed, products, race, tiled
+from seekling.kernels import linear, slots
+from seekling.kernels.amx import attention as tiled, backward, layer, products
+from seekling.kernels.amx.tiles import has_tiles
+from seekling.kernels.vector import attention, pointwise
+from seekling.rollout.engine import fused
 torch.set_num_threads(2)
 small, large = (torch.randn(rows, 64).bfloat16() for rows in (4, 4096))
 for each in (small, large):
@@ -66,46 +66,41 @@ for each in (small, large):
     pointwise.rms_norm_backward(out, each, each[0], scale)
     pointwise.gated_silu(each, each), pointwise.gated_silu_backward(each, each, each)
     pointwise.softmax_gradient_(each, scale, *pointwise.softmax_stats(each, scale))
-    heads, sums = each.view(-1, 4, 16), torch.ones(2, len(each), 4)
-    pointwise.rotate_(heads, 3, each[:, :16].contiguous(), each[:, 16:32].contiguous())
-    pointwise.merge_attention_(heads, heads.clone(), *sums)
-    pointwise.accumulate_(each.float(), each)
+    pointwise.rotate_(each.view(-1, 4, 16), 3, each[:, :16].contiguous(), each[:, 16:32].contiguous())
 made = [make(16, way) for make in pointwise._LOOPS.values() for way in (False, True)]
 product = torch.ones(1, 2, 8).bfloat16()
-kernel.differentiate_softmax(
+attention.differentiate_softmax(
     product, product.clone(), torch.ones(1, 2), torch.ones(1, 2), num_queries=2, num_before=3, scaling=1.0
 )
-slots = cache.SlotCache(
+held = slots.SlotCache(
     num_layers=1, num_kv_heads=1, head_dim=8, num_slots=1, slot_tokens=9, dtype=product.dtype,
     device=torch.device("cpu"),
 )
-slots.store(0, 0, 0, product[:, :1], product[:, :1]), slots.path(0, 0, 1)
-rows = attention.DecodeRows([0], [1], [1], device=torch.device("cpu"))
+held.store(0, 0, 0, product[:, :1], product[:, :1]), held.path(0, 0, 1)
+rows = slots.DecodeRows([0], [1], [1], device=torch.device("cpu"))
 one = product[:1, :1].clone()
-attention._decode_compiled(one, one, one, slots.keys[0], slots.values[0], rows, 1.0, one.clone())
-made += [kernel._softmax_kernel(16), kernel._kernel(16, 8, 1), cache._store_loop(), cache._path_loop()]
-race.draw_untruncated(product[0], *np.ones((2, 2)), np.ones(2, np.uint64))
-made += [race._loop(16, True)]
-if can_tile(torch.bfloat16, torch.device("cpu")):
+slots._decode_compiled(one, one, one, held.keys[0], held.values[0], rows, 1.0, one.clone())
+made += [attention._softmax_kernel(16), attention._kernel(16, 8, 1), attention._store_loop(), attention._path_loop()]
+if has_tiles():
     product = torch.ones(1, 64, 64).bfloat16()
     pairs = tiled.pair_dimensions(product, 64), tiled.pair_tokens(product)
     tiled.store_pairs(0, product, product, *pairs)
     result = tiled.attend_tiled(product, *pairs, num_before=0, scaling=1.0)
-    learn_tiled.differentiate_attention(product, product, product, product, *result, num_before=0, scaling=1.0)
+    backward.differentiate_attention(product, product, product, product, *result, num_before=0, scaling=1.0)
     one = product[:1, :1].clone()
-    attention._decode_compiled(one, one, one, *(each[None] for each in pairs), rows, 1.0, one.clone())
-    made += [tiled._store_loop(), tiled._attend_loop(64), tiled.decode_loop(64, 1), learn_tiled._loop(64)]
+    slots._decode_compiled(one, one, one, *(each[None] for each in pairs), rows, 1.0, one.clone())
+    made += [tiled._store_loop(), tiled._attend_loop(64), tiled.decode_loop(64, 1), backward._loop(64)]
     sizes = dict(vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1)
     model = AutoModelForCausalLM.from_config(LlamaConfig(**sizes, num_key_value_heads=1)).bfloat16()
-    slots = cache.SlotCache(
+    held = slots.SlotCache(
         num_layers=1, num_kv_heads=1, head_dim=64, num_slots=1, slot_tokens=9, dtype=product.dtype,
         device=torch.device("cpu"),
     )
     with torch.inference_mode():
         linears = list(fused.fuse_layers(model, {id(each): name for name, each in model.named_parameters()}))
-        linears += packed.pack_linear_layers(model.model, {id(each): name for name, each in model.named_parameters()})
+        linears += linear.pack_linear_layers(model.model, {id(each): name for name, each in model.named_parameters()})
         linears[0].add_to(linears[0](one[0]), one[0])
-        fused.DecodeLoops.of(model.model, slots).run(*torch.zeros(2, 1, dtype=torch.int64), rows)
+        layer.DecodeLoops.of(model.model, held).run(*torch.zeros(2, 1, dtype=torch.int64), rows)
     made += [products._product_loop(kind, True) for kind in (products.WRITE, products.ADD)]
     made += [layer.layer_loop(64, 1, True)]
 print(json.dumps([[sum(each.stats.cache_hits.values()), sum(each.stats.cache_misses.values())] for each in made]))
@@ -123,6 +118,6 @@ def test_a_second_process_finds_every_loop_compiled_serial_ones_apart_from_paral
         )
         for _ in range(2)
     )
-    num_loops = 30 if can_tile(torch.bfloat16, torch.device("cpu")) else 23
+    num_loops = 25 if has_tiles() else 18
     assert first == [[0, 1]] * num_loops
     assert second == [[1, 0]] * num_loops

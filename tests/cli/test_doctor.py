@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from seekling.cli.main import main
+from seekling.kernels.backend import chosen_kernels
 from seekling.types import Episode, EpisodeRecord, Question, StopReason
 
 
@@ -66,7 +67,7 @@ def test_the_episodes_of_an_experts_file_are_counted(
 def test_without_a_recipe_it_only_says_what_there_is(capsys: pytest.CaptureFixture[str], seekling_home: Path):
     run()
     output = capsys.readouterr().out
-    for word in ("processor", "memory", "sandbox", "GFLOP/s", "model hub"):
+    for word in ("processor", "memory", "sandbox", "GFLOP/s", "model hub", f"{chosen_kernels()} (model.kernels; "):
         assert word in output
     assert not any(line.strip() == "predicted" for line in output.splitlines())
     assert not seekling_home.exists()

@@ -15,8 +15,8 @@ from seekling.doctor.memory import (
     SCATTER,
     episodes_at_once,
 )
+from seekling.kernels.vocabulary import VOCABULARY_CHUNK
 from seekling.learn import learner
-from seekling.learn.vocabulary import VOCABULARY_CHUNK
 from tests.settings import recipe_of
 
 MODEL = 1_000_000

@@ -177,9 +177,8 @@ def test_a_program_looks_up_and_compares_several_pages(make, question, computed)
 def test_a_premise_that_the_page_contradicts_ends_in_unknown(make):
     premise = Hop("Alder Mill", "built by", "Tobias Wren", "alder_mill")
     asked = Hop("Alder Mill", "built in", "unknown", "alder_mill")
-    wrong = replace(
-        UNANSWERABLE, question="When did Maud Ferris build Alder Mill?", hops=(premise, asked), labels=("false premise",)
-    )
+    question, labels = "When did Maud Ferris build Alder Mill?", ("false premise",)
+    wrong = replace(UNANSWERABLE, question=question, hops=(premise, asked), labels=labels)
     episode = play(make(), wrong, IN_PAGE_WORDS).episode
     first, last = thoughts(episode)
     assert first == "Alder Mill > check built by, built in?"

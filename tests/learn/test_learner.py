@@ -15,11 +15,11 @@ import torch
 import seekling.learn.learner as learner_module
 from seekling.config import LossConfig
 from seekling.errors import DataError, NothingToLearnError
+from seekling.kernels.vocabulary import VOCABULARY_CHUNK
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner
 from seekling.learn.lora import add_lora, merged_weights
 from seekling.learn.loss import clipped_policy_loss, cross_entropy, make_policy_loss
-from seekling.learn.vocabulary import VOCABULARY_CHUNK
 from seekling.models import load_policy
 from seekling.rollout.sampler import SampleRequest
 from tests.learn.models import (

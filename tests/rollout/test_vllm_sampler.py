@@ -6,6 +6,7 @@ These run where vLLM is installed, as in an environment of its own; elsewhere al
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +24,7 @@ from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.sync import CheckedSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
-from seekling.rollout.sampler import SampleRequest
+from seekling.rollout.sampler import SampleRequest, takes_vllm
 from tests.env.fakes import make_env
 from tests.learn.test_rl import QUESTIONS, OneTokenEnv, toy
 from tests.pipeline.runs import QuietReporter
@@ -340,3 +341,17 @@ def test_recipes_that_vllm_would_follow_otherwise_are_refused():
         with pytest.raises(ConfigError, match=word):
             recipe_of(raw)
     assert recipe_of({"rollout": {"sampler": "vllm", "draft_tokens": 4}}).rollout.sampler == "vllm"
+
+
+@pytest.mark.parametrize("settings", [{}, {"draft_tokens": 2}])
+@pytest.mark.parametrize(("has_gpu", "has_vllm"), [(True, True), (True, False), (False, True)])
+def test_without_a_choice_vllm_samples_where_there_are_a_gpu_and_vllm_that_can(
+    has_gpu, has_vllm, settings, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if has_vllm else None)
+    recipe = recipe_of({"rollout": settings, "rl": {"steps": 0}})
+    assert takes_vllm(recipe) == (has_gpu and has_vllm and not settings)
+    for name in ("engine", "vllm"):
+        named = recipe.model_copy(update={"rollout": recipe.rollout.model_copy(update={"sampler": name})})
+        assert takes_vllm(named) == (name == "vllm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -40,22 +40,30 @@ def command(
         speed, missing = measure_speed(), ""
     except MissingExtraError as error:
         speed, missing = None, str(error)
+    kernels = _kernels(resolved.model.kernels if resolved is not None else "auto") if speed is not None else ""
     layers, models = _sandbox_layers(), _reachable_models()
     costs = predict_costs(resolved, speed) if resolved is not None and speed is not None else ()
     if as_json:
         document: dict[str, Json] = {
             "machine": asdict(machine),
             "speed": asdict(speed) if speed is not None else None,
+            "kernels": kernels,
             "sandbox": layers,
             "models": dict(models),
             "stages": [{**asdict(cost), "peak_bytes": cost.peak_bytes} for cost in costs],
         }
         print(json.dumps(document, ensure_ascii=False, indent=2))
         return
-    _print_machine(machine, speed, missing, layers, models)
+    _print_machine(machine, speed, missing, kernels, layers, models)
     if costs:
         assert resolved is not None
         _print_costs(costs, free_bytes(pick_device(resolved.model.device), cache_home()))
+
+
+def _kernels(name: Literal["auto", "reference", "vector", "amx"]) -> str:
+    from seekling.kernels.backend import available_kernels, use_kernels
+
+    return f"{use_kernels(name)} (model.kernels; this machine has {', '.join(available_kernels())})"
 
 
 def _sandbox_layers() -> str:
@@ -83,7 +91,9 @@ def _reachable_models() -> dict[str, str]:
     return found
 
 
-def _print_machine(machine: Machine, speed: Speed | None, missing: str, layers: str, models: dict[str, str]) -> None:
+def _print_machine(
+    machine: Machine, speed: Speed | None, missing: str, kernels: str, layers: str, models: dict[str, str]
+) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -99,6 +109,7 @@ def _print_machine(machine: Machine, speed: Speed | None, missing: str, layers: 
         verdict = "bfloat16 pays" if speed.is_bfloat16_faster else "float32 is the better choice"
         rates = f"float32 {speed.float32_flops / 1e9:.0f}, bfloat16 {speed.bfloat16_flops / 1e9:.0f} GFLOP/s"
         table.add_row("speed", f"{rates} ({verdict}); memory {speed.memory_bytes_per_s / 1e9:.0f} GB/s")
+        table.add_row("kernels", kernels)
     table.add_row("sandbox", layers)
     for name, state in models.items():
         table.add_row(name, state)

@@ -148,20 +148,25 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _vllm_can_do_what_is_asked(self) -> Recipe:
-        if self.rollout.sampler != "vllm":
-            return self
+        if self.rollout.sampler == "vllm" and self.vllm_problem:
+            raise ValueError(self.vllm_problem)
+        return self
+
+    @property
+    def vllm_problem(self) -> str:
+        """What vLLM would do otherwise than this recipe says; empty: nothing."""
         if self.rollout.draft_tokens not in (0, RolloutConfig().draft_tokens):
-            raise ValueError(
+            return (
                 f"rollout.draft_tokens = {self.rollout.draft_tokens} has no effect with rollout.sampler = "
                 '"vllm", which guesses nothing ahead; leave it out'
             )
         for section, settings in (("rollout", self.rollout), ("eval.rollout", self.eval.rollout)):
             if settings.top_p < 1 and settings.min_p > 0:
-                raise ValueError(
+                return (
                     f'{section}.top_p and {section}.min_p together mean something else with rollout.sampler = "vllm", '
                     "which applies top-p to what min-p has left; set one of them to its default"
                 )
-        return self
+        return ""
 
     @pydantic.model_validator(mode="after")
     def _rollback_has_a_state_to_go_to(self) -> Recipe:

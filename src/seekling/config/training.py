@@ -13,8 +13,9 @@ from seekling.config.base import Fraction, Positive, PositiveFloat, Section
 class RolloutConfig(Section):
     """How episodes are sampled during training."""
 
-    sampler: Literal["engine", "vllm"] = "engine"
-    """engine: the one in this package; vllm: for GPUs, with the extra of that name (docs/ENGINE.md, vLLM)."""
+    sampler: Literal["auto", "engine", "vllm"] = "auto"
+    """engine: the one in this package; vllm: for GPUs, with the extra of that name (docs/ENGINE.md, vLLM). auto: vLLM
+    where the model is on a GPU, vLLM is installed and can do what the recipe asks, else the engine."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     temperature_range: tuple[()] | tuple[PositiveFloat, PositiveFloat] = ()
     """Lowest and highest temperature; each training episode draws its own, evenly. Empty: all have `temperature`."""

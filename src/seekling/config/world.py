@@ -18,6 +18,9 @@ class ModelConfig(Section):
     """Arithmetic of matrix products; weights are kept in float32. auto: bfloat16 where the machine has it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where policy and caches are. auto: the first NVIDIA GPU, where torch sees one."""
+    kernels: Literal["auto", "reference", "vector", "amx"] = "auto"
+    """What computes (docs/ENGINE.md, Kernels): torch's own operations on any device, loops for a CPU's vector units, or
+    with AMX too. auto: the last of these that the machine has; `seekling doctor` names it."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """0 trains all weights."""
     lora_alpha: Positive = 32

@@ -25,6 +25,14 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seekling.errors import DataError, ModelError, NothingToLearnError
 from seekling.files import replacing
+from seekling.kernels.memory import (
+    in_steps,
+    keep_freed_memory,
+    large_blocks_apart,
+    release_free_memory,
+    resident_bytes,
+)
+from seekling.kernels.vocabulary import score_tokens
 from seekling.learn.attention import STRAND_ATTENTION
 from seekling.learn.batch import MAXIMA, MEANS, Batch, LearnStats
 from seekling.learn.lora import add_lora, merged_weights, save_adapter
@@ -37,17 +45,8 @@ from seekling.learn.loss import (
     token_weights,
 )
 from seekling.learn.pack import PackedRow, pack_rows
-from seekling.learn.vocabulary import score_tokens
 from seekling.models.families import head_of, longest_exact
 from seekling.models.lean import make_lean
-from seekling.models.pointwise import accumulate_
-from seekling.rollout.engine.memory import (
-    in_steps,
-    keep_freed_memory,
-    large_blocks_apart,
-    release_free_memory,
-    resident_bytes,
-)
 from seekling.types import Trajectory
 
 if TYPE_CHECKING:
@@ -518,7 +517,7 @@ def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:
         if master.grad is None:
             master.grad = parameter.grad.float()
         else:
-            accumulate_(master.grad, parameter.grad)
+            master.grad.add_(parameter.grad)
         parameter.grad = None
 
     return move

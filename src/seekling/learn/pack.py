@@ -16,31 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from seekling.errors import DataError
+from seekling.kernels.strands import Span, Strand
 from seekling.types import Trajectory
-
-Span = tuple[int, int]
-"""First token of a row, and the one after the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Strand:
-    """The tokens that one trajectory adds to a row."""
-
-    start: int
-    """First of them in the row, where they stand side by side."""
-    length: int
-    before: tuple[Span, ...]
-    """Where the tokens before them in the trajectory stand in the row, in order."""
-
-    @property
-    def num_before(self) -> int:
-        """Tokens before it in its trajectory."""
-        return sum(stop - start for start, stop in self.before)
-
-    @property
-    def path(self) -> tuple[Span, ...]:
-        """Where the trajectory's tokens up to its end stand."""
-        return (*self.before, (self.start, self.start + self.length))
 
 
 @dataclass(frozen=True, slots=True)

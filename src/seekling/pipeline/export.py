@@ -19,10 +19,10 @@ from seekling.doctor import free_bytes, must_checkpoint, opened_memory, read_mod
 from seekling.doctor.memory import Stage
 from seekling.errors import ConfigError, ModelError
 from seekling.files import replacing
+from seekling.kernels.memory import release_free_memory
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
 from seekling.models import cache_home, load_policy, pick_device, pick_dtype, resolve_model
-from seekling.rollout.engine.memory import release_free_memory
 from seekling.serve.local_model import chosen_policy, trained_policy
 
 WEIGHTS = "policy.pt"

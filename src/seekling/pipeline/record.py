@@ -15,6 +15,7 @@ import torch
 from seekling import __version__
 from seekling.config import Recipe
 from seekling.cores import cores_here
+from seekling.kernels.backend import chosen_kernels
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.serve.agent import Agent
@@ -40,6 +41,7 @@ def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, 
         "spec": recipe.model.spec,
         "resolved": model_dir.name,
         "dtype": str(agent.sampler.dtype),
+        "kernels": chosen_kernels(),
     }
     chosen = folder.chosen
     policies: list[Json] = [dict(each._asdict()) for each in folder.policies]

@@ -19,6 +19,7 @@ from seekling.evaluate.confidence import calibrate, read_calibration
 from seekling.evaluate.files import read_summary, write_comparisons
 from seekling.evaluate.summary import EvalSummary
 from seekling.experts.collect import collect
+from seekling.kernels.memory import keep_freed_memory
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
@@ -36,9 +37,8 @@ from seekling.pipeline.trackers import Trackers, open_trackers
 from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
-from seekling.rollout.engine.memory import keep_freed_memory
 from seekling.rollout.loop import Roller
-from seekling.rollout.sampler import Sampler
+from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.serve.agent import Agent, open_agent, training_decoding
 from seekling.types import EpisodeRecord, Message
 
@@ -354,7 +354,7 @@ class _Run:
     def _checked(self, score: Score) -> Sampler:
         """The sampler to hand weights to; one that is not ours is asked each time whether it has them."""
         agent = self.agent
-        if self.recipe.rollout.sampler == "engine":
+        if not takes_vllm(self.recipe):
             return agent.sampler
         prompt = agent.renderer.prompt([Message("user", PROBE)])
         return CheckedSampler(agent.sampler, score, prompt, limit=self.recipe.rl.loss.drift_limit)

@@ -23,6 +23,7 @@ from seekling.doctor import MemoryPlan, free_bytes, read_model_shape
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.files import write_atomically
 from seekling.models import cache_home, pick_device, pick_dtype, resolve_model
+from seekling.rollout.sampler import takes_vllm
 
 Work = Literal["sample", "sft", "rl"]
 MEMORY_SHARE = 0.8
@@ -105,10 +106,10 @@ def tune(
         ConfigError: not even the smallest settings of a stage fit, or the recipe samples with vLLM.
         InfrastructureError: a measurement failed for another reason than memory.
     """
-    if recipe.rollout.sampler != "engine":
+    if takes_vllm(recipe):
         raise ConfigError(
-            f'rollout.sampler = "{recipe.rollout.sampler}" has settings of its own to fit; tune measures the engine: '
-            "give rollout.sampler=engine, and take the row_tokens that it finds"
+            f'rollout.sampler = "{recipe.rollout.sampler}" takes vLLM here, which has settings of its own to fit; tune '
+            "measures the engine: give rollout.sampler=engine, and take the row_tokens that it finds"
         )
     choice, found = choice or Choice(), Tuned(memory_bytes)
     stages: list[tuple[Work, Callable[[Recipe], Iterator[dict[str, int]]]]] = [

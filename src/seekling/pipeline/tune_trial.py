@@ -34,15 +34,15 @@ from seekling.doctor import (
     longest_row_tokens,
     read_model_shape,
 )
+from seekling.kernels.backend import use_kernels
+from seekling.kernels.memory import release_free_memory, resident_bytes, up_to_step
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
 from seekling.learn.pack import pack_rows
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.export import new_critic, new_learner
-from seekling.rollout.engine.causal import up_to_step
 from seekling.rollout.engine.local import LocalSampler
-from seekling.rollout.engine.memory import release_free_memory, resident_bytes
 from seekling.rollout.sampler import SampleRequest
 from seekling.serve.agent import make_sampler
 from seekling.types import Trajectory
@@ -140,6 +140,7 @@ def measure(recipe: Recipe, what: str) -> Measured:
         what: sample, sft or rl. In RL sampler and learner are in memory together, as in a run.
     """
     model_dir = resolve_model(recipe.model.spec)
+    use_kernels(recipe.model.kernels)
     model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype, device=recipe.model.device)
     vocabulary = model.config.vocab_size
     _never_end(model, tokenizer)

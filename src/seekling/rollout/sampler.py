@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,9 @@ from typing import Literal
 
 import numpy as np
 
+from seekling.config import Recipe
 from seekling.env.protocol.stopping import NO_STOPS, StopRule
+from seekling.models import pick_device
 
 if typing.TYPE_CHECKING:
     import torch
@@ -88,3 +91,11 @@ def derive_seed(*parts: int | str) -> int:
 
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int(np.frombuffer(digest, dtype="<u8")[0] >> np.uint64(1))
+
+
+def takes_vllm(recipe: Recipe) -> bool:
+    """Whether vLLM samples: where a recipe says so, or leaves the choice and there are a GPU and vLLM."""
+    if recipe.rollout.sampler != "auto":
+        return recipe.rollout.sampler == "vllm"
+    has_both = pick_device(recipe.model.device) == "cuda" and importlib.util.find_spec("vllm") is not None
+    return has_both and not recipe.vllm_problem

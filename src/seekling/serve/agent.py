@@ -20,11 +20,13 @@ from seekling.env.protocol import make_protocol
 from seekling.env.sandbox import open_sandbox
 from seekling.env.tools import all_tools
 from seekling.errors import ConfigError, InfrastructureError
+from seekling.kernels.backend import use_kernels
 from seekling.models import load_policy, pick_dtype, resolve_model
 from seekling.retrieval.library import Library, open_library
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
+from seekling.rollout.sampler import takes_vllm
 from seekling.serve.local_model import trained_policy
 from seekling.types import Episode, Question, StopReason
 
@@ -127,7 +129,8 @@ def _open_sampler(
     recipe: Recipe, model_dir: Path
 ) -> Iterator[tuple[LocalSampler | VllmSampler, PreTrainedTokenizerBase]]:
     """The sampler that a recipe names, and the model's tokenizer."""
-    is_ours = recipe.rollout.sampler == "engine"
+    use_kernels(recipe.model.kernels)
+    is_ours = not takes_vllm(recipe)
     device = recipe.model.device if is_ours else "cpu"  # vLLM puts its own where it runs
     dtype = pick_dtype(recipe.model.dtype, recipe.model.device)  # the learner's too
     model, tokenizer = load_policy(model_dir, dtype=dtype, device=device)

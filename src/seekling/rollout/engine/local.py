@@ -21,18 +21,16 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
+from seekling.kernels.draw import draw, draw_keys
+from seekling.kernels.linear import PackedLinear, can_pack, pack_linear_layers, sparing
+from seekling.kernels.memory import STEP, in_steps, keep_freed_memory, release_free_memory, up_to_step
+from seekling.kernels.slots import AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.models.families import head_of, longest_exact
 from seekling.models.lean import make_lean
-from seekling.rollout.engine.attention import SLOT_ATTENTION, AttentionPlan, DecodeRows, Segment
-from seekling.rollout.engine.cache import SlotCache
-from seekling.rollout.engine.causal import STEP, up_to_step
+from seekling.rollout.engine.attention import SLOT_ATTENTION
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
-from seekling.rollout.engine.fused import DecodeLoops, fuse_layers
-from seekling.rollout.engine.graphs import DecodeGraphs, can_record
-from seekling.rollout.engine.memory import in_steps, keep_freed_memory, release_free_memory
-from seekling.rollout.engine.packed import PackedLinear, can_pack, pack_linear_layers, sparing
+from seekling.rollout.engine.fused import decode_loops, fuse_layers
 from seekling.rollout.engine.rows import EngineStats, Row, Slot, common_length, end_of_turn_ids
-from seekling.rollout.engine.sampling import draw, draw_keys
 from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.rollout.turn_end import TurnEnd
@@ -88,7 +86,7 @@ class LocalSampler:
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._expected = ExpectedWeights.of(model)
         self._packed: list[PackedLinear] = []
-        if can_pack(model):
+        if can_pack(self._dtype, self._device):
             self._packed = [*sparing(fuse_layers(model, names)), *sparing(pack_linear_layers(model, names))]
             release_free_memory()  # of the plain weights
         self._decoder, self._head = model.get_decoder(), head_of(model)
@@ -103,27 +101,22 @@ class LocalSampler:
                 f"rollout.cache_bytes = {cache_bytes} holds no episode of {episode_tokens} tokens, which takes "
                 f"{slot_bytes} bytes; raise rollout.cache_bytes or lower rollout.episode_tokens"
             )
-        self._cache = SlotCache(
-            num_layers=config.num_hidden_layers,
-            num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
-            num_slots=num_slots,
-            slot_tokens=episode_tokens,
-            dtype=self._dtype,
-            device=self._device,
-        )
-        try:  # now rather than when the first episode asks; until then there is room for others
-            self._cache.hold()
+        try:
+            self._cache = SlotCache(
+                num_layers=config.num_hidden_layers,
+                num_kv_heads=num_kv_heads,
+                head_dim=head_dim,
+                num_slots=num_slots,
+                slot_tokens=episode_tokens,
+                dtype=self._dtype,
+                device=self._device,
+            )
         except torch.OutOfMemoryError as error:
             raise ConfigError(
                 f"rollout.cache_bytes = {cache_bytes} is more than the GPU has beside the model ({num_slots} episodes, "
                 f"{slot_bytes} bytes each); lower it or rollout.in_flight ({str(error).splitlines()[0]})"
             ) from None
-        self._cache.release()
-        self._loops = DecodeLoops.of(self._decoder, self._cache)
-        self._graphs: DecodeGraphs | None = None
-        if can_record(model):
-            self._graphs = DecodeGraphs(self._decoder, self._cache, num_slots=num_slots, device=self._device)
+        self._loops = decode_loops(self._decoder, self._cache)
         self._slots = [Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
         self._slot_of: dict[int, int] = {}
         self._waiting: list[tuple[SampleRequest, asyncio.Future[Sample]]] = []
@@ -193,8 +186,6 @@ class LocalSampler:
 
     def _empty(self) -> None:
         self._forget()
-        if self._graphs is not None:
-            self._graphs.forget()
         self._cache.release()
 
     def _forget(self) -> None:
@@ -249,8 +240,6 @@ class LocalSampler:
         """Run one forward pass; False when there was nothing to run."""
         started = time.perf_counter()
         self._rows = [row for row in self._rows if not row.future.cancelled()]
-        if self._waiting or self._rows:
-            self._cache.hold()
         self._admit()
         decoding = [row for row in self._rows if row.is_prefilled]
         drafts = [self._draft(row) for row in decoding]
@@ -278,17 +267,10 @@ class LocalSampler:
 
     def _forward(self, decoding: list[Row], widths: list[int], segments: list[Segment]) -> tuple[Tensor, list[int]]:
         """Hidden states of a pass, and where those of the decoding rows' tokens are."""
-        if self._graphs is not None and not segments and max(widths) == 1:
-            lengths_S = np.asarray([slot.length for slot in self._slots])
-            newest_S = np.zeros(len(self._slots), np.int64)
-            for row in decoding:
-                newest_S[row.slot] = row.new_ids[-1]
-            longest = max(int(lengths_S[row.slot]) for row in decoding)
-            return self._graphs.run(newest_S, lengths_S, longest=longest), [row.slot for row in decoding]
         plan = self._plan(decoding, widths, segments)
         token_ids, positions = self._pack(decoding, widths, segments)
         num_tokens, rows = sum(widths), plan.rows
-        if self._loops is not None and isinstance(rows, DecodeRows) and not segments and self._loops.takes(num_tokens):
+        if self._loops is not None and rows is not None and not segments and self._loops.takes(num_tokens):
             hidden_PD = self._loops.run(token_ids[:num_tokens], positions[:num_tokens], rows)
             return hidden_PD, list(range(num_tokens))
         hidden_1ND: Tensor = self._decoder(

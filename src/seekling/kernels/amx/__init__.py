@@ -1,0 +1,1 @@
+"""Loops for CPUs with tile registers (AMX), in bfloat16."""
