@@ -34,7 +34,7 @@ def test_the_fastest_is_taken_unless_another_is_named():
 def test_a_torch_without_the_private_operator_has_the_reference_and_says_so(monkeypatch):
     monkeypatch.setattr(backend, "FUSED_ATTENTION", "_an_operator_that_is_gone")
     assert use_kernels("auto") == "reference"
-    with pytest.raises(ConfigError, match='"vector" needs a torch that has .*; here there is reference: give'):
+    with pytest.raises(ConfigError, match=r'"vector" needs a torch that has .*; here there is reference: give'):
         use_kernels("vector")
 
 
