@@ -62,7 +62,7 @@ def train_over(store, corpus, encoder, folder, overrides):
     """Index a corpus, copy the index into the store, and train over that; gives the expert's episodes."""
     index, reporter = folder / "pages.idx", QuietReporter()
     run("index", corpus, "--kind", "dense", "--encoder", encoder, "--passage-words", 120, "--out", index)
-    run("index", "push", index, store)
+    run("index", "--push", index, store)
     chroma = [f"retrieval.url={store}", f"retrieval.index.encoder={encoder}"]
     (summary,) = run_recipe(load_recipe("search-r1-tinker", [*SMALLER, *chroma, *overrides]), folder / "run", reporter)
     assert f"index: remote, {store}" in reporter.lines

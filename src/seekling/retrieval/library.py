@@ -40,6 +40,8 @@ class Library:
         self._documents = documents
         self._flat_sections = flat_sections
         self.may_wait = may_wait
+        self._titles: dict[str, str] = {}
+        """Of the pages that searches brought: a vector database has passages with titles, and no pages to ask."""
 
     def search(self, query: str, top_k: int) -> list[Hit]:
         """The best `top_k` passages.
@@ -48,7 +50,9 @@ class Library:
             ToolError: the query is not a text or holds none, or `top_k` is no positive whole number.
         """
         _check_search(query, top_k)
-        return self._retriever.search([query], top_k)[0]
+        hits = self._retriever.search([query], top_k)[0]
+        self._titles.update((hit.passage.document_id, hit.passage.title) for hit in hits)
+        return hits
 
     def search_pages(self, query: str, top_k: int = 10) -> list[dict[str, str]]:
         """The best pages, each by its best passage; a page whose title is the query comes first.
@@ -79,7 +83,9 @@ class Library:
         return self._documents.find(page_id) is not None
 
     def title_of(self, page_id: str) -> str:
-        """A page's title; empty when there is no such page."""
+        """A page's title, as a search showed it or as the page says; empty when there is no such page."""
+        if page_id in self._titles:
+            return self._titles[page_id]
         document = self._documents.find(page_id)
         return document.title if document is not None else ""
 
