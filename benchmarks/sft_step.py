@@ -84,7 +84,8 @@ def expert_rows(folder: Path, model_dir: Path, count: int) -> list[tuple[list[in
     recipe = load_recipe("demo", ["env.protocol=tags", "rollout.in_flight=1"])
     world = open_world(recipe, folder, Reporter())
     with open_agent(recipe, world.library, model_dir) as agent:
-        records, _ = collect(agent.env, world.train, max_episodes=count)
+        expert = recipe.experts.model_copy(update={"max_episodes": count})
+        records, _ = collect(agent.env, world.train, config=expert, title_of=world.library.title_of)
         trajectories = [expert_trajectory(each.episode, agent.env.protocol, agent.renderer) for each in records]
     if len(trajectories) < count:
         sys.exit(f"only {len(trajectories)} expert episodes; lower --repeats or --episodes-per-step")

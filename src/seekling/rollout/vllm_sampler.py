@@ -1,6 +1,6 @@
 """vLLM behind the sampler's seam: token ids in, sampled ids and log-probabilities out, weights handed over in memory.
 
-It runs in this process, beside the learner, and is imported only where a recipe says `rollout.sampler = "vllm"`. What
+It runs in this process, beside the learner, and is imported only where it samples (`takes_vllm` in sampler.py). What
 the in-process engine has and this has not is listed in docs/ENGINE.md. It does not spread over several GPUs.
 """
 
