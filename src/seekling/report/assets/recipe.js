@@ -2,22 +2,32 @@
 
 function recipeView(run) {
   const data = REPORT.runs[run];
-  const sections = Object.entries(data.recipe).filter(([, value]) => isObject(value));
-  const top = Object.entries(data.recipe).filter(([, value]) => !isObject(value));
+  const sections = sectionsOf(data.recipe, REPORT.defaults);
   const view = h(
     "div",
     { class: "page recipe" },
     h("h1", { class: "unseen" }, "Recipe"),
     problems(data),
-    sections.length + top.length > 0
+    sections.length > 0
       ? [
           h("div", { class: "recipe-head" }, h("h2", null, "Resolved recipe"), h("label", null, h("input", { type: "checkbox", onchange: (event) => view.classList.toggle("only-changed", event.target.checked) }), " only what differs from the defaults")),
-          h("div", { class: "sections" }, top.length > 0 && settingsPanel("run", top, REPORT.defaults), sections.map(([name, values]) => settingsPanel(name, Object.entries(values), REPORT.defaults[name] || {}))),
+          h("div", { class: "sections" }, sections.map(([name, entries, defaults]) => settingsPanel(name || "run", entries, defaults))),
         ]
       : data.recipe_toml && h("section", { class: "panel" }, h("h2", null, "recipe.toml as it is"), h("pre", null, data.recipe_toml)),
     Object.keys(data.record).length > 0 && h("section", { class: "panel record" }, h("h2", null, "Record of the run"), tree(data.record)),
   );
   return view;
+}
+
+/** The sections of a recipe as its file has them, rl and then rl.loss: name, settings, and their defaults. */
+function sectionsOf(values, defaults, name = "") {
+  const entries = Object.entries(values);
+  const own = entries.filter(([, value]) => !isObject(value));
+  const inner = entries.filter(([, value]) => isObject(value));
+  return [
+    ...(own.length ? [[name, own, defaults]] : []),
+    ...inner.flatMap(([key, value]) => sectionsOf(value, isObject(defaults[key]) ? defaults[key] : {}, name ? `${name}.${key}` : key)),
+  ];
 }
 
 function settingsPanel(name, entries, defaults) {
