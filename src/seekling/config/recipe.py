@@ -189,7 +189,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         ConfigError: the file is missing or not TOML, a key is unknown, or a value is out of range; lists all problems.
     """
     path = Path(path)
-    if not path.exists():
+    if not path.is_file():  # a folder of a recipe's name is none
         path = RECIPES.get(str(path), path)
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -47,7 +47,6 @@ NOTHING_PRINTED = "The program ran but printed nothing. Use print() to see a val
 
 _LIBRARY_FUNCTIONS = tuple(name for name in LIBRARY_TOOLS if name != "search")
 _FENCE = r"```[ \t]*([\w+-]*)[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
-_OPEN_FENCE = re.compile(r"```[ \t]*[\w+-]*[ \t]*\n")
 
 
 class CodeProtocol:

@@ -71,11 +71,6 @@ class FrameReader:
         self._socket = sock
         self._buffer = bytearray()
 
-    @property
-    def has_unread(self) -> bool:
-        """True when a part of a frame has arrived."""
-        return bool(self._buffer)
-
     def read(self, deadline_s: float) -> Frame | None:
         """Read one frame.
 

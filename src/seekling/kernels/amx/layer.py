@@ -4,7 +4,7 @@ Between the matrix products of a few rows, everything else costs more than it co
 Python's code and objects out of the processor's caches. So one call does a whole layer.
 
 Shape letters: P decode tokens of all rows, M width of the model, E heads of all kinds, H query heads, C key/value
-heads, D head dimension, F width of the gate, N columns of a product; of caches as in tiled.py.
+heads, D head dimension, F width of the gate, N columns of a product; of caches as in attention.py.
 """
 
 from __future__ import annotations
