@@ -40,7 +40,7 @@ def test_each_command_shows_its_own_help_and_the_flags_that_make_another_of_it(n
 
 def test_a_flag_picks_its_command_wherever_it_stands(tmp_path):
     for words in (["report", "--table", tmp_path], ["report", tmp_path, "--table"]):
-        assert "holds no evaluation" in run(*words).stderr
+        assert "is not a run folder" in run(*words).stderr
 
 
 @pytest.mark.parametrize("old", MOVED)

@@ -81,7 +81,7 @@ def test_more_turns_in_evaluation_are_really_taken(tmp_path, tiny_model_dir):
 def test_what_is_left_out_is_as_in_training_and_recipes_say_the_same_when_written(tmp_path):
     recipe = build_recipe({"env": {"max_turns": 2, "forced_answer": True}, "eval": {"env": {"max_turns": 5}}})
     assert recipe.evaluated.env == recipe.env.model_copy(update={"max_turns": 5})
-    assert recipe.evaluated.rollout == recipe.rollout
+    assert recipe.evaluated.rollout == recipe.rollout.model_copy(update={"temperature": 0.0})
     assert recipe.evaluated.evaluated == recipe.evaluated
     (tmp_path / "recipe.toml").write_text(recipe_to_toml(recipe), encoding="utf-8")
     assert load_recipe(tmp_path / "recipe.toml") == recipe

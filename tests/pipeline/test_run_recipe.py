@@ -206,7 +206,7 @@ def test_another_recipe_is_refused_before_anything_runs(straight, recipe):
     folder, _, _ = straight
     before = what_must_repeat(folder)
     other = recipe.model_copy(update={"seed": 6, "rl": recipe.rl.model_copy(update={"steps": 4})})
-    with pytest.raises(ConfigError, match=r"differs in rl\.steps, seed"):
+    with pytest.raises(ConfigError, match=r"differs in seed, rl\.steps"):
         run_recipe(other, folder, QuietReporter())
     assert what_must_repeat(folder) == before
 
