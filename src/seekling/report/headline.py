@@ -43,11 +43,14 @@ def seconds_of(run: RunFolder) -> dict[str, float]:
 
 
 def course_of(run: RunFolder) -> dict[str, Json] | None:
-    """Which stages are done and which are open; None for a run that is finished or does not say what it has done."""
+    """Which stages are done and which are open; None for a run that is finished, or does not say what it does.
+
+    What a recipe of another version asks for is not known; that of a run without any is the default's.
+    """
     done = run.progress.get("done")
-    if not isinstance(done, list):
+    recipe = run.settings or (None if run.recipe else Recipe())
+    if not isinstance(done, list) or recipe is None:
         return None
-    recipe = run.settings or Recipe()
     planned = {"expert": recipe.has_sft, "sft": recipe.has_sft, "rl": recipe.rl.steps > 0}
     planned |= {f"eval-{name}": True for name in recipe.evaluations}
     left = [stage for stage in _COURSE if planned.get(stage) and stage not in done]
