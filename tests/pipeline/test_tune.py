@@ -288,8 +288,10 @@ def test_an_interrupted_command_leaves_no_file_and_no_process(tiny_model_dir, tm
     )
     try:
         # Not while it is still starting the measurement: a new process computes for a second before that begins.
-        while not any(_ticks(child) >= 20 for child in (children := _children(process.pid))) and process.poll() is None:
+        children: list[int] = []
+        while not any(_ticks(child) >= 20 for child in children) and process.poll() is None:
             time.sleep(0.05)
+            children = _children(process.pid)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=FAILS_AFTER_S)
     finally:
