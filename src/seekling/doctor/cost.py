@@ -190,13 +190,18 @@ class _Costs:
 
     def sft(self, num_in_file: int) -> StageCost:
         size, config = episode_size(self._recipe, self._model, is_trained=True), self._recipe.experts
-        kept = num_in_file if config.file else config.num_questions
+        with_twins = round(config.num_questions * (1 + self._recipe.data.withheld_share))
+        kept = num_in_file if config.file else with_twins
         if config.max_episodes:
             kept = min(kept, config.max_episodes)
-        episodes = kept * self._recipe.sft.epochs
-        steps = math.ceil(kept / self._recipe.sft.episodes_per_step) * self._recipe.sft.epochs
-        tokens = episodes * size.total_tokens - (episodes - steps) * self._instruction_tokens
-        seconds = self._learn_s(tokens, episodes * size.action_tokens, size.total_tokens)
+        epochs = self._recipe.sft.epochs
+        episodes, first_turns = kept * epochs, 0 if config.file else config.num_queries * epochs
+        steps = math.ceil((episodes + first_turns) / epochs / self._recipe.sft.episodes_per_step) * epochs
+        # Of an episode's turns, most of which are a search and an answer, a first turn is half.
+        actions = round((episodes + first_turns / 2) * size.action_tokens)
+        tokens = episodes * (size.total_tokens - size.action_tokens) + first_turns * size.prompt_tokens + actions
+        tokens -= (episodes + first_turns - steps) * self._instruction_tokens
+        seconds = self._learn_s(tokens, actions, size.total_tokens)
         seconds += steps * self._optimizer_s("sft")
         step_tokens = round(self._recipe.sft.episodes_per_step * size.total_tokens * self._model.largest_step)
         return StageCost(
@@ -204,7 +209,7 @@ class _Costs:
             seconds,
             self._plan.sft(step_tokens),
             self._plan.sft().total_bytes,
-            f"{steps} steps, {episodes} episodes",
+            f"{steps} steps, {episodes} episodes" + (f", {first_turns} first turns" if first_turns else ""),
         )
 
     def rl(self) -> StageCost:
