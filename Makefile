@@ -1,4 +1,4 @@
-# make demo    train a search agent on this machine (14 to 27 minutes on 2 cores, no GPU, no model hub)
+# make demo    train a search agent on this machine (12 to 23 minutes on 2 cores, no GPU, no model hub)
 # make test    the tests, in under 10 minutes   make check   lint, types and all tests, the long ones too
 # make setup   only .venv                      make clean   remove everything that was made, runs/ excepted
 # Every target sets up what it needs; the second time that costs nothing.
