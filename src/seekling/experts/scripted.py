@@ -261,9 +261,7 @@ class _Run:
 
     def _is_read(self, page: str) -> bool:
         """Whether text of a page came back."""
-        return any(
-            page in call.document_ids for turn in self.turns for call in turn.calls if call.name not in LISTING_TOOLS
-        )
+        return any(page in ids for turn in self.turns for ids in _pages_read(turn))
 
     def _found(self, hop: Hop, way: words.Try) -> str:
         """What the page says: "[Orla Mill] built by: Tobias Wren."."""
@@ -274,12 +272,12 @@ class _Run:
 
     def _verdict(self, hop: Hop, way: words.Try) -> str:
         """Why the last observation does not suffice: "[Orla Mill] built by: not here."."""
-        is_right = _is_right_page(hop, self.turns[-1]) and bool(hop.document_id or not hop.relation)
+        last = self.turns[-1]
         if not hop.relation:
-            return f"{way.need} {words.NOT_HERE if is_right else words.OTHER_PAGE}"
-        if is_right:
+            return f"{way.need} {words.NOT_HERE if _is_right_page(hop, last) else words.OTHER_PAGE}"
+        if hop.document_id and _is_right_page(hop, last):
             return f"[{self._title_of(hop.document_id)}] {way.need}: {words.NOT_HERE}"
-        read = next((page for ids in _pages_read(self.turns[-1]) for page in ids), "")
+        read = next((page for ids in _pages_read(last) for page in ids), "")
         return f"[{self._title_of(read) if read else 'nothing'}] {words.OTHER_PAGE}"
 
     def _look_up_together(self, hops: Sequence[Hop]) -> None:
