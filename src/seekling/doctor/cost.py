@@ -197,7 +197,7 @@ class _Costs:
         epochs = self._recipe.sft.epochs
         episodes, first_turns = kept * epochs, 0 if config.file else config.num_queries * epochs
         steps = math.ceil((episodes + first_turns) / epochs / self._recipe.sft.episodes_per_step) * epochs
-        # Of an episode's turns, most of which are a search and an answer, a first turn is half.
+        # Most episodes are one search and one answer, so a first turn has about half of their action tokens.
         actions = round((episodes + first_turns / 2) * size.action_tokens)
         tokens = episodes * (size.total_tokens - size.action_tokens) + first_turns * size.prompt_tokens + actions
         tokens -= (episodes + first_turns - steps) * self._instruction_tokens
