@@ -13,7 +13,7 @@ from pathlib import Path
 from seekling.config import Recipe
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.files import read_records
-from seekling.experts.scripted import first_turn, play
+from seekling.experts.scripted import first_plan, play
 from seekling.experts.select import select_episodes
 from seekling.experts.stepwise import read_steps, step_trajectory
 from seekling.files import write_atomically
@@ -21,9 +21,9 @@ from seekling.pipeline.progress import Reporter
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.reward.match import exact_match
-from seekling.rollout.replay import expert_trajectory
+from seekling.rollout.replay import expert_trajectory, opening_trajectory
 from seekling.serve.agent import Agent
-from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, StopReason, Trajectory
+from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, Trajectory
 
 STEPS = "expert-steps.json"
 """Copy of step-wise records in a run folder."""
@@ -85,8 +85,8 @@ def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
     return [_trajectory(record, agent) for record in folder.read_records("expert")]
 
 
-def query_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
-    """The scripted expert's first turns of the questions that come after those of its episodes, without twins.
+def plan_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
+    """The scripted expert's plans for the questions that come after those of its episodes, without twins.
 
     Args:
         recipe: its experts section.
@@ -94,22 +94,14 @@ def query_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Age
         agent: of the policy.
     """
     rest = [each for each in questions[recipe.experts.num_questions :] if not each.withheld]
-    found = []
-    for question in rest[: recipe.experts.num_queries]:
-        turn = first_turn(agent.env, question, recipe.experts)
-        if turn is not None:
-            prompt = tuple(agent.env.protocol.prompt(question))
-            episode = Episode(
-                question.id,
-                question.source,
-                agent.env.protocol.name,
-                prompt,
-                (turn,),
-                answer=None,
-                stop_reason=StopReason.MAX_TURNS,
-            )
-            found.append(_trajectory(EpisodeRecord("expert", question, episode), agent))
-    return found
+    planned = [
+        (question, first_plan(agent.env, question, recipe.experts)) for question in rest[: recipe.experts.num_plans]
+    ]
+    return [
+        opening_trajectory(agent.env.protocol.prompt(question), *texts, agent.renderer)
+        for question, texts in planned
+        if texts is not None
+    ]
 
 
 def demonstrate(recipe: Recipe, agent: Agent, group: EpisodeGroup) -> tuple[Episode, Trajectory] | None:

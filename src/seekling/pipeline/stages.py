@@ -25,7 +25,7 @@ from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.evaluate import evaluate_policy
-from seekling.pipeline.experts_file import demonstrate, expert_trajectories, load_experts, query_trajectories
+from seekling.pipeline.experts_file import demonstrate, expert_trajectories, load_experts, plan_trajectories
 from seekling.pipeline.export import WEIGHTS, copy_policy, export_stage, new_critic, new_learner, stage_base
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
@@ -149,7 +149,7 @@ class _Run:
     def _sft(self) -> None:
         recipe, learner = self.recipe, self.learner("sft")
         trajectories = expert_trajectories(self.folder, self.agent)
-        trajectories += query_trajectories(recipe, self.world.train, self.agent)
+        trajectories += plan_trajectories(recipe, self.world.train, self.agent)
         total = num_sft_steps(recipe.sft, len(trajectories))
         with self._training("sft", total, learner) as after_step:
             train_sft(
