@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from seekling.config import Recipe
+from seekling.config import ExpertConfig, Recipe
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.files import read_records
 from seekling.experts.scripted import first_plan, play
@@ -85,17 +86,36 @@ def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
     return [_trajectory(record, agent) for record in folder.read_records("expert")]
 
 
+class SftQuestions(NamedTuple):
+    """Training questions by what SFT learns from them."""
+
+    played: Sequence[Question]
+    """Whole episodes of the scripted expert."""
+    planned: Sequence[Question]
+    """Its plans alone; no twins, whose plans are those of their questions."""
+    fresh: Sequence[Question]
+    """Nothing."""
+
+
+def split_for_sft(config: ExpertConfig, questions: Sequence[Question]) -> SftQuestions:
+    """Divide training questions, in their order, by what SFT learns from them."""
+    rest = questions[config.num_questions :]
+    originals = [number for number, each in enumerate(rest) if not each.withheld][: config.num_plans]
+    num_passed = originals[-1] + 1 if originals else 0
+    return SftQuestions(questions[: config.num_questions], [rest[number] for number in originals], rest[num_passed:])
+
+
 def plan_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
-    """The scripted expert's plans for the questions that come after those of its episodes, without twins.
+    """The scripted expert's plans for the questions of which SFT learns no more than that.
 
     Args:
         recipe: its experts section.
         questions: of training.
         agent: of the policy.
     """
-    rest = [each for each in questions[recipe.experts.num_questions :] if not each.withheld]
     planned = [
-        (question, first_plan(agent.env, question, recipe.experts)) for question in rest[: recipe.experts.num_plans]
+        (question, first_plan(agent.env, question, recipe.experts))
+        for question in split_for_sft(recipe.experts, questions).planned
     ]
     return [
         opening_trajectory(agent.env.protocol.prompt(question), *texts, agent.renderer)
