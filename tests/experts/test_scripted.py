@@ -182,7 +182,7 @@ def test_what_a_question_takes_for_granted_is_checked_after_what_it_asks_for(mak
     assert episode.answer == "1612"
     assert thoughts(episode) == [
         "Alder Mill > built in; check built by Tobias Wren?",
-        "[alder_mill] built in: 1612. [alder_mill] built by: Tobias Wren. It fits: 1612.",
+        "[alder_mill] built in: 1612. [alder_mill] built by: Tobias Wren, asked Tobias Wren. It fits: 1612.",
     ]
     claimed = replace(claimed, claim="Maud Ferris")
     wrong = replace(UNANSWERABLE, question="When did Maud Ferris build Alder Mill?", hops=(claimed, asked))
@@ -190,7 +190,7 @@ def test_what_a_question_takes_for_granted_is_checked_after_what_it_asks_for(mak
     assert episode.answer == "unknown"
     assert thoughts(episode) == [
         "Alder Mill > built in; check built by Maud Ferris?",
-        "[alder_mill] built in: 1612. [alder_mill] built by: Tobias Wren. That does not fit.",
+        "[alder_mill] built in: 1612. [alder_mill] built by: Tobias Wren, asked Maud Ferris. That does not fit.",
     ]
 
 

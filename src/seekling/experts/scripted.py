@@ -268,8 +268,9 @@ class _Run:
         if not hop.relation:
             return f"{way.need} {self._shown_answer()}"
         title = self._title_of(hop.document_id) if hop.document_id else hop.query_subject
-        need = hop.relation if hop.claim else way.need
-        return f"[{title}] {need}: {hop.answer}"
+        if hop.claim:
+            return f"[{title}] {hop.relation}: {hop.answer}, asked {hop.claim}"
+        return f"[{title}] {way.need}: {hop.answer}"
 
     def _verdict(self, hop: Hop, way: words.Try) -> str:
         """Why the last observation does not suffice: "[Orla Mill] built by: not here."."""

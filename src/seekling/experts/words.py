@@ -10,7 +10,7 @@ What a question takes for granted comes last, so that the answer is there when i
 
     Ann Lee > died in year; check worked as pilot?
     [Ann Lee] died in year: 739; check worked as pilot?
-    [Ann Lee] worked as: pilot. It fits: 739.
+    [Ann Lee] worked as: pilot, asked pilot. It fits: 739.
 
 The plan is made where only the question has been read, so that later turns copy it instead of working it out again:
 whether something is left to look up is what follows in the plan. Each turn names the page that it reads before it says
