@@ -24,9 +24,9 @@ NOVELTIES = {"seen in training", "new wording", "new relation"}
 # and say so in the change log, because every recorded result on the almanac is then about another world.
 LOCKED = {
     "corpus.jsonl": "7caba98f7eae477a45eda7af110d7c840de16019822346c8ade81e11ac46d7d6",
-    "train.jsonl": "d049fef6e73e8ffdb976fb5c1f3a986d337797c74b049505e4219e7703eada26",
-    "dev.jsonl": "fe7ec8de5b24fa0be0075c8028ea0c055d3717030fa039782d7e55144a3d2209",
-    "test.jsonl": "88690513ed7b5cf93c2030f43e7a54c77622cd76a8c4827e987cee9fbadeca35",
+    "train.jsonl": "120a50055489e0b589f82a9aecbb32a8b4e0a93add3c8c8231a3c5c4d4be7f3d",
+    "dev.jsonl": "a6573a04081ef9368404581ab388cbb7882af3e4cbb8b2411a28597115504ed2",
+    "test.jsonl": "4699e01d3b82788981291ff1e6034ded7271a8274b771dc54bdd6f131e14cad6",
 }
 
 

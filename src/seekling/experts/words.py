@@ -49,7 +49,7 @@ class Try(NamedTuple):
 
 
 def tries(hop: Hop, question: Question, *, in_own_words: bool) -> list[Try]:
-    """Ways to look for a fact: in the words of the page, in those of the question, and by the subject alone.
+    """Ways to look for a fact: in the words of the page, by the subject alone, and in the words of the question.
 
     Args:
         hop: what is looked for.
@@ -61,9 +61,9 @@ def tries(hop: Hop, question: Question, *, in_own_words: bool) -> list[Try]:
         return [Try(asked, text, _reading(text)) for text in (asked.rstrip("?"), " ".join(content_words(asked)))]
     if hop.claim:
         return [_try(hop, wording) for wording in (f"{hop.relation} {hop.claim}", hop.relation)]
-    wordings = [words for words in (hop.relation, " ".join(asked_words(hop, question))) if words]
-    ordered = dict.fromkeys([*(reversed(wordings) if in_own_words else wordings), ""])
-    return [_try(hop, wording) for wording in ordered]
+    own = " ".join(asked_words(hop, question))
+    ordered = [own, hop.relation, ""] if own and in_own_words else [hop.relation, "", own]
+    return [_try(hop, wording) for wording in dict.fromkeys(ordered)]
 
 
 def _try(hop: Hop, wording: str) -> Try:
