@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from seekling.config import EnvConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
-from seekling.env.sandbox.interface import HostFunction, Outcome, Result, Sandbox
+from seekling.env.sandbox.back_end import HostFunction, Outcome, Result, Sandbox
 from seekling.env.tools import Tool, library_tools
 from seekling.errors import InfrastructureError, ToolError
 from seekling.types import Hit, Passage, Question

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from seekling.env.programs import PROGRAMS_AT_ONCE, ProgramRunner, redefined_names
-from seekling.env.sandbox.interface import Result
+from seekling.env.sandbox.back_end import Result
 from seekling.env.tools import tool_from_function
 from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
 from tests.patience import FAILS_AFTER_S

@@ -26,7 +26,7 @@ from seekling.env.budget import Budget, Observation
 from seekling.env.failing import failing_tools, is_made_to_fail, needed_pages
 from seekling.env.programs import ProgramRunner
 from seekling.env.protocol.base import Action, Protocol
-from seekling.env.sandbox.interface import Sandbox
+from seekling.env.sandbox.back_end import Sandbox
 from seekling.env.tools import Outcome, Tool, run_tool
 from seekling.env.withholding import Withheld
 from seekling.errors import ConfigError, InfrastructureError

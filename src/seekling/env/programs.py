@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from seekling.cores import cores_here
-from seekling.env.sandbox.interface import HostFunction, Result, Sandbox, SandboxSession
+from seekling.env.sandbox.back_end import HostFunction, Result, Sandbox, SandboxSession
 from seekling.env.schema import bind_arguments
 from seekling.env.tools import Outcome, Tool, run_tool
 from seekling.errors import InfrastructureError

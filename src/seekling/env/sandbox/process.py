@@ -18,7 +18,7 @@ from typing import Any
 
 from seekling.config import SandboxConfig
 from seekling.env.sandbox.child import cpu_clock_of
-from seekling.env.sandbox.wire import MAX_FRAME_BYTES
+from seekling.env.sandbox.frames import MAX_FRAME_BYTES
 from seekling.errors import InfrastructureError, SandboxError
 
 _LOG = logging.getLogger("seekling.sandbox")
