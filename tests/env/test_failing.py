@@ -8,7 +8,7 @@ import pytest
 
 from seekling.config import EnvConfig, SandboxConfig
 from seekling.env.environment import SearchEnv
-from seekling.env.failing import is_made_to_fail
+from seekling.env.withholding import missed_pages
 from seekling.env.protocol import make_protocol
 from seekling.env.sandbox import open_sandbox
 from seekling.env.tools import library_tools
@@ -89,9 +89,9 @@ def test_without_a_share_and_without_known_pages_nothing_fails():
 
 def test_the_share_is_drawn_by_id_and_a_larger_one_holds_the_smaller():
     questions = [replace(ASKED, id=str(number)) for number in range(2000)]
-    half = {each.id for each in questions if is_made_to_fail(each, 0.5)}
-    third = {each.id for each in questions if is_made_to_fail(each, 1 / 3)}
+    half = {each.id for each in questions if missed_pages(each, 0.5)}
+    third = {each.id for each in questions if missed_pages(each, 1 / 3)}
     assert third < half
     assert abs(len(half) - 1000) < 100
-    assert half == {each.id for each in questions if is_made_to_fail(replace(each, question="other words"), 0.5)}
-    assert all(is_made_to_fail(each, 1.0) for each in questions)
+    assert half == {each.id for each in questions if missed_pages(replace(each, question="other words"), 0.5)}
+    assert all(missed_pages(each, 1.0) for each in questions)

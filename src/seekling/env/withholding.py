@@ -1,8 +1,12 @@
-"""What the searches of an episode do not show: answers that are kept from the policy, and what it has seen already.
+"""What the searches of an episode do not show: answers, passages it has seen, and pages its first search must miss.
 
 The twin of a question is the same question, for which no passage and no sentence that says its answer is shown: all
 else is as it was, and the right end is to say so. Beside its original it teaches to tell the two apart (a minimal
 pair).
+
+Of some questions, the first action that searches finds everything but the pages that the question needs; later ones
+find what there is. So a policy meets failures it can recover from; it did nothing wrong, so expert episodes made this
+way can be learned from whole.
 """
 
 from __future__ import annotations
@@ -30,9 +34,23 @@ def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
     found = []
     for question in questions:
         found.append(question)
-        if _can_be_withheld(question) and _draw(question) < share:
-            found.append(_twin(question))
+        if _can_be_withheld(question) and _is_drawn(("withheld", question.key), share):
+            twin = replace(question, id=f"{question.id}-withheld", answers=(UNKNOWN_ANSWER, "not found"))
+            labels = ("withheld", *question.labels)
+            found.append(replace(twin, kind=UNANSWERABLE, labels=labels, withheld=question.answers))
     return found
+
+
+def missed_pages(question: Question, share: float) -> frozenset[str]:
+    """The pages that a question's first search is to miss, those it is known to be about; none if it is not chosen.
+
+    Args:
+        question: whether it is chosen is a function of its id alone.
+        share: of the questions, in [0, 1].
+    """
+    if not _is_drawn(question.key, share):
+        return frozenset()
+    return frozenset({*question.supporting_ids, *(hop.document_id for hop in question.hops if hop.document_id)})
 
 
 def says(text: str, withheld: Sequence[str]) -> bool:
@@ -92,23 +110,12 @@ def _fold(text: str) -> str:
     return f" {' '.join(word for word in words if word not in ('a', 'an', 'the'))} "
 
 
-def _twin(question: Question) -> Question:
-    return replace(
-        question,
-        id=f"{question.id}-withheld",
-        answers=(UNKNOWN_ANSWER, "not found"),
-        kind=UNANSWERABLE,
-        labels=("withheld", *question.labels),
-        withheld=question.answers,
-    )
-
-
 def _can_be_withheld(question: Question) -> bool:
     is_known = question.kind != UNANSWERABLE and not question.is_side_by_side
     is_long = all(len(each) >= MIN_CHARS for each in question.answers)
     return is_known and is_long and not says(question.question, question.answers)
 
 
-def _draw(question: Question) -> float:
-    digest = hashlib.sha256(repr(("withheld", question.key)).encode("utf-8", "replace")).digest()
-    return float(int.from_bytes(digest[:8], "big") / 2**64)
+def _is_drawn(name: object, share: float) -> bool:
+    digest = hashlib.sha256(repr(name).encode("utf-8", "replace")).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64

@@ -5,7 +5,7 @@ Used for experts only: what a policy sampled already has its ids, and they are n
 
 from __future__ import annotations
 
-from seekling.env.protocol.base import Protocol
+from seekling.env.protocol import Protocol
 from seekling.env.protocol.stopping import cut_after_stop
 from seekling.rollout.loop import Recorder
 from seekling.rollout.render import Renderer

@@ -259,7 +259,9 @@ class MontySession:
             return run.result("output_limit", text, run.cpu_s(), state_lost=False)
         if run.kill is not None:
             return run.result(run.kill.outcome, str(run.kill), run.cpu_s(), state_lost=True)
-        if isinstance(error, TimeoutError) and "\n  File " not in text:  # the limit's own stops anywhere, without a line
+        if (
+            isinstance(error, TimeoutError) and "\n  File " not in text
+        ):  # the limit's own stops anywhere, without a line
             return run.timeout()
         is_lost = isinstance(error, MemoryError)
         return run.result("memory" if is_lost else "error", text, run.cpu_s(), state_lost=is_lost)

@@ -52,9 +52,7 @@ def explain(error: BaseException, max_chars: int) -> str:
     Raises:
         BaseException: the exception's own methods may raise anything, or take forever.
     """
-    formatted = traceback.TracebackException(
-        type(error), error, error.__traceback__, limit=-_MAX_FRAMES, compact=True
-    )
+    formatted = traceback.TracebackException(type(error), error, error.__traceback__, limit=-_MAX_FRAMES, compact=True)
     _strip_frames(formatted)
     text = "".join(formatted.format()).rstrip("\n")
     if isinstance(error, SyntaxError):
