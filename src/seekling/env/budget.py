@@ -61,21 +61,22 @@ class Budget:
         Returns:
             The text; at most `tokens` long unless prefix, suffix and cut marks alone are longer.
         """
+        text = _assemble(prefix, blocks, suffix)
+        excess = self.count_tokens(text) - self.tokens
+        if excess <= 0:
+            return Observation(text)
         sizes = [self.count_tokens(block.body) for block in blocks]
-        text, available = _assemble(prefix, blocks, suffix), sum(sizes)
-        is_truncated = False
-        # Marks and merges across cuts are not in the sum; what they take too much is left out at the next try.
-        while (excess := self.count_tokens(text) - self.tokens) > 0:
-            available -= excess
-            is_truncated = True
-            if available <= 0:
-                break
+        available = sum(sizes) - excess
+        while available > 0:
             level = _even_level(sizes, available)
             pairs = zip(blocks, sizes, strict=True)
-            cut = [block if size <= level else self._cut(block, level) for block, size in pairs]
-            text = _assemble(prefix, cut, suffix)
-        else:
-            return Observation(text, is_truncated)
+            text = _assemble(
+                prefix, [each if size <= level else self._cut(each, level) for each, size in pairs], suffix
+            )
+            excess = self.count_tokens(text) - self.tokens
+            if excess <= 0:
+                return Observation(text, is_truncated=True)
+            available -= excess  # marks and merges across cuts were not in the sum; give them room and try again
         if len(blocks) > 1:
             return replace(self.fit(prefix, blocks[:-1], suffix), is_truncated=True)
         frame = self.count_tokens(prefix + CUT_MARK + suffix)

@@ -31,10 +31,7 @@ PROGRAMS_AT_ONCE = max(1, int(cores_here() / 2))
 """More would take processors from each other and from decoding."""
 _RUNNING = threading.Semaphore(PROGRAMS_AT_ONCE)
 
-_NAMED = (
-    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler),
-    *(ast.MatchAs, ast.MatchStar),
-)
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 _ERROR_LINE = re.compile(r"\w*(Error|Exception)\b")
 NOT_PYTHON = "That is not valid Python. Put only code into the block, and prose before it."
 STATE_LOST = "What earlier programs defined is gone; define again what you need."
@@ -58,7 +55,6 @@ class ProgramRunner:
         self._refusal_of = refusal_of
         self._session: SandboxSession | None = None
         self._calls: list[ToolCall] = []
-        self._failure: InfrastructureError | None = None
         self._is_closed = False
 
     def run(self, program: str) -> tuple[Outcome, tuple[ToolCall, ...]]:
@@ -78,9 +74,6 @@ class ProgramRunner:
                 functions = {name: self._host_function(tool) for name, tool in self._tools.items()}
                 self._session = self._sandbox.open(functions)
             result = self._session.run(program)
-        if self._failure is not None:
-            # The program saw an error too, but it is not its fault: whatever it made of it does not count.
-            raise self._failure
         notes = tuple(_notes(program, result, self._tools))
         outcome = Outcome("python", {}, result.stdout, result.error_text, notes=notes, is_truncated=result.truncated)
         return outcome, tuple(self._calls)
@@ -97,10 +90,7 @@ class ProgramRunner:
             arguments = bind_arguments(tool.name, tool.parameters, positional, named)
             _RUNNING.release()  # a program that waits for a tool takes no processor, and its clocks stand still
             try:
-                outcome = run_tool(tool, arguments, self._refusal_of)
-            except InfrastructureError as error:
-                self._failure = error
-                raise
+                outcome = run_tool(tool, arguments, self._refusal_of)  # an InfrastructureError ends the program
             finally:
                 _RUNNING.acquire()
             self._calls.extend(outcome.records())

@@ -10,19 +10,21 @@ import importlib
 import inspect
 import json
 import sys
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from seekling.env import withholding
 from seekling.env.schema import JsonSchema, check_arguments, schema_of_function
 from seekling.env.withholding import Withheld
 from seekling.errors import ConfigError, InfrastructureError, ToolError
 from seekling.types import Hit, Json, ToolCall
+
+if TYPE_CHECKING:
+    from seekling.retrieval.library import Library
 
 LIBRARY_TOOLS = ("search", "search_pages", "view_sections", "read_section")
 """Names of the tools that `library_tools` makes; every protocol offers those of them that its source offers."""
@@ -32,29 +34,6 @@ LISTING_TOOLS = ("search_pages", "view_sections")
 
 RESERVED_NAMES = (*LIBRARY_TOOLS, "think", "answer", "information", "tool_call", "tool_response", "print", "python")
 """Names that mean something else in one protocol or another."""
-
-
-class SearchableLibrary(typing.Protocol):
-    """What the library's tools need of it; `seekling.retrieval.library.Library` is one."""
-
-    may_wait: bool
-    """A call may wait for something outside of this process, such as a search server."""
-
-    def search(self, query: str, top_k: int) -> list[Hit]:
-        """The best passages."""
-        ...
-
-    def search_pages(self, query: str, top_k: int = 10) -> list[dict[str, str]]:
-        """The best pages: {"page_id", "title"}."""
-        ...
-
-    def view_sections(self, page_id: str) -> list[dict[str, str]]:
-        """A page's sections: {"section_id", "section_name"}."""
-        ...
-
-    def read_section(self, section_id: str) -> str:
-        """A section's text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +232,7 @@ def load_tool(spec: str) -> Tool:
     return tool
 
 
-def all_tools(library: SearchableLibrary, top_k: int, specs: Sequence[str]) -> dict[str, Tool]:
+def all_tools(library: Library, top_k: int, specs: Sequence[str]) -> dict[str, Tool]:
     """The library's tools and the user's own, by name.
 
     Args:
@@ -273,7 +252,7 @@ def all_tools(library: SearchableLibrary, top_k: int, specs: Sequence[str]) -> d
     return tools
 
 
-def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
+def library_tools(library: Library, top_k: int) -> dict[str, Tool]:
     """The tools that read the library, by name.
 
     Args:
@@ -310,7 +289,7 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
 class _LibraryView:
     """The library without what an episode is not shown. Its methods' first lines are what a model reads."""
 
-    def __init__(self, library: SearchableLibrary, top_k: int, withheld: Withheld) -> None:
+    def __init__(self, library: Library, top_k: int, withheld: Withheld) -> None:
         self._library, self._top_k, self._withheld = library, top_k, withheld
 
     def search(self, query_list: list[str]) -> list[SearchResult]:
@@ -344,7 +323,7 @@ def _check_queries(arguments: Mapping[str, Json]) -> None:
         raise ToolError("the query is empty; say in a few words what to look for")
 
 
-def _page_of(library: SearchableLibrary, section_id: str) -> str:
+def _page_of(library: Library, section_id: str) -> str:
     """The page that a section belongs to. Both ids may hold colons; then the library is asked."""
     page_id = section_id.rpartition(":")[0]
     while ":" in page_id:

@@ -21,14 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
-from seekling.env.protocol.grammar import (
-    Action,
-    Protocol,
-    choose_action,
-    nothing_found,
-    read_answer,
-    search_blocks,
-)
+from seekling.env.protocol.grammar import Action, Protocol, choose_action, nothing_found, read_answer, search_blocks
 from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.schema import signature
 from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool

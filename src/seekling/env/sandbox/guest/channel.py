@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import time
-from typing import Any, TypedDict
+from typing import TypedDict, cast
 
 _HEADER_BYTES = 4
 _FLUSH_EVERY_S = 0.002
@@ -34,6 +34,16 @@ class Limits(TypedDict):
     memory_bytes: int
     output_chars: int
     max_frame_bytes: int
+
+
+class Message(TypedDict, total=False):
+    """From the host: a program and the names of its functions, what a function returned, or how it failed."""
+
+    code: str
+    functions: list[str]
+    value: object
+    error: str
+    text: str
 
 
 class Guard:
@@ -102,7 +112,7 @@ class Channel:
                         self._send(self._take_output())
         return self._room >= 0
 
-    def call(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
+    def call(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Message:
         """Have the host run a function.
 
         Returns:
@@ -128,11 +138,10 @@ class Channel:
             self.is_open = False
             self._send(self._take_output() + _frame({"op": "done", "outcome": outcome, "error": error_text}))
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self) -> Message:
         """Wait for a program or a reply; ends the process when the host hangs up."""
         length = int.from_bytes(self._read(_HEADER_BYTES), "little")
-        frame: dict[str, Any] = json.loads(self._read(length))
-        return frame
+        return cast(Message, json.loads(self._read(length)))
 
     def _read(self, num_bytes: int) -> bytes:
         chunks = []

@@ -15,16 +15,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .channel import Channel, Limits
-from .explain import (
-    PROGRAM_PREFIX,
-    OutputLimitExceeded,
-    TimeLimitExceeded,
-    ToolError,
-    cut_middle,
-    explain,
-    outcome_of,
-)
+from .channel import Channel, Limits, Message
+from .explain import PROGRAM_PREFIX, OutputLimitExceeded, TimeLimitExceeded, ToolError, cut_middle, explain, outcome_of
 
 EXIT_OUT_OF_MEMORY = 86
 """Exit status of a process that had not even the memory to say so."""
@@ -86,7 +78,7 @@ class Runner:
             self._channel.finish_turn(outcome, error_text)
             request = self._channel.receive()
 
-    def _run(self, request: dict[str, Any]) -> tuple[str, str]:
+    def _run(self, request: Message) -> tuple[str, str]:
         self._num_turns += 1
         self._prepare(request["functions"])
         try:

@@ -235,9 +235,7 @@ class Zygote:
             confine.enter_own_user_namespace()
             confine.drop_capabilities(self._machine)
         confine.limit_resources(
-            memory_bytes=self._limits["memory_bytes"],
-            cpu_s=self._limits["session_cpu_s"],
-            num_tasks=self._num_tasks,
+            memory_bytes=self._limits["memory_bytes"], cpu_s=self._limits["session_cpu_s"], num_tasks=self._num_tasks
         )
         if self._filter is not None:
             self._filter.install()
