@@ -16,9 +16,8 @@ from transformers.utils import get_json_schema
 
 from seekling.config import EnvConfig, LossConfig, OptimizerConfig, RlConfig
 from seekling.env.environment import SearchEnv
-from seekling.env.protocol.base import Action
+from seekling.env.protocol import Action, ToolsProtocol
 from seekling.env.protocol.stopping import StopRule
-from seekling.env.protocol.tools import ToolsProtocol
 from seekling.env.tools import Tool
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner

@@ -107,8 +107,8 @@ LIGHT = {"numpy", "pydantic", "typer", "rich", "seekling"}
 BROAD_EXCEPT = {
     "env/tools.py::run_tool": "a tool's failure, whatever it is, is text for the model",
     "env/sandbox/hosting.py::call_host_function": "the same, for a tool called by a program",
-    "env/sandbox/monty.py::MontySession._host_function": "the same, for the other back end",
-    "env/sandbox/monty.py::MontySession._host_function.function": "the same, for the other back end",
+    "env/sandbox/monty.py::_MontyRun.host_function": "the same, for the other back end",
+    "env/sandbox/monty.py::_MontyRun.host_function.function": "the same, for the other back end",
     "env/sandbox/guest/runner.py::Runner._execute": "a model's program may raise anything",
     "env/sandbox/guest/runner.py::Runner._explain": "describing an exception runs the program's own code",
 }

@@ -8,11 +8,14 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 from seekling.config import SandboxConfig
 from seekling.env.sandbox import Result, SandboxSession
 from seekling.env.sandbox.pool import ZygoteSandbox
-from seekling.errors import ToolError
+from seekling.errors import SandboxError, ToolError
 
 SECRET_IN_MEMORY = "CANARY-" + "in-the-trainer"
 SECRETS = ("CANARY-", "root:x:0", "root:*:0")
@@ -79,6 +82,26 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
 }
 
 
+class Attack(NamedTuple):
+    """A program and what must become of it; {secret}, {folder}, {port} and {udp} stand for the arena's."""
+
+    promise: str
+    program: str
+    outcomes: str = "ok"
+    """Those that are right, separated by spaces."""
+    stdout: str | None = None
+    """All of it."""
+    error: str = ""
+    """A part of the error's text."""
+    state_lost: bool | None = None
+    truncated: bool | None = None
+
+
+def attacks(*cases: Attack) -> pytest.MarkDecorator:
+    """Parametrise a test by attacks, each named by its promise."""
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.promise)
+
+
 class Arena:
     """A sandbox, the canaries around it, and the invariants."""
 
@@ -113,6 +136,20 @@ class Arena:
             result = self.run(session, program)
         session.close()
         self.check_surroundings()
+        return result
+
+    def check(self, case: Attack) -> Result:
+        """Make an attack in a session of its own and hold the result against what it must be."""
+        program = case.program
+        places = {"secret": self.secret_path, "folder": self.folder, "port": self.port, "udp": self.udp_port}
+        for name, value in places.items():
+            program = program.replace(f"{{{name}}}", str(value))
+        result = self.attack(program)
+        assert result.outcome in case.outcomes.split(), result
+        assert case.stdout in (None, result.stdout), result
+        assert case.error in result.error_text, result
+        assert case.state_lost in (None, result.state_lost)
+        assert case.truncated in (None, result.truncated)
         return result
 
     def run(self, session: SandboxSession, program: str) -> Result:
@@ -151,6 +188,14 @@ class Arena:
 
     def _writable_places(self) -> list[Path]:
         return [self.folder, Path.cwd(), Path("/tmp"), Path("/dev/shm"), Path("/")]
+
+
+def opened(**limits: float) -> ZygoteSandbox:
+    """A sandbox of its own with some limits changed, or a skip that says why there is none."""
+    try:
+        return ZygoteSandbox(LIMITS.model_copy(update=limits))
+    except SandboxError as error:
+        pytest.skip(f"no sandbox on this machine: {error}")
 
 
 def fork_server_pid(sandbox: ZygoteSandbox) -> int:

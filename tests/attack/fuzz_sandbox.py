@@ -17,9 +17,7 @@ from pathlib import Path
 import pytest
 
 from seekling.env.sandbox import OUTCOMES
-from seekling.env.sandbox.pool import ZygoteSandbox
-from seekling.errors import SandboxError
-from tests.attack.arena import FUNCTIONS, LIMITS, Arena
+from tests.attack.arena import FUNCTIONS, LIMITS, Arena, opened
 from tests.attack.test_lifecycle import BENIGN, HOSTILE
 
 FUZZ_S = float(os.environ.get("SEEKLING_FUZZ_S", "6"))
@@ -133,10 +131,7 @@ def frames_program(seed: int) -> str:
 @pytest.fixture(scope="module")
 def small_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     limits = LIMITS.model_copy(update={"soft_limit_s": 0.1, "hard_limit_s": 0.2, "wall_limit_s": 5.0})
-    try:
-        sandbox = ZygoteSandbox(limits)
-    except SandboxError as error:
-        pytest.skip(f"no sandbox on this machine: {error}")
+    sandbox = opened(**limits.model_dump())
     folder: Path = tmp_path_factory.mktemp("fuzz")
     folder.chmod(0o755)
     with sandbox, Arena(sandbox, folder, limits) as arena:

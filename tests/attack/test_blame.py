@@ -16,27 +16,23 @@ import pytest
 
 from seekling.env.sandbox import Result
 from seekling.env.sandbox.pool import ZygoteSandbox
-from seekling.errors import InfrastructureError, SandboxError
+from seekling.errors import InfrastructureError
 from tests.attack.arena import (
     FUNCTIONS,
-    LIMITS,
     SANE_OUTPUT,
     SANE_PROGRAM,
     Arena,
     children_of,
     fork_server_pid,
+    opened,
     wait_until,
-)
+)  # fmt: skip
 
 
 @pytest.fixture
 def sandbox() -> Iterator[ZygoteSandbox]:
-    try:
-        opened = ZygoteSandbox(LIMITS.model_copy(update={"wall_limit_s": 60.0}))
-    except SandboxError as error:
-        pytest.skip(f"no sandbox on this machine: {error}")
-    with opened:
-        yield opened
+    with opened(wall_limit_s=60.0) as sandbox:
+        yield sandbox
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

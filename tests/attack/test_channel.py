@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seekling.env.sandbox import OUTCOMES
-from tests.attack.arena import FUNCTIONS, Arena
+from tests.attack.arena import FUNCTIONS, Arena, Attack, attacks
 
 RAW = """
 import json, os, time
@@ -19,25 +19,53 @@ def send(value):
 """
 
 
-def test_a_frame_of_two_gigabytes_is_refused_by_its_length(arena: Arena):
-    result = arena.attack(RAW + "raw((0x7fffffff).to_bytes(4, 'little') + b'x' * 1000)\nwhile True: pass")
-    assert (result.outcome, result.state_lost) == ("protocol", True)
-    assert "a frame of 2,147,483,647 bytes" in result.error_text
+DEEP = 'b\'{"op":"call","name":"search_pages","kwargs":{},"args":\' + b"[" * 900 + b"]" * 900 + b"}"'
+IGNORING = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
+BOMBS = ("b'[' * 2_000_000", "b'[' * 500_000", "b'9' * 1_000_000", "b'{\"op\":' * 100_000")
+NOT_JSON = ("{1, 2}", "object()", "b'bytes'", "lambda: 1", "open")
 
 
-def test_a_frame_that_never_ends_runs_into_the_time_limit(arena: Arena):
-    result = arena.attack(
-        RAW
-        + "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
-        + "raw(b'\\x10\\x00\\x00\\x00{')\nwhile True: pass"
-    )
-    assert (result.outcome, result.state_lost) == ("timeout", True)
-
-
-@pytest.mark.parametrize("body", ["b'[' * 2_000_000", "b'[' * 500_000", "b'9' * 1_000_000", "b'{\"op\":' * 100_000"])
-def test_a_json_bomb_is_refused(arena: Arena, body: str):
-    result = arena.attack(RAW + f"send({body})\nwhile True: pass")
-    assert (result.outcome, result.state_lost) == ("protocol", True)
+@attacks(
+    Attack("a frame of two gigabytes is refused by its length",
+           RAW + "raw((0x7fffffff).to_bytes(4, 'little') + b'x' * 1000)\nwhile True: pass",
+           "protocol", error="a frame of 2,147,483,647 bytes", state_lost=True),
+    Attack("a frame that never ends runs into the time limit",
+           RAW + IGNORING + "raw(b'\\x10\\x00\\x00\\x00{')\nwhile True: pass", "timeout", state_lost=True),
+    *(Attack(f"a JSON bomb is refused: {each}", RAW + f"send({each})\nwhile True: pass", "protocol", state_lost=True)
+      for each in BOMBS),
+    Attack("output frames beyond the cap are thrown away",
+           RAW + "while True:\n    send({'op': 'out', 'text': 'x' * 10_000})", "output_limit", state_lost=True,
+           truncated=True),
+    Attack("a huge argument is refused in words", "search_pages('x' * 5_000_000)", "error",
+           error="ValueError: search_pages() got arguments of 5,"),
+    Attack("a deep argument is refused in words",
+           "x = []\nfor i in range(100_000):\n    x = [x]\nsearch_pages(x)", "error", error="RecursionError"),
+    Attack("a deep argument sent raw is refused", RAW + f"send({DEEP})\nwhile True: pass", "protocol timeout"),
+    *(Attack(f"not JSON: {each}", f"search_pages({each})", "error",
+             error="TypeError: search_pages() takes None, bool, int, float, str, list, tuple and dict")
+      for each in NOT_JSON),
+    Attack("too many calls are an error", "for i in range(1_000_000):\n    search_pages(str(i))", "error",
+           error="RuntimeError: more than 50 calls of provided functions in one program"),
+    Attack("a program that does not stop calling is killed",
+           "while True:\n    try: search_pages('x')\n    except RuntimeError: pass", "protocol", state_lost=True),
+    Attack("a program that closes its channel harms only itself", "import os\nos.close(3)\nprint('x')",
+           "crashed timeout", state_lost=True),
+    Attack("host errors are caught by their types", """
+for kind, cls in (("value", ValueError), ("type", TypeError), ("tool", ToolError), ("tool", ValueError)):
+    try:
+        boom(kind)
+    except cls as e:
+        print(type(e).__name__, e)
+""", stdout="ValueError boom value\nTypeError boom type\nToolError boom tool\nToolError boom tool\n"),
+    Attack("concurrent calls from threads get their own answers", """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(8) as pool:
+    titles = list(pool.map(lambda i: search_pages(str(i))[0]["title"], range(40)))
+print(titles == [f"Page of {i}" for i in range(40)])
+""", stdout="True\n"),
+)  # fmt: skip
+def test_no_program_deceives_or_wears_out_the_host(arena: Arena, case: Attack):
+    arena.check(case)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +115,7 @@ print(call({name!r}, ["os"], {{}}))
 
 @pytest.mark.parametrize(
     "frame",
-    [
-        {"op": "done", "outcome": "ok", "error": ""},
-        {"op": "done", "outcome": "timeout", "error": "e" * 500_000},
-    ],
+    [{"op": "done", "outcome": "ok", "error": ""}, {"op": "done", "outcome": "timeout", "error": "e" * 500_000}],
     ids=lambda frame: str(frame)[:60],
 )
 def test_a_forged_ending_deceives_only_the_forger(arena: Arena, frame: object):
@@ -101,53 +126,6 @@ def test_a_forged_ending_deceives_only_the_forger(arena: Arena, frame: object):
     assert {first.outcome, second.outcome} <= set(OUTCOMES)
     assert first.cpu_s < 100
     arena.check_surroundings()
-
-
-def test_output_frames_beyond_the_cap_are_thrown_away(arena: Arena):
-    result = arena.attack(RAW + "while True:\n    send({'op': 'out', 'text': 'x' * 10_000})")
-    assert (result.outcome, result.truncated, result.state_lost) == ("output_limit", True, True)
-
-
-def test_a_huge_argument_is_refused_in_words(arena: Arena):
-    result = arena.attack("search_pages('x' * 5_000_000)")
-    assert result.outcome == "error"
-    assert "ValueError: search_pages() got arguments of 5," in result.error_text
-
-
-def test_a_deep_argument_is_refused_in_words(arena: Arena):
-    result = arena.attack("x = []\nfor i in range(100_000):\n    x = [x]\nsearch_pages(x)")
-    assert result.outcome == "error"
-    assert "RecursionError" in result.error_text
-
-
-def test_a_deep_argument_sent_raw_is_refused(arena: Arena):
-    body = 'b\'{"op":"call","name":"search_pages","kwargs":{},"args":\' + b"[" * 900 + b"]" * 900 + b"}"'
-    result = arena.attack(RAW + f"send({body})\nwhile True: pass")
-    assert result.outcome in ("protocol", "timeout")
-
-
-@pytest.mark.parametrize("argument", ["{1, 2}", "object()", "b'bytes'", "lambda: 1", "open"])
-def test_an_argument_that_is_not_json_is_a_type_error(arena: Arena, argument: str):
-    result = arena.attack(f"search_pages({argument})")
-    assert result.outcome == "error"
-    assert "TypeError: search_pages() takes None, bool, int, float, str, list, tuple and dict" in result.error_text
-
-
-def test_too_many_calls_are_an_error(arena: Arena):
-    result = arena.attack("for i in range(1_000_000):\n    search_pages(str(i))")
-    assert (result.outcome, result.host_calls) == ("error", 51)
-    assert result.error_text.endswith("RuntimeError: more than 50 calls of provided functions in one program")
-
-
-def test_a_program_that_does_not_stop_calling_is_killed(arena: Arena):
-    result = arena.attack("while True:\n    try: search_pages('x')\n    except RuntimeError: pass")
-    assert (result.outcome, result.state_lost) == ("protocol", True)
-
-
-def test_a_program_that_closes_its_channel_harms_only_itself(arena: Arena):
-    result = arena.attack("import os\nos.close(3)\nprint('x')")
-    assert result.outcome in ("crashed", "timeout")
-    assert result.state_lost
 
 
 @pytest.mark.parametrize(
@@ -169,34 +147,6 @@ def test_a_failing_host_function_is_an_exception_inside_the_program(arena: Arena
     assert result.outcome == "error"
     assert message in result.error_text.splitlines()[-1]
     assert 'File "<program 1>", line 1, in <module>' in result.error_text
-
-
-def test_host_errors_are_caught_by_their_types(arena: Arena):
-    program = """
-for kind, cls in (("value", ValueError), ("type", TypeError), ("tool", ToolError), ("tool", ValueError)):
-    try:
-        boom(kind)
-    except cls as e:
-        print("caught", type(e).__name__, e)
-"""
-    result = arena.attack(program)
-    assert result.stdout.splitlines() == [
-        "caught ValueError boom value",
-        "caught TypeError boom type",
-        "caught ToolError boom tool",
-        "caught ToolError boom tool",
-    ]
-
-
-def test_concurrent_calls_from_threads_get_their_own_answers(arena: Arena):
-    program = """
-from concurrent.futures import ThreadPoolExecutor
-with ThreadPoolExecutor(8) as pool:
-    titles = list(pool.map(lambda i: search_pages(str(i))[0]["title"], range(40)))
-print(titles == [f"Page of {i}" for i in range(40)])
-"""
-    result = arena.attack(program)
-    assert (result.outcome, result.stdout, result.host_calls) == ("ok", "True\n", 40)
 
 
 def test_a_call_from_a_thread_after_the_end_is_refused(arena: Arena):

@@ -1,4 +1,4 @@
-"""Cases 52-54: no program changes what another one sees."""
+"""Cases 52-54: no program changes what another one sees; the contract of all back ends has more of these."""
 
 from __future__ import annotations
 
@@ -27,26 +27,12 @@ def test_a_program_that_breaks_its_own_runner_is_noticed(arena: Arena):
     assert result.outcome in ("ok", "error", "crashed")
 
 
-def test_a_redefined_function_is_itself_again_in_the_next_program(arena: Arena):
-    session = arena.sandbox.open(FUNCTIONS)
-    first = arena.run(session, "def search_pages(query):\n    return 'made up'\nprint(search_pages('x'))")
-    second = arena.run(session, "print(search_pages('x')[0]['title'])")
-    session.close()
-    assert (first.stdout, first.host_calls) == ("made up\n", 0)
-    assert (second.stdout, second.host_calls) == ("Page of x\n", 1)
-
-
-def test_a_deleted_function_is_back_in_the_next_program(arena: Arena):
-    result = arena.attack("del search_pages", "print(search_pages('x')[0]['title'])")
-    assert result.stdout == "Page of x\n"
-
-
-def test_streams_and_recursion_limit_are_restored_for_the_next_program(arena: Arena):
+def test_streams_functions_and_recursion_limit_are_restored_for_the_next_program(arena: Arena):
     result = arena.attack(
-        "import sys\nsys.stdout = sys.stderr = None\nsys.setrecursionlimit(50)",
-        "def f(n):\n    return n and f(n - 1)\nprint(f(200))",
+        "import sys\nsys.stdout = sys.stderr = None\nsys.setrecursionlimit(50)\ndel search_pages",
+        "def f(n):\n    return n and f(n - 1)\nprint(f(200), search_pages('x')[0]['title'])",
     )
-    assert (result.outcome, result.stdout) == ("ok", "0\n")
+    assert (result.outcome, result.stdout) == ("ok", "0 Page of x\n")
 
 
 def test_variables_survive_errors_and_soft_timeouts(arena: Arena):
@@ -70,18 +56,3 @@ def test_variables_lost_in_a_kill_are_reported_lost_and_the_session_goes_on(aren
     assert killed.error_text.endswith("Its variables are lost.")
     assert (after.outcome, after.stdout, after.state_lost) == ("ok", "False p1\n", False)
     arena.check_surroundings()
-
-
-def test_two_sessions_do_not_see_each_other(arena: Arena):
-    one, two = arena.sandbox.open(FUNCTIONS), arena.sandbox.open(FUNCTIONS)
-    arena.run(one, "import json\nsecret = json.secret = 'of one'")
-    result = arena.run(two, "import json\nprint('secret' in globals(), 'secret' in vars(json))")
-    one.close()
-    two.close()
-    assert result.stdout == "False False\n"
-    arena.check_surroundings()
-
-
-def test_hashes_and_random_numbers_repeat(arena: Arena):
-    program = "import random\nprint(hash('seekling'), list({'a', 'b', 'c', 'd'}), random.random())"
-    assert arena.attack(program).stdout == arena.attack(program).stdout

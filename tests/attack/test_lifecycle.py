@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from seekling.env.sandbox import Result, open_sandbox
+from seekling.env.sandbox import Result, SandboxSession, open_sandbox
 from seekling.env.sandbox.pool import ZygoteSandbox
-from seekling.errors import InfrastructureError, SandboxError
+from seekling.errors import InfrastructureError
 from tests.attack.arena import (
     FUNCTIONS,
     LIMITS,
@@ -29,6 +29,7 @@ from tests.attack.arena import (
     fork_server_pid,
     is_running,
     num_fds,
+    opened,
     wait_until,
 )
 
@@ -58,12 +59,24 @@ time.sleep(60)
 
 @pytest.fixture
 def sandbox() -> Iterator[ZygoteSandbox]:
-    try:
-        opened = ZygoteSandbox(LIMITS)
-    except SandboxError as error:
-        pytest.skip(f"no sandbox on this machine: {error}")
-    with opened:
-        yield opened
+    with opened() as sandbox:
+        yield sandbox
+
+
+def running(session: SandboxSession) -> tuple[threading.Thread, list[Result | InfrastructureError]]:
+    """A stubborn program in a thread, and where its end will be found."""
+    ends: list[Result | InfrastructureError] = []
+
+    def run() -> None:
+        try:
+            ends.append(session.run(STUBBORN))
+        except InfrastructureError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.15)
+    return thread, ends
 
 
 def family_of(pid: int) -> list[int]:
@@ -93,17 +106,7 @@ def test_a_killed_fork_server_takes_its_programs_along_and_is_replaced(
 ):
     busy, idle = sandbox.open(FUNCTIONS), sandbox.open(FUNCTIONS)
     assert idle.run("x = 1").outcome == "ok"
-    results: list[Result | InfrastructureError] = []
-
-    def run() -> None:
-        try:
-            results.append(busy.run(STUBBORN))
-        except InfrastructureError as error:
-            results.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    time.sleep(0.15)
+    thread, results = running(busy)
     family = family_of(sandbox.fork_server_pid)
     with caplog.at_level(logging.WARNING, logger="seekling.sandbox"):
         os.kill(sandbox.fork_server_pid if which.endswith("started") else fork_server_pid(sandbox), signal.SIGKILL)
@@ -151,7 +154,8 @@ def test_a_hundred_sessions_are_open_at_once_and_cost_little(sandbox: ZygoteSand
     if os.geteuid() == 0:  # nobody else may look at these processes
         pids = children_of(fork_server_pid(sandbox))
         assert len(pids) == 100
-        pss = [int(line.split()[1]) for pid in pids for line in rollup(pid) if line.startswith("Pss:")]
+        rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
+        pss = [int(line.split()[1]) for text in rollups for line in text.splitlines() if line.startswith("Pss:")]
         assert sum(pss) / 100 <= 3 * 1024, f"{sum(pss) / 100:.0f} kB a session"
     for session in sessions:
         session.close()
@@ -160,26 +164,12 @@ def test_a_hundred_sessions_are_open_at_once_and_cost_little(sandbox: ZygoteSand
     wait_until(lambda: not children_of(fork_server_pid(sandbox)), "sessions are left")
 
 
-def rollup(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-
-
 def test_closing_a_session_ends_the_program_that_runs_in_it(sandbox: ZygoteSandbox):
     session = sandbox.open(FUNCTIONS)
-    failures: list[InfrastructureError] = []
-
-    def run() -> None:
-        try:
-            session.run(STUBBORN)
-        except InfrastructureError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    time.sleep(0.1)
+    thread, ends = running(session)
     session.close()
     thread.join(timeout=60)
-    assert len(failures) == 1
+    assert isinstance(ends[0], InfrastructureError)
     wait_until(lambda: not children_of(fork_server_pid(sandbox)), "the program went on")
     with pytest.raises(InfrastructureError, match="closed"):
         session.run("1")
@@ -195,8 +185,8 @@ def test_a_process_that_cannot_be_confined_is_an_infrastructure_failure(sandbox:
     with pytest.raises(InfrastructureError):
         orphan.run("print(1)")
     timer.join()
-    for opened in (session, orphan):
-        opened.close()
+    for each in (session, orphan):
+        each.close()
 
 
 def test_a_program_of_a_million_characters_is_not_run(sandbox: ZygoteSandbox):

@@ -25,33 +25,36 @@ def test_a_short_page_stays_one_passage():
     assert cut_passages(document, words=8) == [Passage("7#0", "7", "Ferry", document.content)]
 
 
-def test_cuts_fall_between_paragraphs():
-    assert _texts("a b c\n\nd e\n\nf g h i", 5) == ["a b c\n\nd e", "f g h i"]
+LONG = " ".join(f"w{number}" for number in range(20))
+PATHS = "# Title\n\nIntro here now.\n\n## Past\n\nOld times long.\n\n### Rome\n\nRoman times long gone.\n"
 
 
-def test_a_long_paragraph_is_cut_between_sentences_into_pieces_of_like_length():
-    assert _texts("One two three. Four five six. Seven eight nine. Ten.", 8) == [
-        "One two three. Four five six.",
-        "Seven eight nine. Ten.",
-    ]
+@pytest.mark.parametrize(
+    ("content", "words", "texts"),
+    [
+        # Cuts fall between paragraphs, else between sentences into pieces of like length, else between lines or words.
+        ("a b c\n\nd e\n\nf g h i", 5, ["a b c\n\nd e", "f g h i"]),
+        ("One two three. Four five six. Seven eight. Ten.", 7, ["One two three. Four five six.", "Seven eight. Ten."]),
+        ("- a b\n- c d\n- e f", 6, ["- a b\n- c d", "- e f"]),
+        ("a b c d e f g", 4, ["a b c d", "e f g"]),
+        # Passages begin with the path of their section; a stub is filled up with the next one.
+        (PATHS, 5, ["Intro here now.", "Past: Old times long.", "Past > Rome: Roman times long gone."]),
+        ("# Other\n\nText.", 5, ["Other: Text."]),
+        ("## A\none\n## B\ntwo\n## C\nthree four five", 6, ["A: one\nB: two", "C: three four five"]),
+        # Empty sections and pages without text are still found, and a heading as long as a paragraph is kept whole.
+        ("# Title\n\nText.\n\n## See also\n", 50, ["Text.\nSee also:"]),
+        ("", 50, ["Title"]),
+        ("# Title\n", 50, ["Title"]),
+        (f"# {LONG}\nbody", 30, [f"{' '.join(LONG.split()[:12])}...: {LONG}\nbody"]),
+    ],
+)
+def test_where_a_page_is_cut(content, words, texts):
+    assert _texts(content, words) == texts
 
 
-def test_lists_are_cut_between_lines_and_other_text_between_words():
-    assert _texts("- a b\n- c d\n- e f", 6) == ["- a b\n- c d", "- e f"]
-    assert _texts("a b c d e f g", 4) == ["a b c d", "e f g"]
-
-
-def test_passages_begin_with_the_path_of_their_section():
-    content = "# Title\n\nIntro here now.\n\n## Past\n\nOld times long.\n\n### Rome\n\nRoman times long gone.\n"
-    assert _texts(content, 5) == ["Intro here now.", "Past: Old times long.", "Past > Rome: Roman times long gone."]
-
-
-def test_a_heading_that_is_not_the_title_stays_in_the_path():
-    assert _texts("# Other\n\nText.", 5) == ["Other: Text."]
-
-
-def test_a_stub_is_filled_up_with_the_next_section():
-    assert _texts("## A\none\n## B\ntwo\n## C\nthree four five", 6) == ["A: one\nB: two", "C: three four five"]
+def test_the_next_passage_repeats_the_overlap_within_a_section_only():
+    texts = _texts("a b c d e f g h\n\n## S\n\ni j k l", 4, overlap_words=1)
+    assert texts == ["a b c", "c d e f", "f g h", "S: i j k l"]
 
 
 @pytest.mark.parametrize(
@@ -65,26 +68,6 @@ def test_a_stub_is_filled_up_with_the_next_section():
 )
 def test_of_a_link_only_the_text_is_kept_and_programs_are_left_alone(content, text):
     assert [passage.text for passage in cut_passages(Document("p", "T", content), words=40)] == [text or content]
-
-
-def test_the_next_passage_repeats_the_overlap_within_a_section_only():
-    assert _texts("a b c d e f g h\n\n## S\n\ni j k l", 4, overlap_words=1) == [
-        "a b c",
-        "c d e f",
-        "f g h",
-        "S: i j k l",
-    ]
-
-
-def test_empty_sections_and_pages_without_text_are_still_found():
-    assert _texts("# Title\n\nText.\n\n## See also\n", 50) == ["Text.\nSee also:"]
-    assert _texts("", 50) == ["Title"]
-    assert _texts("# Title\n", 50) == ["Title"]
-
-
-def test_a_heading_as_long_as_a_paragraph_is_kept_whole():
-    long = " ".join(f"w{number}" for number in range(20))
-    assert _texts(f"# {long}\nbody", 30) == [f"{' '.join(long.split()[:12])}...: {long}\nbody"]
 
 
 WORDS = st.sampled_from(["ox", "cart.", "mill", "Ends!", "`x`", "3.5", "(so.)", "#x", "- y"])
@@ -134,11 +117,7 @@ def test_ids_count_up_and_cutting_is_deterministic(content, words):
     [
         (0, 0, "passages of 0 words cannot be cut; expected at least 1; set retrieval.index.passage_words"),
         (5, 5, "an overlap of 5 words does not fit passages of 5; expected 0-4; set retrieval.index.overlap_words"),
-        (
-            5,
-            -1,
-            "an overlap of -1 words does not fit passages of 5; expected 0-4; set retrieval.index.overlap_words",
-        ),
+        (5, -1, "an overlap of -1 words does not fit passages of 5; expected 0-4; set retrieval.index.overlap_words"),
     ],
 )
 def test_impossible_sizes_are_refused(words, overlap_words, message):

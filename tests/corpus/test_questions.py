@@ -10,8 +10,6 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from seekling.corpus.question_formats import ACCEPTED_SHAPES
 from seekling.corpus.questions import question_set_hash, read_questions, split_questions
@@ -119,13 +117,8 @@ def test_search_r1_columns_are_read_with_the_data_source_in_the_key(tmp_path):
         questions = read_questions(path)
         assert questions[0] == Question("train_0", "Q?", ("a", "b"), ("A", "B"), "bridge", "nq")
         assert questions[1].key == ("hotpotqa", "train_0")
-
-
-def test_search_r1_rows_without_metadata_are_read(tmp_path):
-    rows = [{**SEARCH_R1, "metadata": None}]
-    assert read_questions(_parquet(tmp_path / "s.parquet", rows))[0] == Question(
-        "train_0", "Q?", ("a", "b"), source="nq"
-    )
+    bare = _parquet(tmp_path / "bare.parquet", [{**SEARCH_R1, "metadata": None}])
+    assert read_questions(bare) == [Question("train_0", "Q?", ("a", "b"), source="nq")]
 
 
 @pytest.mark.parametrize("truth", [{"target": ["a"]}, {"target": "a"}, "a", ["a"]])
@@ -163,20 +156,10 @@ def test_squad_files_of_both_versions_are_read(tmp_path, indent):
 
 
 def test_squad_rows_of_data_set_hubs_are_read(tmp_path):
-    rows = [
-        {
-            "id": "5",
-            "title": "Kenya",
-            "context": "c",
-            "question": "Q?",
-            "answers": {"text": ["a"], "answer_start": [0]},
-        },
-        {"id": "6", "title": "Kenya", "context": "c", "question": "R?", "answers": {"text": [], "answer_start": []}},
-    ]
-    assert [question.kind for question in read_questions(_parquet(tmp_path / "s.parquet", rows))] == [
-        "",
-        "unanswerable",
-    ]
+    answers = [{"text": ["a"], "answer_start": [0]}, {"text": [], "answer_start": []}]
+    rows = [{"id": str(n), "title": "Kenya", "question": "Q?", "answers": each} for n, each in enumerate(answers)]
+    kinds = [question.kind for question in read_questions(_parquet(tmp_path / "s.parquet", rows))]
+    assert kinds == ["", "unanswerable"]
 
 
 HOTPOT = {
@@ -224,11 +207,6 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, row, message):
     error = _error(path)
     assert error.startswith("q.jsonl:2")
     assert message.strip() in error
-
-
-def test_a_row_of_another_shape_is_an_error_not_a_gap(tmp_path):
-    path = _write(tmp_path / "q.jsonl", NATIVE, {"prompt": "Q?"})
-    assert _error(path).startswith("q.jsonl:2: a row with the fields prompt; expected one of: ")
 
 
 def test_unknown_shapes_are_refused_with_what_is_understood(tmp_path):
@@ -292,30 +270,13 @@ def _questions(count: int) -> list[Question]:
 
 @pytest.mark.parametrize(
     ("count", "fraction", "num_train", "num_test"),
-    [
-        (478, 0.2, 382, 96),
-        (10, 0.2, 8, 2),
-        (12, 0.2, 9, 3),
-        (100, 0.07, 93, 7),
-        (3, 0.01, 2, 1),
-        (5, 0, 5, 0),
-        (5, 1, 0, 5),
-        (0, 0.5, 0, 0),
-    ],
+    [(478, 0.2, 382, 96), (12, 0.2, 9, 3), (100, 0.07, 93, 7), (3, 0.01, 2, 1), (5, 0, 5, 0), (5, 1, 0, 5)],
 )
 def test_the_test_set_is_the_rounded_up_end_of_the_file(count, fraction, num_train, num_test):
     questions = _questions(count)
     train, test = split_questions(questions, fraction)
     assert (len(train), len(test)) == (num_train, num_test)
     assert train + test == questions
-
-
-@given(st.integers(0, 500), st.floats(0, 1))
-def test_a_split_loses_nothing_and_keeps_order(count, fraction):
-    questions = _questions(count)
-    train, test = split_questions(questions, fraction)
-    assert train + test == questions
-    assert -1e-6 < len(test) - count * fraction < 1
 
 
 def test_an_impossible_fraction_is_refused():

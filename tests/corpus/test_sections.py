@@ -31,10 +31,6 @@ def _page(content: str, page_id: str = "p") -> Document:
     return Document(page_id, "Title", content)
 
 
-def _ids(content: str) -> list[str]:
-    return [section.id for section in list_sections(_page(content))]
-
-
 def test_sections_of_a_page_are_listed_in_reading_order():
     assert list_sections(PAGE) == [
         Section("page_7:lead", "Lead", 2, 0, 18),
@@ -118,54 +114,40 @@ def test_a_page_without_headings_is_one_section():
     assert read_section(_page("plain text"), "p:full") == "plain text"
 
 
-def test_headings_in_fenced_code_are_not_headings():
-    assert _ids("# A\n```python\n# comment\n```\n# B\n") == ["p:a", "p:b"]
-    assert _ids("# A\n~~~\n# x\n```\n# y\n~~~~\n# B\n") == ["p:a", "p:b"]
+@pytest.mark.parametrize(
+    ("content", "ids"),
+    [
+        # Headings in fenced code are not headings; a fence that nothing closes hides none; inline code is no fence.
+        ("# A\n```python\n# comment\n```\n# B\n", "a b"),
+        ("# A\n~~~\n# x\n```\n# y\n~~~~\n# B\n", "a b"),
+        ("# A\n```\n# B\n", "a b"),
+        ("# A\n````\n# B\n```\n# C", "a b c"),
+        ("# A\n```\n# B\n```python\n# C", "a b c"),
+        ("# A\n```x``` y\n# B\n```\n", "a b"),
+        # The first heading keeps its id; repeats avoid names that exist, and that of the whole page.
+        ("## Notes\n## Notes\n## Notes 2\n## notes\n", "notes notes_3 notes_2 notes_4"),
+        ("# Full\nx\n", "full_2"),
+        ("# Lead\nA metal.\n## Uses\nPipes.\n", "lead_2 lead uses"),
+        # There is a lead where text stands before the first heading or child, and no section already is it.
+        ("Intro.\n\n## A\nx", "lead a"),
+        ("# T\n\n## A\nx", "t a"),
+        ("# T\nonly this", "t"),
+        ("## T\nfirst\n## A\nx", "t a"),
+        # Lines of marks alone are not headings, and only a line feed starts a line.
+        ("# A\n###\ntext\n", "a"),
+        ("# A\x0c# no\u2028# no\n# B\r\n# C", "a\x0c#_no\u2028#_no b c"),
+    ],
+)
+def test_the_ids_of_a_page(content, ids):
+    assert [section.id for section in list_sections(_page(content))] == [f"p:{each}" for each in ids.split(" ")]
 
 
-def test_a_fence_that_nothing_closes_hides_no_heading():
-    assert _ids("# A\n```\n# B\n") == ["p:a", "p:b"]
-    assert _ids("# A\n````\n# B\n```\n# C") == ["p:a", "p:b", "p:c"]
-    assert _ids("# A\n```\n# B\n```python\n# C") == ["p:a", "p:b", "p:c"]
-
-
-def test_inline_code_that_opens_a_line_is_no_fence():
-    assert _ids("# A\n```x``` y\n# B\n```\n") == ["p:a", "p:b"]
-
-
-def test_the_first_heading_keeps_its_id_and_repeats_avoid_names_that_exist():
-    assert _ids("## Notes\n## Notes\n## Notes 2\n## notes\n") == ["p:notes", "p:notes_3", "p:notes_2", "p:notes_4"]
-
-
-def test_a_heading_called_full_does_not_hide_the_whole_page():
-    assert _ids("# Full\nx\n") == ["p:full_2"]
+def test_leads_and_headings_named_as_they_are_can_be_read():
     assert read_section(_page("# Full\nx\n"), "p:full_2") == "# Full\nx"
-
-
-def test_text_before_the_first_heading_is_the_lead():
-    page = _page("Intro.\n\n## A\nx")
-    assert [(section.id, section.level) for section in list_sections(page)] == [("p:lead", 1), ("p:a", 2)]
-    assert read_section(page, "p:lead") == "Intro."
-
-
-def test_there_is_no_lead_without_text_or_where_a_section_already_is_it():
-    assert _ids("# T\n\n## A\nx") == ["p:t", "p:a"]
-    assert _ids("# T\nonly this") == ["p:t"]
-    assert _ids("## T\nfirst\n## A\nx") == ["p:t", "p:a"]
-
-
-def test_a_real_heading_called_lead_keeps_its_id():
-    page = _page("# Lead\nA metal.\n## Uses\nPipes.\n")
-    assert [section.id for section in list_sections(page)] == ["p:lead_2", "p:lead", "p:uses"]
-    assert read_section(page, "p:lead_2") == "# Lead\nA metal."
-
-
-def test_lines_of_marks_alone_are_not_headings():
-    assert _ids("# A\n###\ntext\n") == ["p:a"]
-
-
-def test_only_a_line_feed_starts_a_line():
-    assert _ids("# A\x0c# no\u2028# no\n# B\r\n# C") == ["p:a\x0c#_no\u2028#_no", "p:b", "p:c"]
+    assert read_section(_page("# Lead\nA metal.\n## Uses\nPipes.\n"), "p:lead_2") == "# Lead\nA metal."
+    assert read_section(_page("Intro.\n\n## A\nx"), "p:lead") == "Intro."
+    heading = find_headings("x\n##  Two words \nrest")[0]
+    assert (heading.name, heading.level, heading.start, heading.end) == ("Two words", 2, 2, 16)
 
 
 def test_colons_in_page_ids_and_names_are_told_apart_by_the_page():
@@ -188,11 +170,6 @@ def test_an_id_of_another_page_is_refused():
 def test_a_wrong_section_name_is_answered_with_the_nearest():
     with pytest.raises(ToolError, match=r"^Section not found: 'page_7:note'\. This page has: page_7:notes, "):
         read_section(PAGE, "page_7:note")
-
-
-def test_headings_know_where_their_lines_end():
-    heading = find_headings("x\n##  Two words \nrest")[0]
-    assert (heading.name, heading.level, heading.start, heading.end) == ("Two words", 2, 2, 16)
 
 
 @pytest.mark.parametrize("unit", ["# a\n", "```x\n", "~~~\n```\n", "# a\n### b\n"])

@@ -1,18 +1,19 @@
-"""A small library, sandboxes that need no confinement, and environments made of them."""
+"""A small library, sandboxes, and environments made of them."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import traceback
+import atexit
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from seekling.config import EnvConfig
+import pytest
+
+from seekling.config import EnvConfig, SandboxConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
-from seekling.env.sandbox.interface import HostFunction, Outcome, Result, Sandbox
+from seekling.env.sandbox import HostFunction, Outcome, Result, Sandbox, SandboxSession, open_sandbox
 from seekling.env.tools import Tool, library_tools
-from seekling.errors import InfrastructureError, ToolError
+from seekling.errors import InfrastructureError, SandboxError, ToolError
 from seekling.types import Hit, Passage, Question
 
 PAGES = {
@@ -74,49 +75,24 @@ def program_result(
     return Result(stdout, error_text, outcome, 0.0, 0.0, 0, truncated, state_lost)
 
 
-class FakeSandbox:
-    """What all sandboxes have beside `open`."""
+class RealSandbox:
+    """The real one with its defaults, opened at the first program and shared by all tests."""
 
-    layers: tuple[str, ...] = ()
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> FakeSandbox:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def open(self, functions: Mapping[str, HostFunction]) -> SandboxSession:
+        return _shared_sandbox().open(functions)
 
 
-class PlainSandbox(FakeSandbox):
-    """Runs our own test programs in this process, with no limits."""
-
-    def open(self, functions: Mapping[str, HostFunction]) -> PlainSession:
-        return PlainSession(functions)
-
-
-class PlainSession:
-    def __init__(self, functions: Mapping[str, HostFunction]) -> None:
-        self._functions = functions
-        self._names: dict[str, object] = {}
-
-    def run(self, code: str) -> Result:
-        self._names.update(self._functions)
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            try:
-                exec(compile(code, "<program>", "exec"), self._names)
-            except (ValueError, TypeError, KeyError, NameError, SyntaxError, ToolError, InfrastructureError) as error:
-                text = "".join(traceback.format_exception_only(error)).strip()
-                return program_result(printed.getvalue(), text, "error")
-        return program_result(printed.getvalue())
-
-    def close(self) -> None:
-        self._names.clear()
+@functools.cache
+def _shared_sandbox() -> Sandbox:
+    try:
+        sandbox = open_sandbox(SandboxConfig())
+    except SandboxError as error:
+        pytest.skip(f"this machine has no sandbox: {error}")
+    atexit.register(sandbox.close)
+    return sandbox
 
 
-class ScriptedSandbox(FakeSandbox):
+class ScriptedSandbox:
     """Answers each program with the next of the given results; an error among them is raised."""
 
     def __init__(self, results: Sequence[Result | InfrastructureError]) -> None:
@@ -156,4 +132,4 @@ def make_env(
     config = EnvConfig.model_validate(settings)
     tools = library_tools(library or FakeLibrary(), top_k) | {tool.name: tool for tool in user_tools}
     protocol = make_protocol(config, tools, native_tools=native_tools)
-    return SearchEnv(protocol, tools, config, sandbox=sandbox or PlainSandbox(), count_tokens=count_tokens)
+    return SearchEnv(protocol, tools, config, sandbox=sandbox or RealSandbox(), count_tokens=count_tokens)

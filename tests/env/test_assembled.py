@@ -38,6 +38,9 @@ def assembled(library: Library, sandbox: Sandbox | None = None, **settings: obje
     return SearchEnv(make_protocol(config, tools), tools, config, sandbox=sandbox, count_tokens=count_words)
 
 
+REDEFINED = "Your program redefined search_pages, which is provided. Call it, do not define it."
+
+
 def block(program: str) -> str:
     return f"```python\n{program}\n```\n"
 
@@ -73,7 +76,10 @@ def test_a_program_searches_reads_and_answers_in_the_real_sandbox(library, sandb
         ("search_pages()", ["ToolError", "query is missing"]),
         ("print(river_length('Tweed'))", ["KeyError", "Tweed", "line 1"]),
         ("try:\n    river_length('Tweed')\nexcept KeyError:\n    print('caught')", ["Output:\ncaught"]),
-        ("def search_pages(q):\n    return q\nprint(search_pages('me'))", ["Output:\nme", "redefined search_pages"]),
+        (
+            "def search_pages(q):\n    return q\nprint(search_pages('me'))",
+            ["Output:\nme", REDEFINED],
+        ),
         ("import os\nos._exit(3)", ["define again what you need"]),
     ],
 )

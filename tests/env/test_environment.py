@@ -7,7 +7,7 @@ import pytest
 from seekling.env.tools import tool_from_function
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.types import StopReason, ToolCall
-from tests.env.fakes import PAGES, QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
+from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
 
 
 def river_length(river: str) -> int:
@@ -56,13 +56,6 @@ def test_a_users_tool_is_offered_and_its_error_reaches_the_model(protocol, actio
     result = session.step(action.replace("Tweed", "Aln"), finish="stop")
     assert "40" in result.turn.observation
     assert result.turn.calls[0].result == "40"
-
-
-def test_a_search_is_answered_in_search_r1s_bytes():
-    session = make_env(top_k=1).start(QUESTION)
-    turn = session.step("<search> harbour Fowey </search>", finish="stop").turn
-    title, text = PAGES["harbour_of_fowey"]
-    assert turn.observation == f'\n\n<information>Doc 1(Title: "{title}") {text}</information>\n\n'
 
 
 def test_several_queries_in_one_call_are_several_searches():
@@ -189,10 +182,7 @@ def test_a_dead_sandbox_is_an_infrastructure_failure():
     sandbox = ScriptedSandbox([InfrastructureError("the zygote is gone")])
     session = make_env(protocol="code", sandbox=sandbox).start(QUESTION)
     result = session.step("```python\nprint(1)\n```\n", finish="stop")
-    assert (result.stop_reason, result.failure) == (
-        StopReason.INFRA_FAILURE,
-        "InfrastructureError: the zygote is gone",
-    )
+    assert (result.stop_reason, result.failure) == (StopReason.INFRA_FAILURE, "InfrastructureError: the zygote is gone")
     assert sandbox.num_closed == 1
 
 

@@ -110,9 +110,7 @@ def test_the_fence_that_opens_a_block_does_not_stop_the_turn(start):
         (
             '<tool_call>\n{"name": "look_up", "arguments": {"word": "fair"}}\n</tool_call>',
             Action(
-                "call",
-                '{"name": "look_up", "arguments": {"word": "fair"}}',
-                calls=(("look_up", {"word": "fair"}),),
+                "call", '{"name": "look_up", "arguments": {"word": "fair"}}', calls=(("look_up", {"word": "fair"}),)
             ),
         ),
         (
@@ -144,8 +142,7 @@ def test_with_native_tools_the_template_frames_what_comes_back():
 
 
 @pytest.mark.parametrize(
-    ("protocol", "query"),
-    [(TAGS, "a </search> b"), (TAGS, " "), (CODE, "a\n```\nb"), (TOOLS, "a </tool_call> b")],
+    ("protocol", "query"), [(TAGS, "a </search> b"), (TAGS, " "), (CODE, "a\n```\nb"), (TOOLS, "a </tool_call> b")]
 )
 def test_a_query_that_the_grammar_cannot_hold_is_refused(protocol, query):
     action = protocol.search_action(query) if protocol is not CODE else Action("code", query)

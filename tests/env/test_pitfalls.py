@@ -38,6 +38,7 @@ def test_pitfall_2_an_action_is_read_without_any_chat_markers_around_it():
     ("protocol", "thought", "action"),
     [
         ("tags", "I may write <search> and </search>.", "<search> Fowey </search>"),
+        ("template", "I may write <search> and </search>.", "<search> Fowey </search>"),
         (
             "code",
             "I may write\n```python\nprint(search_pages('and'))\n```\n",
@@ -52,8 +53,9 @@ def test_pitfall_2_an_action_is_read_without_any_chat_markers_around_it():
 )
 def test_pitfall_6_an_action_quoted_in_a_thought_is_not_run(protocol, thought, action):
     library = FakeLibrary()
-    session = make_env(protocol=protocol, library=library).start(QUESTION)
-    session.step(f"<think> {thought} </think>\n{action}", finish="stop")
+    is_opened = protocol == "template"  # the chat template opened the thought
+    session = make_env(protocol="tags" if is_opened else protocol, library=library).start(QUESTION)
+    session.step(f"{'' if is_opened else '<think> '}{thought} </think>\n{action}", finish="stop")
     assert library.queries == ["Fowey"]
 
 
@@ -63,13 +65,6 @@ def test_pitfall_6_a_thought_that_is_never_closed_hides_what_follows():
     turn = session.step("<think> I look up Fowey. <search> Fowey </search>", finish="stop").turn
     assert (library.queries, turn.kind) == ([], "invalid")
     assert "the thought is not closed" in turn.observation
-
-
-def test_pitfall_6_a_thought_that_the_chat_template_opened_is_a_thought():
-    library = FakeLibrary()
-    session = make_env(library=library).start(QUESTION)
-    session.step("I may <search> and </search>. </think>\n<search> Fowey </search>", finish="stop")
-    assert library.queries == ["Fowey"]
 
 
 @pytest.mark.parametrize(
@@ -82,25 +77,6 @@ def test_pitfall_7_turns_of_published_systems_are_named_with_both_counts(system,
     assert f"of which {useful_searches} can search" in describe_limits(config)
 
 
-def test_pitfall_7_search_r1_turns_are_four_searches_and_a_forced_answer():
-    library = FakeLibrary()
-    session = make_env(library=library, **COMPATIBLE_SETTINGS["search-r1"]).start(QUESTION)
-    for _ in range(4):
-        assert not session.is_forced_turn
-        assert not session.step("<search> Fowey </search>", finish="stop").is_over
-    assert session.is_forced_turn
-    result = session.step("<answer> Alnwick </answer>", finish="stop")
-    assert (result.answer, result.turn.is_forced, len(library.queries)) == ("Alnwick", True, 4)
-
-
-def test_pitfall_7_slime_turns_are_one_useful_search():
-    library = FakeLibrary()
-    session = make_env(library=library, **COMPATIBLE_SETTINGS["slime"]).start(QUESTION)
-    assert session.step("<search> Fowey </search>", finish="stop").turn.calls[0].arguments == {"query": "Fowey"}
-    result = session.step("<search> Alnwick </search>", finish="stop")
-    assert (result.stop_reason, result.turn.calls, library.queries) == (StopReason.MAX_TURNS, (), ["Fowey"])
-
-
 def test_pitfall_8_a_long_observation_is_cut_per_document_and_its_tag_stays_closed():
     session = make_env(top_k=3, observation_tokens=20).start(QUESTION)
     turn = session.step("<search> Alnwick Maud harbour </search>", finish="stop").turn
@@ -109,11 +85,6 @@ def test_pitfall_8_a_long_observation_is_cut_per_document_and_its_tag_stays_clos
     assert turn.observation.endswith("</information>\n\n")
     assert [f"Doc {n}(" in turn.observation for n in (1, 2, 3)] == [True, True, True]
     assert turn.is_observation_truncated
-
-
-def test_pitfall_8_the_question_is_never_cut():
-    session = make_env(observation_tokens=1).start(QUESTION)
-    session.step("<search> Fowey </search>", finish="stop")
     assert f"Question: {QUESTION.question}?" in session.prompt[-1].content
 
 

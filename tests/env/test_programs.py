@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from seekling.env.programs import PROGRAMS_AT_ONCE, ProgramRunner, redefined_names
-from seekling.env.sandbox.interface import Result
+from seekling.env.sandbox.back_end import Result
 from seekling.env.tools import tool_from_function
 from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
 from tests.patience import FAILS_AFTER_S
@@ -61,28 +61,34 @@ def test_redefinitions_of_provided_functions_are_found(program, names):
     assert redefined_names(program, PROVIDED) == names
 
 
-def test_a_redefinition_is_named_to_the_model():
-    session = make_env(protocol="code").start(QUESTION)
-    turn = session.step(block("def search_pages(q):\n    return []\nprint(search_pages('Aln'))"), finish="stop").turn
-    assert "Output:\n[]" in turn.observation
-    assert "Your program redefined search_pages, which is provided. Call it, do not define it." in turn.observation
+TRACEBACK = "Traceback (most recent call last):\nKeyError: 'x'"
+KILLED = "Killed after 3 s. Its variables are lost."
+GONE = "What earlier programs defined is gone; define again what you need."
+NOTHING = "The program ran but printed nothing. Use print() to see a value."
+EXPLAINED = "SyntaxError: invalid syntax\nNothing was run."
 
 
-def test_a_program_that_prints_nothing_is_explained():
-    assert told(program_result()) == "The program ran but printed nothing. Use print() to see a value."
-    assert "printed nothing" in told(program_result("  \n"))
+@pytest.mark.parametrize(
+    ("result", "observation"),
+    [
+        (program_result(), NOTHING),
+        (program_result("  \n"), NOTHING),
+        (program_result("one\n", TRACEBACK, "error"), f"Output:\none\nError:\n{TRACEBACK}"),
+        # What the sandbox said itself is not said twice.
+        (program_result("", KILLED, "timeout", state_lost=True), f"Error:\n{KILLED}\n{GONE}"),
+        (program_result("", EXPLAINED, "error"), f"Error:\n{EXPLAINED}"),
+        (program_result("x", "", "crashed", state_lost=True), f"Output:\nx\nThe program crashed Python.\n{GONE}"),
+    ],
+)
+def test_what_came_of_a_program_is_told(result, observation):
+    is_syntax_error = result.error_text == EXPLAINED
+    assert told(result, program="x = = 1" if is_syntax_error else "x = 1") == observation
 
 
-def test_output_comes_before_the_error():
-    observation = told(program_result("one\n", "Traceback (most recent call last):\nKeyError: 'x'", "error"))
-    assert observation == "Output:\none\nError:\nTraceback (most recent call last):\nKeyError: 'x'"
-
-
-def test_prose_in_a_block_is_called_what_it_is():
-    session = make_env(protocol="code").start(QUESTION)
-    turn = session.step(block("I will now look for the harbour of Fowey."), finish="stop").turn
-    assert "SyntaxError" in turn.observation
-    assert "That is not valid Python. Put only code into the block, and prose before it." in turn.observation
+def test_of_a_long_traceback_the_end_survives():
+    error = "Traceback\n" + "  File somewhere, line 1\n" * 50 + "KeyError: 'page'"
+    observation = told(program_result("", error, "error"), observation_tokens=20)
+    assert (observation[:11], observation[-16:]) == ("Error:\n... ", "KeyError: 'page'")
 
 
 @pytest.mark.parametrize(
@@ -99,32 +105,10 @@ def test_a_stopped_program_is_explained(outcome, sentence):
     assert sentence in told(program_result("", "", outcome))
 
 
-def test_what_the_sandbox_said_itself_is_not_said_twice():
-    killed = program_result("", "Killed after 3 s. Its variables are lost.", "timeout", state_lost=True)
-    assert told(killed) == (
-        "Error:\nKilled after 3 s. Its variables are lost.\n"
-        "What earlier programs defined is gone; define again what you need."
-    )
-    explained = "SyntaxError: invalid syntax\nNothing was run."
-    assert told(program_result("", explained, "error"), program="x = = 1") == f"Error:\n{explained}"
-
-
-def test_lost_variables_are_told():
-    observation = told(program_result("", "", "timeout", state_lost=True))
-    assert "What earlier programs defined is gone; define again what you need." in observation
-
-
 def test_output_that_the_sandbox_cut_counts_as_truncated():
     sandbox = ScriptedSandbox([program_result("x", "", "output_limit", truncated=True)])
     session = make_env(protocol="code", sandbox=sandbox).start(QUESTION)
     assert session.step(block("print('x' * 10**9)"), finish="stop").turn.is_observation_truncated
-
-
-def test_of_a_long_traceback_the_end_survives():
-    error = "Traceback\n" + "  File somewhere, line 1\n" * 50 + "KeyError: 'page'"
-    observation = told(program_result("", error, "error"), observation_tokens=20)
-    assert observation.startswith("Error:\n... ")
-    assert observation.endswith("KeyError: 'page'")
 
 
 def test_variables_last_from_turn_to_turn_and_provided_functions_come_back():

@@ -1,4 +1,4 @@
-"""Twins of questions: nothing that says their answer is shown, and all else is as it was."""
+"""Twins of questions, passages shown once, and first searches that are made to miss what they need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from seekling.env.withholding import MIN_CHARS, says, with_twins, without
+from seekling.env.withholding import MIN_CHARS, missed_pages, says, with_twins, without
 from seekling.types import Hop, Question
 from tests.env.fakes import PAGES, QUESTION, FakeLibrary, make_env
 
@@ -61,11 +61,11 @@ def test_a_search_shows_as_many_passages_as_ever_and_none_that_says_the_answer()
     assert "Alnwick lies on the river" in shown["7-withheld"]
 
 
-def test_a_program_reads_the_page_without_the_sentences_that_say_it(sandbox):
+def test_a_program_reads_the_page_without_the_sentences_that_say_it():
     _, twin = with_twins(
         [replace(SINGLE, question="Of whom was she the daughter?", answers=("a cooper", "cooper"))], 1.0
     )
-    env = make_env(protocol="code", sandbox=sandbox)
+    env = make_env(protocol="code")
     with env.start(twin) as session:
         program = '```python\nprint(read_section("maud_trethewey:full"))\nprint(read_section("alnwick:full"))\n```\n'
         observation = session.step(program, finish="stop").turn.observation
@@ -95,9 +95,6 @@ def test_sentences_and_headings_that_say_it_go():
 )
 def test_whole_words_count_whatever_their_case_punctuation_and_articles(text, answer):
     assert says(text, (answer,))
-
-
-def test_parts_of_words_do_not_count():
     assert not says("He kept bees.", ("bee",))
 
 
@@ -137,3 +134,60 @@ def test_what_a_question_takes_for_granted_is_false_in_its_twin():
         assert claimed.claim in twin.question
         assert claimed.answer not in twin.question
     assert not any("contradicted" in each.id for each in with_twins(questions[::2], 0.1))
+
+
+ASKED = replace(QUESTION, supporting_ids=("harbour_of_fowey", "maud_trethewey"))
+SEARCH = "<search> harbour of Fowey river </search>"
+
+
+def failing_env(share=1.0, **settings):
+    return make_env(top_k=3, failing_share=share, max_turns=6, **settings)
+
+
+def found(session, text=SEARCH):
+    return [page for call in session.step(text, finish="stop").turn.calls for page in call.document_ids]
+
+
+def test_the_first_search_of_each_episode_misses_the_needed_pages_and_later_ones_do_not():
+    env = failing_env()
+    with env.start(ASKED) as one, env.start(ASKED) as other:
+        one.step("I wonder.", finish="stop")  # no search, so it uses nothing up
+        first = one.step(SEARCH, finish="stop").turn
+        assert [call.document_ids for call in first.calls] == [("alnwick",)]
+        assert "1457" not in first.observation
+        assert found(one) == ["harbour_of_fowey", "alnwick", "maud_trethewey"]
+        assert found(other) == ["alnwick"]
+    with env.start(replace(ASKED, supporting_ids=tuple(PAGES))) as session:
+        assert "No results" in session.step(SEARCH, finish="stop").turn.observation
+
+
+def test_pages_listed_for_a_program_are_missing_in_its_first_program_only():
+    program = "```python\nprint([p['page_id'] for p in search_pages('harbour of Fowey')])\n```"
+    with failing_env(protocol="code").start(ASKED) as session:
+        assert "harbour_of_fowey" not in session.step(program, finish="stop").turn.observation
+        assert "harbour_of_fowey" in session.step(program, finish="stop").turn.observation
+
+
+def test_an_unanswerable_question_fails_on_the_page_it_is_about():
+    hop = Hop("Harbour of Fowey", "name of the dog", "unknown", "harbour_of_fowey")
+    with failing_env().start(Question("8", "?", ("unknown",), kind="unanswerable", hops=(hop,))) as session:
+        assert "harbour_of_fowey" not in found(session)
+
+
+def test_without_a_share_and_without_known_pages_nothing_fails():
+    env = failing_env()
+    assert env.with_config(env.config) is env
+    without_share = env.with_config(env.config.model_copy(update={"failing_share": 0.0}))
+    for each, question in ((failing_env(share=0.0), ASKED), (env, QUESTION), (without_share, ASKED)):
+        with each.start(question) as session:
+            assert "harbour_of_fowey" in found(session)
+
+
+def test_the_share_that_fails_is_drawn_by_id_and_a_larger_one_holds_the_smaller():
+    questions = [replace(ASKED, id=str(number)) for number in range(2000)]
+    half = {each.id for each in questions if missed_pages(each, 0.5)}
+    third = {each.id for each in questions if missed_pages(each, 1 / 3)}
+    assert third < half
+    assert abs(len(half) - 1000) < 100
+    assert half == {each.id for each in questions if missed_pages(replace(each, question="other words"), 0.5)}
+    assert all(missed_pages(each, 1.0) for each in questions)

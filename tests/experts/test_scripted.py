@@ -9,8 +9,7 @@ import pytest
 
 from seekling.config import EnvConfig, ExpertConfig, IndexConfig
 from seekling.env.environment import SearchEnv
-from seekling.env.protocol import make_protocol
-from seekling.env.protocol.base import Action
+from seekling.env.protocol import Action, make_protocol
 from seekling.env.tools import library_tools
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from seekling.cli.main import app
 from seekling.config import RECIPES, build_recipe, load_recipe, recipe_to_toml
-from seekling.env.protocol.tools import ToolsProtocol
+from seekling.env.protocol import ToolsProtocol
 from seekling.env.tools import tool_from_function
 from seekling.errors import ConfigError
 from seekling.pipeline.plan import describe_plan

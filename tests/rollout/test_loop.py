@@ -21,7 +21,7 @@ from seekling.rollout.render import Renderer
 from seekling.rollout.replay import expert_trajectory
 from seekling.rollout.sampler import SampleRequest
 from seekling.types import Question, StopReason
-from tests.env.fakes import QUESTION, FakeLibrary, PlainSandbox, make_env
+from tests.env.fakes import QUESTION, FakeLibrary, make_env
 from tests.rollout.policies import ScriptedSampler, encode, logprobs_of, open_sampler
 
 DECODING = Decoding(turn_tokens=64, episode_tokens=1024)
@@ -128,7 +128,7 @@ def test_tools_close_the_turn_with_masked_tokens_and_train_a_sampled_end(tokeniz
 
 def test_code_masks_what_programs_print(tokenizer, renderer):
     end = tokenizer.eos_token_id
-    env = make_env(protocol="code", sandbox=PlainSandbox(), count_tokens=renderer.count_tokens)
+    env = make_env(protocol="code", count_tokens=renderer.count_tokens)
     program = encode(tokenizer, "```python\nprint(read_section('alnwick:full'))\n```\n")
     answer = encode(tokenizer, ANSWER)
     _, trajectory, sampler = one_episode(env, renderer, [(program, "stop"), (answer, "stop")])

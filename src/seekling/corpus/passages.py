@@ -10,6 +10,7 @@ passage is for reading, and an address costs a reader that is paid by the token 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -221,12 +222,9 @@ class _Cutter:
 
 def _render(content: str, pieces: list[_Piece]) -> str:
     """Write pieces out: those of one section as they stand in the page, each section after its path."""
-    parts: list[str] = []
-    first = 0
-    for position, piece in enumerate(pieces):
-        if position + 1 < len(pieces) and pieces[position + 1].region is piece.region:
-            continue
-        text = _LINK.sub(r"\1", content[pieces[first].start : piece.end].strip())
-        first = position + 1
-        parts.append(" ".join(part for part in (piece.region.path and f"{piece.region.path}:", text) if part))
+    parts = []
+    for region, group in itertools.groupby(pieces, key=lambda piece: piece.region):
+        own = list(group)
+        text = _LINK.sub(r"\1", content[own[0].start : own[-1].end].strip())
+        parts.append(f"{region.path}: {text}".strip() if region.path else text)
     return "\n".join(parts)

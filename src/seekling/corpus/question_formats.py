@@ -1,16 +1,17 @@
 """The shapes that question rows come in, and how each becomes a `Question`.
 
 A shape is told from the names of a row's fields. Each parser takes one row and gives one question, or a `DataError`
-that names the row.
+that names the row and the field that is missing or of the wrong type.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from seekling.corpus.rows import Row, id_of, shown, text_of
+from seekling.corpus.data_files import Row, id_of, shown, text_of
 from seekling.errors import DataError
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Hop, Json, Question
 
@@ -43,13 +44,13 @@ def parser_for(names: set[str], where: str) -> Parser:
         DataError: no known shape; lists what was found and what is understood.
     """
     if names & {"golden_answers", "reward_model"}:
-        return parse_search_r1
+        return _parse_search_r1
     if {"question", "answer", "supporting_facts"} <= names:
-        return parse_hotpotqa
+        return _parse_hotpotqa
     if {"question", "answer", "filename"} <= names:
-        return parse_wiki_trivia
+        return _parse_wiki_trivia
     if "question" in names and names & {"answers", "answer"}:
-        return parse_native
+        return _parse_native
     if "question" in names and "supporting_facts" in names:
         raise DataError(
             f"{where}: HotpotQA questions without answers (the test file has none); use the train or dev file"
@@ -58,97 +59,63 @@ def parser_for(names: set[str], where: str) -> Parser:
     raise DataError(f"{where}: a row with the fields {found}; {ACCEPTED_SHAPES}; rename the fields")
 
 
-def parse_native(row: Row, source: str) -> Question:
-    """`{question, answers|answer}` and more; the form that seekling writes itself.
-
-    Raises:
-        DataError: a field is missing or of the wrong type.
-    """
+def _parse_native(row: Row, source: str) -> Question:
+    """`{question, answers|answer}` and more; the form that seekling writes itself."""
     fields, where = row.fields, row.where
-    answers, name = (fields["answers"], "answers") if "answers" in fields else (fields.get("answer"), "answer")
+    name = "answers" if "answers" in fields else "answer"
+    answers = fields.get(name)
     if isinstance(answers, dict) and "text" in answers:
         # SQuAD as data set hubs have it: {"text": [...], "answer_start": [...]}, no text when it is unanswerable.
         texts = answers["text"]
         return _squad_question(row, source, fields.get("title"), texts, is_impossible=texts == [])
-    return Question(
-        id=_row_id(row, fields.get("id"), fields.get("question")),
-        question=text_of(fields.get("question"), "question", where),
-        answers=_answers(answers, name, where),
-        supporting_ids=_ids(fields.get("supporting_ids"), "supporting_ids", where),
-        kind=_optional_text(fields, "kind", where) or _optional_text(fields, "type", where),
-        source=_optional_text(fields, "source", where) or source,
+    return replace(
+        _question(row, source, _answers(answers, name, where), own_id=fields.get("id")),
+        supporting_ids=tuple(id_of(each, "supporting_ids", where) for each in _list(fields.get("supporting_ids"))),
         hops=_hops(fields.get("hops"), where),
-        labels=_texts(fields.get("labels"), "labels", where),
-        withheld=_texts(fields.get("withheld"), "withheld", where),
+        labels=tuple(text_of(each, "labels", where) for each in _list(fields.get("labels"))),
+        withheld=tuple(text_of(each, "withheld", where) for each in _list(fields.get("withheld"))),
     )
 
 
-def parse_wiki_trivia(row: Row, source: str) -> Question:
-    """`{question, answer, filename}`: the page that holds the answer is named by its file.
-
-    Raises:
-        DataError: a field is missing or of the wrong type.
-    """
+def _parse_wiki_trivia(row: Row, source: str) -> Question:
+    """`{question, answer, filename}`: the page that holds the answer is named by its file."""
     fields, where = row.fields, row.where
     name = PurePosixPath(text_of(fields.get("filename"), "filename", where)).name
     # Only a known suffix is cut off: "St. Louis" has none.
     suffix = next((each for each in _PAGE_SUFFIXES if name.lower().endswith(each)), "")
-    return Question(
-        id=_row_id(row, fields.get("id"), fields.get("question")),
-        question=text_of(fields.get("question"), "question", where),
-        answers=_answers(fields.get("answer"), "answer", where),
-        supporting_ids=(name[: len(name) - len(suffix)],),
-        kind=_optional_text(fields, "kind", where),
-        source=_optional_text(fields, "source", where) or source,
-    )
+    question = _question(row, source, _answers(fields.get("answer"), "answer", where), own_id=fields.get("id"))
+    return replace(question, supporting_ids=(name[: len(name) - len(suffix)],))
 
 
-def parse_search_r1(row: Row, source: str) -> Question:
+def _parse_search_r1(row: Row, source: str) -> Question:
     """Search-R1's columns. Ids restart in every data set, so `data_source` becomes the source.
 
     The answers are `golden_answers`, else what `reward_model.ground_truth` holds: a text, a list, or either of them
     under `target`. The id is `id`, else `extra_info.index`; the question is `question`, else `extra_info.question`.
-
-    Raises:
-        DataError: a field is missing or of the wrong type.
     """
     fields, where = row.fields, row.where
-    extra = _members(fields.get("extra_info"), "extra_info", where)
-    metadata = _members(fields.get("metadata"), "metadata", where)
+    extra, metadata, reward = (
+        {} if fields.get(name) is None else _object(fields[name], name, where)
+        for name in ("extra_info", "metadata", "reward_model")
+    )
     answers, name = fields.get("golden_answers"), "golden_answers"
     if answers is None:
-        answers = _members(fields.get("reward_model"), "reward_model", where).get("ground_truth")
-        name = "reward_model.ground_truth"
+        answers, name = reward.get("ground_truth"), "reward_model.ground_truth"
         if isinstance(answers, dict):
             answers, name = answers.get("target"), f"{name}.target"
-    question = extra.get("question") if fields.get("question") is None else fields.get("question")
-    own_id = fields.get("id")
-    return Question(
-        id=_row_id(row, extra.get("index") if own_id is None else own_id, question),
-        question=text_of(question, "question", where),
-        answers=_answers(answers, name, where),
-        supporting_ids=_fact_titles(metadata.get("supporting_facts"), where),
-        kind=_optional_text(metadata, "type", where),
-        source=_optional_text(fields, "data_source", where) or source,
-    )
+    asked = extra.get("question") if fields.get("question") is None else fields["question"]
+    own_id = extra.get("index") if fields.get("id") is None else fields["id"]
+    row = Row(where, row.number, {"question": asked, "source": fields.get("data_source"), "kind": metadata.get("type")})
+    question = _question(row, source, _answers(answers, name, where), own_id=own_id)
+    return replace(question, supporting_ids=_fact_titles(metadata.get("supporting_facts"), where))
 
 
-def parse_hotpotqa(row: Row, source: str) -> Question:
-    """HotpotQA's own JSON, and its rows as data set hubs have them (`id` for `_id`, facts as two columns).
-
-    Raises:
-        DataError: a field is missing or of the wrong type.
-    """
+def _parse_hotpotqa(row: Row, source: str) -> Question:
+    """HotpotQA's own JSON, and its rows as data set hubs have them (`id` for `_id`, facts as two columns)."""
     fields, where = row.fields, row.where
-    own_id = fields.get("_id")
-    return Question(
-        id=_row_id(row, fields.get("id") if own_id is None else own_id, fields.get("question")),
-        question=text_of(fields.get("question"), "question", where),
-        answers=_answers(fields.get("answer"), "answer", where),
-        supporting_ids=_fact_titles(fields.get("supporting_facts"), where),
-        kind=_optional_text(fields, "type", where),
-        source=_optional_text(fields, "source", where) or source,
-    )
+    own_id = fields.get("id") if fields.get("_id") is None else fields["_id"]
+    question = _question(row, source, _answers(fields.get("answer"), "answer", where), own_id=own_id)
+    return replace(question, supporting_ids=_fact_titles(fields.get("supporting_facts"), where))
 
 
 def parse_squad(path: Path, articles: Json, source: str) -> Iterator[tuple[str, Question]]:
@@ -161,58 +128,54 @@ def parse_squad(path: Path, articles: Json, source: str) -> Iterator[tuple[str, 
     """
     number = 0
     for article_where, article in _objects(articles, "data", str(path)):
-        title = article.get("title")
         for paragraph_where, paragraph in _objects(article.get("paragraphs"), "paragraphs", article_where):
             for where, fields in _objects(paragraph.get("qas"), "qas", paragraph_where):
                 number += 1
                 found = fields.get("answers")
                 texts: Json = [answer.get("text") for _, answer in _objects(found, "answers", where)] if found else []
                 is_impossible = fields.get("is_impossible") is True
-                yield (
-                    where,
-                    _squad_question(Row(where, number, fields), source, title, texts, is_impossible=is_impossible),
-                )
+                row = Row(where, number, fields)
+                yield where, _squad_question(row, source, article.get("title"), texts, is_impossible=is_impossible)
 
 
 def _squad_question(row: Row, source: str, title: Json, texts: Json, *, is_impossible: bool) -> Question:
+    answers = (UNKNOWN_ANSWER,) if is_impossible else _answers(texts, "answers", row.where)
+    pages = () if is_impossible or title is None else (text_of(title, "title", row.where),)
+    question = _question(row, source, answers, own_id=row.fields.get("id"))
+    return replace(question, supporting_ids=pages, kind=UNANSWERABLE if is_impossible else "")
+
+
+def _question(row: Row, source: str, answers: tuple[str, ...], *, own_id: Json) -> Question:
+    """What all shapes have; a row without an id gets one made from its place and its question."""
     fields, where = row.fields, row.where
+    if own_id is None:
+        text = str(fields.get("question")).encode("utf-8", "replace")
+        own_id = f"row-{row.number}-{hashlib.sha256(text).hexdigest()[:8]}"
     return Question(
-        id=_row_id(row, fields.get("id"), fields.get("question")),
+        id=id_of(own_id, "id", where),
         question=text_of(fields.get("question"), "question", where),
-        answers=(UNKNOWN_ANSWER,) if is_impossible else _answers(texts, "answers", where),
-        supporting_ids=() if is_impossible or title is None else (text_of(title, "title", where),),
-        kind=UNANSWERABLE if is_impossible else "",
-        source=source,
+        answers=answers,
+        kind=_optional_text(fields, "kind", where) or _optional_text(fields, "type", where),
+        source=_optional_text(fields, "source", where) or source,
     )
-
-
-def _row_id(row: Row, value: Json, question: Json) -> str:
-    """The row's id, or one made from its place and its question, so that rows of two files differ."""
-    if value is not None:
-        return id_of(value, "id", row.where)
-    return f"row-{row.number}-{hashlib.sha256(str(question).encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def _answers(value: Json, name: str, where: str) -> tuple[str, ...]:
     """One or more answers, in order, each once."""
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    if not values:
+    if not (values := _list(value)):
         raise DataError(
             f"{where}: {name!r} is {shown(value)}; expected a text or a list of texts; for a question without an "
             f'answer write what a right refusal is, such as ["{UNKNOWN_ANSWER}"]'
         )
-    texts = [str(each) if _is_whole_number(each) else text_of(each, name, where) for each in values]
+    texts = [
+        str(each) if isinstance(each, int) and not isinstance(each, bool) else text_of(each, name, where)
+        for each in values
+    ]
     return tuple(dict.fromkeys(texts))
 
 
-def _ids(value: Json, name: str, where: str) -> tuple[str, ...]:
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    return tuple(id_of(each, name, where) for each in values)
-
-
-def _texts(value: Json, name: str, where: str) -> tuple[str, ...]:
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    return tuple(text_of(each, name, where) for each in values)
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _fact_titles(value: Json, where: str) -> tuple[str, ...]:
@@ -250,12 +213,10 @@ def _objects(value: Json, name: str, where: str) -> Iterator[tuple[str, dict[str
         raise DataError(f"{where}: {name!r} is {shown(value)}; expected a list of objects; correct the file")
     for position, item in enumerate(value):
         place = f"{where} {name}[{position}]"
-        yield place, _members(item, name, place, may_be_missing=False)
+        yield place, _object(item, name, place)
 
 
-def _members(value: Json, name: str, where: str, *, may_be_missing: bool = True) -> dict[str, Json]:
-    if value is None and may_be_missing:
-        return {}
+def _object(value: Json, name: str, where: str) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise DataError(f"{where}: {name!r} is {shown(value)}; expected an object with named fields; correct the row")
     return value
@@ -264,7 +225,3 @@ def _members(value: Json, name: str, where: str, *, may_be_missing: bool = True)
 def _optional_text(fields: Mapping[str, Json], name: str, where: str) -> str:
     value = fields.get(name)
     return "" if value is None else text_of(value, name, where, may_be_empty=True)
-
-
-def _is_whole_number(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,6 +1,6 @@
 """Read questions in the formats people have them, split them, and name a set of them by a hash.
 
-The format is told from the content of a file, never from its name; `question_formats` knows the shapes of rows.
+The format is told from the content of a file, never from its name; `question_formats` knows the shapes of data_files.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from seekling.corpus import rows
+from seekling.corpus import data_files
+from seekling.corpus.data_files import Row
 from seekling.corpus.question_formats import ACCEPTED_SHAPES, PARQUET_COLUMNS, Parser, parse_squad, parser_for
-from seekling.corpus.rows import Row
 from seekling.errors import ConfigError, DataError
 from seekling.types import Question
 
@@ -94,27 +94,27 @@ def split_questions(questions: Sequence[Question], test_fraction: float) -> tupl
 
 
 def _parse(path: Path, source: str) -> Iterator[tuple[str, Question]]:
-    kind = rows.sniff(path)
+    kind = data_files.sniff(path)
     if kind in {"text", "csv", "mediawiki"}:
         raise DataError(f"{path} is neither JSON nor Parquet; {ACCEPTED_SHAPES}, as JSONL, a JSON array or Parquet")
     if kind == "parquet":
-        names = rows.parquet_columns(path)
+        names = data_files.parquet_columns(path)
         parser = parser_for(set(names), str(path))
         columns = [each for each in PARQUET_COLUMNS if each.partition(".")[0] in names]
-        yield from _parse_rows(rows.read_parquet(path, columns), source, parser)
+        yield from _parse_rows(data_files.read_parquet(path, columns), source, parser)
     elif kind == "json":
-        items = rows.read_json(path)
+        items = data_files.read_json(path)
         assert isinstance(items, list), "sniff saw the opening bracket"
-        yield from _parse_rows(rows.items_as_rows(path, items), source)
-    elif kind == "jsonl" and not rows.is_one_object(path):
-        yield from _parse_rows(rows.read_jsonl(path), source)
+        yield from _parse_rows(data_files.items_as_rows(path, items), source)
+    elif kind == "jsonl" and not data_files.is_one_object(path):
+        yield from _parse_rows(data_files.read_jsonl(path), source)
     elif kind == "jsonl":
-        whole = rows.read_json(path)
+        whole = data_files.read_json(path)
         assert isinstance(whole, dict), "sniff saw the opening brace"
         if isinstance(whole.get("data"), list):
             yield from parse_squad(path, whole["data"], source)
         else:
-            yield from _parse_rows(rows.items_as_rows(path, [whole]), source)
+            yield from _parse_rows(data_files.items_as_rows(path, [whole]), source)
 
 
 def _parse_rows(

@@ -22,12 +22,12 @@ from typing import Literal
 
 import numpy as np
 
-from seekling.corpus import rows
+from seekling.corpus import data_files
+from seekling.corpus.data_files import Row
 from seekling.corpus.encodings import page_text
 from seekling.corpus.hashing import text_digest
 from seekling.corpus.html import article_to_markdown, html_to_markdown
 from seekling.corpus.pdf import pdf_to_markdown
-from seekling.corpus.rows import Row
 from seekling.corpus.sections import find_headings
 from seekling.corpus.wikipedia import WikiPage, read_dump, wikitext_to_markdown
 from seekling.errors import DataError
@@ -36,14 +36,7 @@ from seekling.types import Document, Json
 _LOG = logging.getLogger(__name__)
 
 HtmlMode = Literal["page", "article"]
-KINDS = {
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".txt": "text",
-    ".html": "html",
-    ".htm": "html",
-    ".pdf": "pdf",
-}
+KINDS = {".md": "markdown", ".markdown": "markdown", ".txt": "text", ".html": "html", ".htm": "html", ".pdf": "pdf"}
 """What a page is called to filters, by its suffix."""
 
 _READERS_VERSION = 2
@@ -166,7 +159,7 @@ def _read_folder(folder: Path, html: HtmlMode) -> Iterator[Source]:
             metadata = {"file": _text_of_name(name), "kind": KINDS[suffix]}
             yield _page_source(path, name.with_suffix("").as_posix(), html, metadata)
         elif _has_documents(path):
-            yield from _read_data_file(path, {"file": _text_of_name(name), "kind": rows.sniff(path)})
+            yield from _read_data_file(path, {"file": _text_of_name(name), "kind": data_files.sniff(path)})
         else:
             others[suffix or path.name] += 1
     if others:
@@ -190,12 +183,12 @@ def _has_documents(path: Path) -> bool:
     Where the name says what the file is, one that cannot be read is meant, and is an error when it is read.
     """
     try:
-        kind = rows.sniff(path)
+        kind = data_files.sniff(path)
         if kind == "csv":
-            return _are_of_documents(rows.csv_columns(path))
+            return _are_of_documents(data_files.csv_columns(path))
         if kind == "parquet":
-            return _are_of_documents(rows.parquet_columns(path))
-        first = next(rows.read_jsonl(path), None) if kind == "jsonl" else None
+            return _are_of_documents(data_files.parquet_columns(path))
+        first = next(data_files.read_jsonl(path), None) if kind == "jsonl" else None
     except DataError:
         return _DATA_NAME.search(path.name) is not None
     return kind == "mediawiki" or (first is not None and _are_of_documents(list(first.fields)))
@@ -214,17 +207,17 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _read_data_file(path: Path, metadata: Mapping[str, str]) -> Iterator[Source]:
-    kind = rows.sniff(path)
+    kind = data_files.sniff(path)
     if kind == "mediawiki":
         yield from (_article_source(page, path, metadata) for page in read_dump(path))
     elif kind in {"jsonl", "csv"}:
-        for row in rows.read_jsonl(path) if kind == "jsonl" else rows.read_csv(path):
+        for row in data_files.read_jsonl(path) if kind == "jsonl" else data_files.read_csv(path):
             yield _row_source(row, metadata)
     elif kind == "parquet":
-        found = rows.parquet_columns(path)
+        found = data_files.parquet_columns(path)
         if not _are_of_documents(found):
             raise DataError(f"{path} has the columns {', '.join(found)}; {_ACCEPTED}; rename the columns")
-        for row in rows.read_parquet(path, rows.plain_parquet_columns(path)):
+        for row in data_files.read_parquet(path, data_files.plain_parquet_columns(path)):
             yield _row_source(row, metadata)
     elif kind == "json":
         raise DataError(f"{path} is one JSON array; {_ACCEPTED}; write one object per line, as `jq -c '.[]'` does")
@@ -237,29 +230,21 @@ def _are_of_documents(columns: Sequence[str]) -> bool:
 
 
 def _row_source(row: Row, metadata: Mapping[str, str]) -> Source:
-    document = _document(row, metadata)
-    return Source(document.id, row.where, "", lambda: document)
-
-
-def _document(row: Row, metadata: Mapping[str, str]) -> Document:
     fields, where = row.fields, row.where
-    columns = {**metadata, **_columns(fields)}
     # A Parquet file has both columns in every row when it has them in one.
     if fields.get("content") is not None:
-        title = rows.text_of(fields.get("title"), "title", where)
-        content = rows.text_of(fields["content"], "content", where, may_be_empty=True)
-        return Document(_id(row), title, content, columns)
-    if fields.get("contents") is not None:
-        title, content = _split_contents(rows.text_of(fields["contents"], "contents", where))
-        return Document(_id(row), title, content, columns)
-    names = ", ".join(fields) or "nothing"
-    raise DataError(
-        f"{where}: a row with {names}; expected {{id, title, content}} or {{id, contents}}; rename the fields"
-    )
-
-
-def _id(row: Row) -> str:
-    return rows.id_of(row.fields.get("id"), "id", row.where)
+        title = data_files.text_of(fields.get("title"), "title", where)
+        content = data_files.text_of(fields["content"], "content", where, may_be_empty=True)
+    elif fields.get("contents") is not None:
+        title, content = _split_contents(data_files.text_of(fields["contents"], "contents", where))
+    else:
+        names = ", ".join(fields) or "nothing"
+        raise DataError(
+            f"{where}: a row with {names}; expected {{id, title, content}} or {{id, contents}}; rename the fields"
+        )
+    page_id = data_files.id_of(fields.get("id"), "id", where)
+    document = Document(page_id, title, content, {**metadata, **_columns(fields)})
+    return Source(document.id, where, "", lambda: document)
 
 
 def _columns(fields: Mapping[str, Json]) -> dict[str, str]:
@@ -292,14 +277,14 @@ def _article_source(page: WikiPage, path: Path, metadata: Mapping[str, str]) -> 
 
     def parse() -> Document:
         text = wikitext_to_markdown(page.wikitext)
-        rows.check_characters(text, "the article", where)
+        data_files.check_characters(text, "the article", where)
         return Document(page.title, page.title, text, {**metadata, "number": page.number})
 
     return Source(page.title, where, text_digest(page.number, page.wikitext, *metadata.values()), parse)
 
 
 def _page_source(path: Path, page_id: str, html: HtmlMode, metadata: Mapping[str, str]) -> Source:
-    data = rows.read_bytes(path)
+    data = data_files.read_bytes(path)
     # Its name counts too: the suffix decides the parser, the stem may become the title.
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
     return Source(
@@ -318,7 +303,7 @@ def _parse_page(path: Path, data: bytes, page_id: str, html: HtmlMode, metadata:
             _LOG.warning("%s: no text in it; if it is a scan, recognise its text first", path)
     else:
         text = page_text(data, str(path), is_html=kind == "html")
-        rows.check_characters(text, "the page", str(path))
+        data_files.check_characters(text, "the page", str(path))
     if kind == "html":
         page = article_to_markdown(text) if html == "article" else html_to_markdown(text)
         text, title = page.markdown, page.heading or page.title

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -72,7 +71,7 @@ def list_sections(document: Document, *, compat: bool = False) -> list[Section]:
     """
     content = document.content
     if compat:
-        headings = _all_marked_lines(content)
+        headings = [_heading(match) for match in _HEADING_OR_FENCE.finditer(content) if match["marks"]]
         ends = [*(heading.start for heading in headings), len(content)][1:]
         names = [normalize_name(heading.name) for heading in headings]
     else:
@@ -169,10 +168,6 @@ def _longest_closing_fence_after(matches: list[re.Match[str]]) -> list[dict[str,
     return result[::-1]
 
 
-def _all_marked_lines(content: str) -> list[Heading]:
-    return [_heading(match) for match in _HEADING_OR_FENCE.finditer(content) if match["marks"]]
-
-
 def _heading(match: re.Match[str]) -> Heading:
     return Heading(match["name"].strip(), len(match["marks"]), match.start(), match.end())
 
@@ -191,18 +186,15 @@ def _unique_names(headings: list[Heading]) -> list[str]:
     """Section parts of ids. The first of equal headings keeps the plain name, whatever later ones are called."""
     plain = [normalize_name(heading.name) for heading in headings]
     taken = {*plain, FULL}
-    seen = {FULL}
-    next_number: defaultdict[str, int] = defaultdict(lambda: 2)
+    numbers = {FULL: 1}
     names = []
     for name in plain:
-        if name in seen:
-            while (numbered := f"{name}_{next_number[name]}") in taken:
-                next_number[name] += 1
+        numbers[name] = number = numbers.get(name, 0) + 1
+        if number > 1:
+            while (numbered := f"{name}_{numbers[name]}") in taken:
+                numbers[name] += 1
             taken.add(numbered)
-            names.append(numbered)
-        else:
-            seen.add(name)
-            names.append(name)
+        names.append(name if number == 1 else numbered)
     return names
 
 
@@ -219,9 +211,8 @@ def _lead(document: Document, headings: list[Heading], names: set[str]) -> Secti
             return None  # the opening section has no children: reading it already gives this very text
     if not content[text_start:end].strip():
         return None
-    name, number = LEAD, 2
-    while name in names:
-        name, number = f"{LEAD}_{number}", number + 1
+    candidates = (LEAD, *(f"{LEAD}_{number}" for number in range(2, len(names) + 3)))
+    name = next(each for each in candidates if each not in names)
     return Section(f"{document.id}:{name}", "Lead", first.level + 1 if opens_page else 1, start, end)
 
 

@@ -15,27 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seekling.corpus import rows
+from seekling.corpus import data_files
 from seekling.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
-    from mwparserfromhell.nodes import Node, Tag, Template, Wikilink
+    from mwparserfromhell.nodes import Node, Wikilink
     from mwparserfromhell.wikicode import Wikicode
 
-_DROPPED_TAGS = frozenset(
-    {"ref", "references", "table", "gallery", "imagemap", "timeline", "style", "script", "templatestyles", "score"}
+# fmt: off
+_DROPPED_TAGS = (
+    "ref", "references", "table", "gallery", "imagemap", "timeline", "style", "script", "templatestyles", "score",
 )
+# fmt: on
+_TAG_TEXTS = {"li": "- ", "br": "\n", **dict.fromkeys(_DROPPED_TAGS, "")}
+_FILE = re.compile(r"\.(jpe?g|png|svg|gif|tiff?|webp|ogg|ogv|webm|pdf|djvu)$", re.IGNORECASE)
 # Templates whose words belong to the sentence around them: the positions of the parameters that are shown.
 _SHOWN_PARAMETERS = {
-    "lang": (2,),
-    "transl": (2,),
-    "transliteration": (2,),
-    "nowrap": (1,),
-    "nobr": (1,),
-    "small": (1,),
-    "convert": (1, 2),
-    "cvt": (1, 2),
-    "as of": (1,),
+    **dict.fromkeys(("lang", "transl", "transliteration"), (2,)),
+    **dict.fromkeys(("nowrap", "nobr", "small", "as of"), (1,)),
+    **dict.fromkeys(("convert", "cvt"), (1, 2)),
 }
 _EMPTY_BRACKETS = re.compile(r"\s*\(\s*(?:[;,:/]\s*)*\)")
 _MAGIC_WORD = re.compile(r"__[A-Z]+__")
@@ -61,7 +59,7 @@ def read_dump(path: Path) -> Iterator[WikiPage]:
     Raises:
         DataError: the file is cut short or is not the XML of a dump.
     """
-    with rows.open_bytes(path) as file:
+    with data_files.open_bytes(path) as file:
         events = ElementTree.iterparse(file, events=("start", "end"))
         try:
             _, root = next(events)
@@ -112,61 +110,45 @@ def _text(code: Wikicode) -> str:
 def _text_of(node: Node) -> str:
     from mwparserfromhell import nodes
 
-    if isinstance(node, nodes.Text):
-        return str(node.value)
-    if isinstance(node, nodes.Heading):
-        return f"\n\n{'#' * node.level} {' '.join(_text(node.title).split())}\n\n"
-    if isinstance(node, nodes.Wikilink):
-        return _link(node)
-    if isinstance(node, nodes.ExternalLink):
-        return _text(node.title) if node.title is not None else ""
-    if isinstance(node, nodes.HTMLEntity):
-        return str(node.normalize())
-    if isinstance(node, nodes.Template):
-        return _template(node)
-    if isinstance(node, nodes.Tag):
-        return _tag(node)
-    return ""
+    match node:
+        case nodes.Text():
+            return str(node.value)
+        case nodes.Heading():
+            return f"\n\n{'#' * node.level} {' '.join(_text(node.title).split())}\n\n"
+        case nodes.Wikilink():
+            return _link(node)
+        case nodes.ExternalLink():
+            return _text(node.title) if node.title is not None else ""
+        case nodes.HTMLEntity():
+            return str(node.normalize())
+        case nodes.Template():
+            shown = _SHOWN_PARAMETERS.get(str(node.name).strip().lower(), ())
+            return " ".join(_text(node.get(str(place)).value).strip() for place in shown if node.has(str(place)))
+        case nodes.Tag():
+            tag = str(node.tag).strip().lower()
+            if tag in _TAG_TEXTS:
+                return _TAG_TEXTS[tag]
+            return _text(node.contents) if node.contents is not None else ""
+        case _:
+            return ""
 
 
 def _link(node: Wikilink) -> str:
     title = str(node.title)
     # "File:", "Category:", "fr:" and their translations; a leading colon makes such a link visible.
-    if re.match(r"\w[\w ]*:\S", title) and (node.text is None or _is_file(title)):
+    if re.match(r"\w[\w ]*:\S", title) and (node.text is None or _FILE.search(title.strip())):
         return ""
     return _text(node.text) if node.text is not None else title.removeprefix(":")
-
-
-def _is_file(title: str) -> bool:
-    return bool(re.search(r"\.(jpe?g|png|svg|gif|tiff?|webp|ogg|ogv|webm|pdf|djvu)$", title.strip(), re.IGNORECASE))
-
-
-def _template(node: Template) -> str:
-    shown = _SHOWN_PARAMETERS.get(str(node.name).strip().lower(), ())
-    return " ".join(_text(node.get(str(place)).value).strip() for place in shown if node.has(str(place)))
-
-
-def _tag(node: Tag) -> str:
-    tag = str(node.tag).strip().lower()
-    if tag in _DROPPED_TAGS:
-        return ""
-    if tag == "li":
-        return "- "
-    if tag == "br":
-        return "\n"
-    return _text(node.contents) if node.contents is not None else ""
 
 
 def _without_empty_sections(blocks: Sequence[str]) -> list[str]:
     """Leave out headings that nothing follows but a heading of the same or a higher level, or the end."""
     kept: list[str] = []
-    next_level = 0
+    next_level = 1  # the end of the page is like a heading of the highest level
     for block in reversed(blocks):
         if _HEADING.match(block):
             level = len(block) - len(block.lstrip("#"))
             if next_level and level >= next_level:
-                continue
-            if not kept:
                 continue
             next_level = level
         elif block:

@@ -5,6 +5,7 @@ Cutting the finished text from the right would lose the closing tag and starve t
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -69,47 +70,38 @@ class Budget:
         while available > 0:
             level = _even_level(sizes, available)
             pairs = zip(blocks, sizes, strict=True)
-            cut = [block if size <= level else self._cut(block, level) for block, size in pairs]
-            text = _assemble(prefix, cut, suffix)
+            text = _assemble(
+                prefix, [each if size <= level else self._cut(each, level) for each, size in pairs], suffix
+            )
             excess = self.count_tokens(text) - self.tokens
             if excess <= 0:
                 return Observation(text, is_truncated=True)
-            # Marks and merges across cuts were not in the sum; give them room and try again.
-            available -= excess
+            available -= excess  # marks and merges across cuts were not in the sum; give them room and try again
         if len(blocks) > 1:
             return replace(self.fit(prefix, blocks[:-1], suffix), is_truncated=True)
-        return self._fit_head(prefix, blocks, suffix)
-
-    def _fit_head(self, prefix: str, blocks: Sequence[Block], suffix: str) -> Observation:
         frame = self.count_tokens(prefix + CUT_MARK + suffix)
         heads = [self._cut(Block("", block.head.strip(), ""), self.tokens - frame) for block in blocks]
         return Observation(_assemble(prefix, heads, suffix), is_truncated=True)
 
     def _cut(self, block: Block, tokens: int) -> Block:
         """The most words of the body that fit, marked; characters of it when not even one word does."""
-        body = block.body.strip()
-        is_start = block.keep == "start"
-        if is_start:
+        body, mark = block.body.strip(), CUT_MARK.strip()
+        if block.keep == "start":
             ends = [match.end() for match in _WORD_END.finditer(body)]
         else:
             ends = [len(body) - match.start() for match in _WORD_START.finditer(body)][::-1]
-        length = self._most(body, ends, tokens, is_start=is_start)
-        if length == 0:
-            length = self._most(body, range(1, min(len(body), ends[0] if ends else 0) + 1), tokens, is_start=is_start)
-        kept = body[:length] + CUT_MARK if is_start else CUT_MARK.strip() + " " + body[len(body) - length :]
-        return replace(block, body=kept if length else CUT_MARK.strip())
 
-    def _most(self, body: str, lengths: Sequence[int], tokens: int, *, is_start: bool) -> int:
-        low, high = 0, len(lengths)
-        while low < high:
-            middle = (low + high + 1) // 2
-            length = lengths[middle - 1]
-            kept = body[:length] if is_start else body[len(body) - length :]
-            if self.count_tokens(kept) <= tokens:
-                low = middle
-            else:
-                high = middle - 1
-        return lengths[low - 1] if low else 0
+        def kept(length: int) -> str:
+            return body[:length] if block.keep == "start" else body[len(body) - length :]
+
+        def longest(lengths: Sequence[int]) -> int:
+            num_fit = bisect.bisect_right(lengths, tokens, key=lambda length: self.count_tokens(kept(length)))
+            return lengths[num_fit - 1] if num_fit else 0
+
+        length = longest(ends) or longest(range(1, ends[0] + 1) if ends else ())
+        if not length:
+            return replace(block, body=mark)
+        return replace(block, body=kept(length) + CUT_MARK if block.keep == "start" else f"{mark} {kept(length)}")
 
 
 def _assemble(prefix: str, blocks: Sequence[Block], suffix: str) -> str:

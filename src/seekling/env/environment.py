@@ -18,19 +18,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Budget, Observation
-from seekling.env.failing import failing_tools, is_made_to_fail, needed_pages
 from seekling.env.programs import ProgramRunner
-from seekling.env.protocol.base import Action, Protocol
-from seekling.env.sandbox.interface import Sandbox
-from seekling.env.tools import Outcome, Tool, run_tool
-from seekling.env.withholding import Withheld
+from seekling.env.protocol import Action, Protocol
+from seekling.env.sandbox.back_end import Sandbox
+from seekling.env.tools import Outcome, SearchResult, Tool, run_tool
+from seekling.env.withholding import Withheld, missed_pages
 from seekling.errors import ConfigError, InfrastructureError
-from seekling.types import ActionKind, Json, Message, Question, StopReason, ToolCall, Turn
+from seekling.types import Json, Message, Question, StopReason, ToolCall, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +113,18 @@ class Session:
                 name: replace(tool, function=tool.withholding(self._withheld)) if tool.withholding else tool
                 for name, tool in env.tools.items()
             }
-        self._is_failing = is_made_to_fail(question, env.config.failing_share)
-        if self._is_failing:
-            self._tools = failing_tools(self._tools, needed_pages(question), lambda: self._is_failing)
+        self._missed_pages = missed_pages(question, env.config.failing_share)
+        """What searches do not find until one action has searched."""
+        if self._missed_pages:
+            self._tools = {name: self._missing_pages(tool) for name, tool in self._tools.items()}
         self._programs: ProgramRunner | None = None
         if env.sandbox is not None and env.protocol.name == "code":
             self._programs = ProgramRunner(env.sandbox, self._tools, self._refusal)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -150,9 +147,9 @@ class Session:
         self._num_turns += 1
         is_last = self._num_turns >= config.max_turns + config.forced_answer
         if finish == "length":
-            return self._end(_turn(action_text, "invalid", is_forced), StopReason.MAX_TOKENS)
+            return self._end(Turn(action_text, "invalid", is_forced=is_forced), StopReason.MAX_TOKENS)
         action = self._env.protocol.parse(action_text)
-        turn = _turn(action_text, action.kind, is_forced, action.payload)
+        turn = Turn(action_text, action.kind, action.payload, is_forced=is_forced)
         if action.kind == "answer":
             return self._end(turn, StopReason.ANSWERED, answer=action.payload)
         if action.kind == "invalid" and config.invalid_action == "stop":
@@ -165,10 +162,10 @@ class Session:
             observation, calls = self._execute(action)
         except InfrastructureError as error:
             return self._end(turn, StopReason.INFRA_FAILURE, failure=f"{type(error).__name__}: {error}")
-        self._is_failing = self._is_failing and self._num_searches == 0
-        turn = replace(
-            turn, observation=observation.text, calls=calls, is_observation_truncated=observation.is_truncated
-        )
+        if self._num_searches:
+            self._missed_pages = frozenset()
+        is_cut = observation.is_truncated
+        turn = replace(turn, observation=observation.text, calls=calls, is_observation_truncated=is_cut)
         return StepResult(turn, is_over=False)
 
     def close(self) -> None:
@@ -187,11 +184,8 @@ class Session:
             outcome, calls = self._programs.run(action.payload)
             outcomes = [outcome]
         else:
-            outcomes, recorded = [], list[ToolCall]()
-            for name, arguments in action.calls:
-                outcomes.append(self._call(name, arguments))
-                recorded += outcomes[-1].records()
-            calls = tuple(recorded)
+            outcomes = [self._call(name, arguments) for name, arguments in action.calls]
+            calls = tuple(record for outcome in outcomes for record in outcome.records())
             if action.error:
                 outcomes.append(Outcome("", {}, error=action.error))
         observation = self._env.protocol.observation(outcomes, self._env.budget)
@@ -209,6 +203,25 @@ class Session:
             self._withheld.passages.update(hit.passage for search in outcome.searches for hit in search.hits)
         return outcome
 
+    def _missing_pages(self, tool: Tool) -> Tool:
+        if not tool.is_retrieval:
+            return tool
+
+        def search(**arguments: object) -> object:
+            found, missed = tool.function(**arguments), self._missed_pages
+            if not isinstance(found, list):
+                return found
+            shown: list[object] = []
+            for each in found:
+                if isinstance(each, SearchResult):
+                    hits = tuple(hit for hit in each.hits if hit.passage.document_id not in missed)
+                    shown.append(replace(each, hits=hits))
+                elif not (isinstance(each, dict) and each.get("page_id") in missed):
+                    shown.append(each)
+            return shown
+
+        return replace(tool, function=search)
+
     def _refusal(self, tool: Tool, arguments: Mapping[str, Json]) -> str:
         """Why a call that fits its tool may not be made, or empty; a search that may be made is counted."""
         if not tool.is_retrieval:
@@ -223,7 +236,3 @@ class Session:
             return f"{count} searches asked for, {left} left of {limit}."
         self._num_searches += count
         return ""
-
-
-def _turn(action_text: str, kind: ActionKind, is_forced: bool, payload: str = "") -> Turn:
-    return Turn(action_text, kind, payload, is_forced=is_forced)

@@ -3,11 +3,7 @@
 "max_turns" means different things: Search-R1's 4 is up to 4 searches and a fifth generation for the answer; slime's 2
 is one useful search, since the second generation must answer. Ours counts generations, the forced answer not counted.
 
-| | protocol | max_turns | forced_answer | invalid_action | both_actions | observation_tokens |
-|---|---|---|---|---|---|---|
-| Search-R1 | tags | 4 | yes | retry | first | 500 |
-| slime's search example | tags | 2 | no | retry | first | (no limit there) |
-| tinker-cookbook's search tool | tools | 5 | no | stop | first | (no limit there) |
+All three let the first action of a turn count; only tinker ends an episode at an unreadable one.
 
 What these settings do not copy: Search-R1 looks into thoughts (so it also acts in one that is never closed), cuts
 observations from the right and lets a score find answers in the prompt; tinker gives an unreadable episode a reward of
@@ -26,31 +22,12 @@ from seekling.types import Json
 
 COMPATIBLE_SETTINGS: Mapping[str, Mapping[str, Json]] = MappingProxyType(
     {
-        "search-r1": {
-            "protocol": "tags",
-            "max_turns": 4,
-            "forced_answer": True,
-            "invalid_action": "retry",
-            "both_actions": "first",
-            "observation_tokens": 500,
-        },
-        "slime": {
-            "protocol": "tags",
-            "max_turns": 2,
-            "forced_answer": False,
-            "invalid_action": "retry",
-            "both_actions": "first",
-        },
-        "tinker": {
-            "protocol": "tools",
-            "max_turns": 5,
-            "forced_answer": False,
-            "invalid_action": "stop",
-            "both_actions": "first",
-        },
+        "search-r1": {"protocol": "tags", "max_turns": 4, "forced_answer": True, "observation_tokens": 500},
+        "slime": {"protocol": "tags", "max_turns": 2},
+        "tinker": {"protocol": "tools", "max_turns": 5, "invalid_action": "stop"},
     }
 )
-"""Values of the env section of a recipe, by system."""
+"""What differs from the defaults of the env section of a recipe, by system."""
 
 
 def num_generations(config: EnvConfig) -> int:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from seekling.cores import cores_here
-from seekling.env.sandbox.interface import HostFunction, Result, Sandbox, SandboxSession
+from seekling.env.sandbox.back_end import HostFunction, Result, Sandbox, SandboxSession
 from seekling.env.schema import bind_arguments
 from seekling.env.tools import Outcome, Tool, run_tool
 from seekling.errors import InfrastructureError
@@ -31,6 +31,7 @@ PROGRAMS_AT_ONCE = max(1, int(cores_here() / 2))
 """More would take processors from each other and from decoding."""
 _RUNNING = threading.Semaphore(PROGRAMS_AT_ONCE)
 
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 _ERROR_LINE = re.compile(r"\w*(Error|Exception)\b")
 NOT_PYTHON = "That is not valid Python. Put only code into the block, and prose before it."
 STATE_LOST = "What earlier programs defined is gone; define again what you need."
@@ -54,7 +55,6 @@ class ProgramRunner:
         self._refusal_of = refusal_of
         self._session: SandboxSession | None = None
         self._calls: list[ToolCall] = []
-        self._failure: InfrastructureError | None = None
         self._is_closed = False
 
     def run(self, program: str) -> tuple[Outcome, tuple[ToolCall, ...]]:
@@ -74,17 +74,8 @@ class ProgramRunner:
                 functions = {name: self._host_function(tool) for name, tool in self._tools.items()}
                 self._session = self._sandbox.open(functions)
             result = self._session.run(program)
-        if self._failure is not None:
-            # The program saw an error too, but it is not its fault: whatever it made of it does not count.
-            raise self._failure
-        outcome = Outcome(
-            "python",
-            {},
-            text=result.stdout,
-            error=result.error_text,
-            notes=tuple(_notes(program, result, self._tools)),
-            is_truncated=result.truncated,
-        )
+        notes = tuple(_notes(program, result, self._tools))
+        outcome = Outcome("python", {}, result.stdout, result.error_text, notes=notes, is_truncated=result.truncated)
         return outcome, tuple(self._calls)
 
     def close(self) -> None:
@@ -99,10 +90,7 @@ class ProgramRunner:
             arguments = bind_arguments(tool.name, tool.parameters, positional, named)
             _RUNNING.release()  # a program that waits for a tool takes no processor, and its clocks stand still
             try:
-                outcome = run_tool(tool, arguments, self._refusal_of)
-            except InfrastructureError as error:
-                self._failure = error
-                raise
+                outcome = run_tool(tool, arguments, self._refusal_of)  # an InfrastructureError ends the program
             finally:
                 _RUNNING.acquire()
             self._calls.extend(outcome.records())
@@ -123,12 +111,8 @@ def redefined_names(program: str, provided: Collection[str]) -> list[str]:
     Returns:
         The names, each once, in the order of the program.
     """
-    return _redefined(_parse(program), provided)
-
-
-def _redefined(tree: ast.Module | None, provided: Collection[str]) -> list[str]:
-    names = _bound_names(tree) if tree is not None else iter(())
-    return list(dict.fromkeys(name for name in names if name in provided))
+    tree = _parse(program)
+    return list(dict.fromkeys(name for name in _bound_names(tree) if name in provided)) if tree else []
 
 
 def _parse(program: str) -> ast.Module | None:
@@ -159,28 +143,23 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
 
 def _names_bound_by(node: ast.AST) -> list[str]:
     match node:
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-            return [name]
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.MatchMapping(rest=str(name)):
             return [name]
         case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
             return [alias.asname or alias.name.partition(".")[0] for alias in aliases]
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-            return [name]
-        case ast.MatchMapping(rest=str(name)):
-            return [name]
+        case _ if isinstance(node, _NAMED):
+            return [node.name] if node.name else []
         case _:
             return []
 
 
 def _notes(program: str, result: Result, provided: Collection[str]) -> Iterator[str]:
-    tree = _parse(program)
-    redefined = _redefined(tree, provided)
-    if redefined:
+    if redefined := redefined_names(program, provided):
         names, verb = ", ".join(redefined), "is" if len(redefined) == 1 else "are"
         yield f"Your program redefined {names}, which {verb} provided. Call it, do not define it."
     # A back end may have said these two already, in or after its traceback.
-    if result.outcome == "error" and tree is None and _ERROR_LINE.match(result.error_text.rpartition("\n")[2]):
+    is_bare_error = _ERROR_LINE.match(result.error_text.rpartition("\n")[2])
+    if result.outcome == "error" and _parse(program) is None and is_bare_error:
         yield NOT_PYTHON
     if result.outcome in _ENDINGS and not result.error_text:
         yield _ENDINGS[result.outcome]

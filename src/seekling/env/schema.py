@@ -13,13 +13,21 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
+from pydantic import ConfigDict, TypeAdapter
+
 from seekling.errors import ConfigError, ToolError
 from seekling.types import Json
 
 JsonSchema = Mapping[str, Json]
 
-_SCALARS: Mapping[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_JSON_NAMES: Mapping[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _PYTHON_NAMES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_SCALARS: Mapping[str, TypeAdapter[str | int | float | bool]] = {
+    "string": TypeAdapter(str, config=ConfigDict(coerce_numbers_to_str=True)),
+    "integer": TypeAdapter(int),
+    "number": TypeAdapter(float),
+    "boolean": TypeAdapter(bool),
+}
 _SUPPORTED = "str, int, float, bool, Literal[...], list[...] of these, or one of them | None"
 
 
@@ -61,16 +69,7 @@ def schema_of_function(function: Callable[..., object], descriptions: Mapping[st
 
 def properties_of(parameters: JsonSchema) -> dict[str, dict[str, Json]]:
     """The schema of each parameter by name, in order."""
-    properties = parameters.get("properties", {})
-    assert isinstance(properties, dict), "a tool's parameters are a JSON schema of type object"
-    return {name: schema for name, schema in properties.items() if isinstance(schema, dict)}
-
-
-def required_of(parameters: JsonSchema) -> list[str]:
-    """The names of the parameters that must be given."""
-    required = parameters.get("required", [])
-    assert isinstance(required, list), "required is a list of names"
-    return [name for name in required if isinstance(name, str)]
+    return typing.cast("dict[str, dict[str, Json]]", parameters.get("properties", {}))
 
 
 def check_arguments(name: str, parameters: JsonSchema, arguments: object) -> dict[str, Json]:
@@ -91,7 +90,7 @@ def check_arguments(name: str, parameters: JsonSchema, arguments: object) -> dic
     if not isinstance(arguments, dict):
         got = _show(arguments)
         raise ToolError(f"the arguments of {name} must be a JSON object with {_names(properties)}, got {got}")
-    problems = [f"{each} is missing" for each in required_of(parameters) if each not in arguments]
+    problems = [f"{each} is missing" for each in _required(parameters) if each not in arguments]
     checked: dict[str, Json] = {}
     for key, value in arguments.items():
         if key not in properties:
@@ -131,18 +130,17 @@ def type_name(schema: JsonSchema) -> str:
     choices = schema.get("enum")
     if isinstance(choices, list):
         return " or ".join(json.dumps(each, ensure_ascii=False) for each in choices)
-    kind = schema.get("type")
+    kind = schema["type"]
     if isinstance(kind, list):
         return " or ".join(type_name({**schema, "type": each}) for each in kind)
     if kind == "array":
-        items = schema.get("items")
-        return f"list[{type_name(items)}]" if isinstance(items, dict) else "list"
+        return f"list[{type_name(typing.cast(JsonSchema, schema['items']))}]"
     return _PYTHON_NAMES.get(str(kind), str(kind))
 
 
 def signature(name: str, parameters: JsonSchema) -> str:
     """A call as Python shows it, such as `look_up(word, limit: int = 3)`; texts are left unmarked to save tokens."""
-    required = required_of(parameters)
+    required = _required(parameters)
     parts = []
     for key, schema in properties_of(parameters).items():
         part = key if schema.get("type") == "string" and "enum" not in schema else f"{key}: {type_name(schema)}"
@@ -150,19 +148,23 @@ def signature(name: str, parameters: JsonSchema) -> str:
     return f"{name}({', '.join(parts)})"
 
 
+def _required(parameters: JsonSchema) -> list[str]:
+    return typing.cast("list[str]", parameters.get("required", []))
+
+
 def _schema_of_type(annotation: object, *, where: str) -> dict[str, Json]:
-    if annotation in _SCALARS:
-        return {"type": _SCALARS[annotation]}
+    if annotation in _JSON_NAMES:
+        return {"type": _JSON_NAMES[annotation]}
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is list and len(arguments) == 1:
         return {"type": "array", "items": _schema_of_type(arguments[0], where=where)}
-    if origin is typing.Literal and len({type(each) for each in arguments}) == 1 and type(arguments[0]) in _SCALARS:
-        return {"type": _SCALARS[type(arguments[0])], "enum": list(arguments)}
+    if origin is typing.Literal and len({type(each) for each in arguments}) == 1 and type(arguments[0]) in _JSON_NAMES:
+        return {"type": _JSON_NAMES[type(arguments[0])], "enum": list(arguments)}
     if origin in (typing.Union, types.UnionType) and types.NoneType in arguments and len(arguments) == 2:
         inner = next(each for each in arguments if each is not types.NoneType)
         schema = _schema_of_type(inner, where=where)
         schema["type"] = [schema["type"], "null"]
-        if isinstance(schema.get("enum"), list):
+        if "enum" in schema:
             schema["enum"] = [*typing.cast("list[Json]", schema["enum"]), None]
         return schema
     raise ConfigError(f"{where}: type {annotation!r} is not supported; expected {_SUPPORTED}")
@@ -174,46 +176,20 @@ def _convert(value: object, schema: JsonSchema) -> Json:
     Raises:
         ValueError: it is something else.
     """
-    kind = schema.get("type")
+    kind = schema["type"]
     if isinstance(kind, list):
         if value is None:
             return None
         kind = kind[0]
-    converted = _convert_list(value, schema) if kind == "array" else _convert_scalar(value, str(kind))
-    choices = schema.get("enum")
-    if isinstance(choices, list) and converted not in choices:
+    if kind == "array":
+        items = typing.cast(JsonSchema, schema["items"])
+        return [_convert(each, items) for each in (value if isinstance(value, list | tuple) else [value])]
+    if isinstance(value, bool) and kind != "boolean":
+        raise ValueError
+    converted = _SCALARS[str(kind)].validate_python(value)
+    if "enum" in schema and converted not in typing.cast("list[Json]", schema["enum"]):
         raise ValueError
     return converted
-
-
-def _convert_list(value: object, schema: JsonSchema) -> list[Json]:
-    items = schema.get("items")
-    assert isinstance(items, dict), "an array's schema says what its items are"
-    values = list(value) if isinstance(value, list | tuple) else [value]
-    return [_convert(each, items) for each in values]
-
-
-def _convert_scalar(value: object, kind: str) -> Json:
-    if kind == "boolean":
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        if isinstance(value, bool):
-            return value
-    elif kind == "string":
-        if isinstance(value, str):
-            return value
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return str(value)
-    elif isinstance(value, bool):
-        raise ValueError
-    elif kind == "integer":
-        if isinstance(value, int | str):
-            return int(value)
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-    elif kind == "number" and isinstance(value, int | float | str):
-        return float(value)
-    raise ValueError
 
 
 def _names(names: Mapping[str, object] | Sequence[str]) -> str:

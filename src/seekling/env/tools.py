@@ -7,21 +7,24 @@ raises are made for a model to read. How a call is written is the protocol's bus
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import json
 import sys
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from seekling.env import withholding
 from seekling.env.schema import JsonSchema, check_arguments, schema_of_function
 from seekling.env.withholding import Withheld
 from seekling.errors import ConfigError, InfrastructureError, ToolError
 from seekling.types import Hit, Json, ToolCall
+
+if TYPE_CHECKING:
+    from seekling.retrieval.library import Library
 
 LIBRARY_TOOLS = ("search", "search_pages", "view_sections", "read_section")
 """Names of the tools that `library_tools` makes; every protocol offers those of them that its source offers."""
@@ -31,29 +34,6 @@ LISTING_TOOLS = ("search_pages", "view_sections")
 
 RESERVED_NAMES = (*LIBRARY_TOOLS, "think", "answer", "information", "tool_call", "tool_response", "print", "python")
 """Names that mean something else in one protocol or another."""
-
-
-class SearchableLibrary(typing.Protocol):
-    """What the library's tools need of it; `seekling.retrieval.library.Library` is one."""
-
-    may_wait: bool
-    """A call may wait for something outside of this process, such as a search server."""
-
-    def search(self, query: str, top_k: int) -> list[Hit]:
-        """The best passages."""
-        ...
-
-    def search_pages(self, query: str, top_k: int = 10) -> list[dict[str, str]]:
-        """The best pages: {"page_id", "title"}."""
-        ...
-
-    def view_sections(self, page_id: str) -> list[dict[str, str]]:
-        """A page's sections: {"section_id", "section_name"}."""
-        ...
-
-    def read_section(self, section_id: str) -> str:
-        """A section's text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +113,7 @@ class Outcome:
                 self.name,
                 {"query": search.query},
                 result="\n".join(f"{hit.passage.title}: {hit.passage.text}" for hit in search.hits),
-                document_ids=_distinct([hit.passage.document_id for hit in search.hits]),
+                document_ids=tuple(dict.fromkeys(hit.passage.document_id for hit in search.hits)),
                 is_retrieval=self.is_retrieval,
             )
             for search in self.searches
@@ -168,12 +148,14 @@ def run_tool(
         is_asked = tool.is_retrieval
         value = tool.function(**checked)
         documents = tool.documents_of(checked, value) if tool.documents_of is not None else ()
-        searches = _searches_of(value)
+        found = value if isinstance(value, list) else []
+        searches = tuple(found) if all(isinstance(each, SearchResult) for each in found) else ()
         text = "" if searches else result_text(value)
     except InfrastructureError:
         raise
     except Exception as error:
-        message = f"{type(error).__name__}: {_message_of(error)}"
+        message = str(error).encode("utf-8", "replace").decode("utf-8") or "(no message)"
+        message = f"{type(error).__name__}: {message}"
         return Outcome(tool.name, written, error=message, exception=error, is_retrieval=is_asked)
     return Outcome(
         tool.name, checked, text, value=value, searches=searches, document_ids=documents, is_retrieval=is_asked
@@ -239,7 +221,7 @@ def load_tool(spec: str) -> Tool:
     where, colon, name = spec.rpartition(":")
     if not colon or not where or not name:
         raise ConfigError(f"tool {spec!r} is not of the form module:function or path.py:function")
-    module = _load_file(Path(where), spec) if where.endswith(".py") else _load_module(where, spec)
+    module = _import(where, spec)
     function = vars(module).get(name)
     if not inspect.isroutine(function):
         known = sorted(key for key, value in vars(module).items() if inspect.isfunction(value) and key[0] != "_")
@@ -250,7 +232,7 @@ def load_tool(spec: str) -> Tool:
     return tool
 
 
-def all_tools(library: SearchableLibrary, top_k: int, specs: Sequence[str]) -> dict[str, Tool]:
+def all_tools(library: Library, top_k: int, specs: Sequence[str]) -> dict[str, Tool]:
     """The library's tools and the user's own, by name.
 
     Args:
@@ -270,7 +252,7 @@ def all_tools(library: SearchableLibrary, top_k: int, specs: Sequence[str]) -> d
     return tools
 
 
-def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
+def library_tools(library: Library, top_k: int) -> dict[str, Tool]:
     """The tools that read the library, by name.
 
     Args:
@@ -278,62 +260,57 @@ def library_tools(library: SearchableLibrary, top_k: int) -> dict[str, Tool]:
         top_k: passages per query of `search`.
     """
 
-    def search_without(withheld: Withheld) -> Callable[[list[str]], list[SearchResult]]:
-        def search(query_list: list[str]) -> list[SearchResult]:
-            """Find passages for each query."""
-            return [
-                SearchResult(query, tuple(withholding.search(library.search, query, top_k, withheld)))
-                for query in query_list
-            ]
+    def view(withheld: Withheld) -> _LibraryView:
+        return _LibraryView(library, top_k, withheld)
 
-        return search
+    def searching(method: Callable[[_LibraryView], Callable[..., object]]) -> Tool:
+        return replace(reading(method), is_retrieval=True, check=_check_queries)
 
-    def pages_without(withheld: Withheld) -> Callable[[str], list[dict[str, str]]]:
-        def search_pages(query: str) -> list[dict[str, str]]:
-            """List of {"page_id", "title"}, best first."""
-            return withholding.pages(library.search_pages(query), withheld.texts)
+    def reading(method: Callable[[_LibraryView], Callable[..., object]]) -> Tool:
+        tool = tool_from_function(method(view(Withheld())))
+        return replace(tool, may_wait=library.may_wait, withholding=lambda withheld: method(view(withheld)))
 
-        return search_pages
-
-    def sections_without(withheld: Withheld) -> Callable[[str], list[dict[str, str]]]:
-        def view_sections(page_id: str) -> list[dict[str, str]]:
-            """List of {"section_id", "section_name"}."""
-            return withholding.pages(library.view_sections(page_id), withheld.texts)
-
-        return view_sections
-
-    def read_without(withheld: Withheld) -> Callable[[str], str]:
-        def read_section(section_id: str) -> str:
-            """Text of the section."""
-            return withholding.without(library.read_section(section_id), withheld.texts)
-
-        return read_section
-
-    def made(function: Callable[..., object]) -> Tool:
-        return replace(tool_from_function(function), may_wait=library.may_wait)
-
-    def searching(function: Callable[..., object]) -> Tool:
-        return replace(made(function), is_retrieval=True, check=_check_queries)
-
-    def pages_listed(arguments: Mapping[str, Json], value: object) -> tuple[str, ...]:
-        return tuple(page["page_id"] for page in value) if isinstance(value, list) else ()
-
-    def page_read(arguments: Mapping[str, Json], value: object) -> tuple[str, ...]:
-        return (_page_of(library, str(arguments["section_id"])),)
-
-    everything = Withheld()
     return {
-        "search": replace(searching(search_without(everything)), withholding=search_without),
+        "search": searching(lambda seen: seen.search),
         "search_pages": replace(
-            searching(pages_without(everything)), documents_of=pages_listed, withholding=pages_without
+            searching(lambda seen: seen.search_pages),
+            documents_of=lambda _, found: tuple(page["page_id"] for page in cast("list[dict[str, str]]", found)),
         ),
         "view_sections": replace(
-            made(sections_without(everything)),
-            documents_of=lambda a, _: (str(a["page_id"]),),
-            withholding=sections_without,
+            reading(lambda seen: seen.view_sections), documents_of=lambda arguments, _: (str(arguments["page_id"]),)
         ),
-        "read_section": replace(made(read_without(everything)), documents_of=page_read, withholding=read_without),
+        "read_section": replace(
+            reading(lambda seen: seen.read_section),
+            documents_of=lambda arguments, _: (_page_of(library, str(arguments["section_id"])),),
+        ),
     }
+
+
+class _LibraryView:
+    """The library without what an episode is not shown. Its methods' first lines are what a model reads."""
+
+    def __init__(self, library: Library, top_k: int, withheld: Withheld) -> None:
+        self._library, self._top_k, self._withheld = library, top_k, withheld
+
+    def search(self, query_list: list[str]) -> list[SearchResult]:
+        """Find passages for each query."""
+        find = self._library.search
+        return [
+            SearchResult(query, tuple(withholding.search(find, query, self._top_k, self._withheld)))
+            for query in query_list
+        ]
+
+    def search_pages(self, query: str) -> list[dict[str, str]]:
+        """List of {"page_id", "title"}, best first."""
+        return withholding.pages(self._library.search_pages(query), self._withheld.texts)
+
+    def view_sections(self, page_id: str) -> list[dict[str, str]]:
+        """List of {"section_id", "section_name"}."""
+        return withholding.pages(self._library.view_sections(page_id), self._withheld.texts)
+
+    def read_section(self, section_id: str) -> str:
+        """Text of the section."""
+        return withholding.without(self._library.read_section(section_id), self._withheld.texts)
 
 
 def _check_queries(arguments: Mapping[str, Json]) -> None:
@@ -346,7 +323,7 @@ def _check_queries(arguments: Mapping[str, Json]) -> None:
         raise ToolError("the query is empty; say in a few words what to look for")
 
 
-def _page_of(library: SearchableLibrary, section_id: str) -> str:
+def _page_of(library: Library, section_id: str) -> str:
     """The page that a section belongs to. Both ids may hold colons; then the library is asked."""
     page_id = section_id.rpartition(":")[0]
     while ":" in page_id:
@@ -357,20 +334,6 @@ def _page_of(library: SearchableLibrary, section_id: str) -> str:
         else:
             break
     return page_id
-
-
-def _searches_of(value: object) -> tuple[SearchResult, ...]:
-    if isinstance(value, list) and value and all(isinstance(each, SearchResult) for each in value):
-        return tuple(value)
-    return ()
-
-
-def _message_of(error: Exception) -> str:
-    return str(error).encode("utf-8", "replace").decode("utf-8") or "(no message)"
-
-
-def _distinct(ids: list[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(ids))
 
 
 def _read_args(docstring: str) -> dict[str, str]:
@@ -393,24 +356,22 @@ def _read_args(docstring: str) -> dict[str, str]:
     return meanings
 
 
-def _load_module(name: str, spec: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(f"tool {spec!r}: cannot import {name!r}: {error}") from None
-
-
-def _load_file(path: Path, spec: str) -> ModuleType:
+def _import(where: str, spec: str) -> ModuleType:
+    path = Path(where)
+    if path.suffix != ".py":
+        try:
+            return importlib.import_module(where)
+        except ImportError as error:
+            raise ConfigError(f"tool {spec!r}: cannot import {where!r}: {error}") from None
     if not path.is_file():
         raise ConfigError(f"tool {spec!r}: no file at {path}")
     name = f"seekling_tool_{path.stem}"
-    module_spec = importlib.util.spec_from_file_location(name, path)
-    assert module_spec is not None, f"{path} ends in .py"
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
+    loader = SourceFileLoader(name, str(path))
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module  # dataclasses and type hints of the file look it up there
     try:
-        module_spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (ImportError, SyntaxError) as error:
         del sys.modules[name]
         raise ConfigError(f"tool {spec!r}: cannot load {path}: {error}") from None

@@ -1,8 +1,12 @@
-"""What the searches of an episode do not show: answers that are kept from the policy, and what it has seen already.
+"""What the searches of an episode do not show: answers, passages it has seen, and pages its first search must miss.
 
 The twin of a question is the same question, for which no passage and no sentence that says its answer is shown: all
 else is as it was, and the right end is to say so. A question that takes something for granted may have a twin instead
 that takes something false for granted. Beside its original a twin teaches to tell the two apart (a minimal pair).
+
+Of some questions, the first action that searches finds everything but the pages that the question needs; later ones
+find what there is. So a policy meets failures it can recover from; it did nothing wrong, so expert episodes made this
+way can be learned from whole.
 """
 
 from __future__ import annotations
@@ -46,6 +50,18 @@ def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
         elif _can_be_withheld(question) and _draw(question) < share:
             found.append(_twin(question))
     return found
+
+
+def missed_pages(question: Question, share: float) -> frozenset[str]:
+    """The pages that a question's first search is to miss, those it is known to be about; none if it is not chosen.
+
+    Args:
+        question: whether it is chosen is a function of its id alone.
+        share: of the questions, in [0, 1].
+    """
+    if _drawn(question.key) >= share:
+        return frozenset()
+    return frozenset({*question.supporting_ids, *(hop.document_id for hop in question.hops if hop.document_id)})
 
 
 def says(text: str, withheld: Sequence[str]) -> bool:
@@ -136,5 +152,10 @@ def _can_be_withheld(question: Question) -> bool:
 
 
 def _draw(question: Question, purpose: str = "withheld") -> float:
-    digest = hashlib.sha256(repr((purpose, question.key)).encode("utf-8", "replace")).digest()
+    return _drawn((purpose, question.key))
+
+
+def _drawn(name: object) -> float:
+    """A number in [0, 1) that is a function of a name alone."""
+    digest = hashlib.sha256(repr(name).encode("utf-8", "replace")).digest()
     return float(int.from_bytes(digest[:8], "big") / 2**64)

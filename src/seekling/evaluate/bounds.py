@@ -18,14 +18,14 @@ from typing import Literal
 from seekling.config import Recipe
 from seekling.env.budget import Block, Budget, Observation
 from seekling.env.environment import SearchEnv, Session
-from seekling.env.protocol.base import Action
+from seekling.env.protocol import Action, Protocol
 from seekling.env.protocol.stopping import StopRule, visible_text
 from seekling.env.tools import Outcome, all_tools
 from seekling.errors import DataError, ToolError
 from seekling.retrieval.cutting import passage_cutter
 from seekling.retrieval.library import Library
 from seekling.reward.match import normalize_answer
-from seekling.types import Document, Hit, Json, Message, Passage, Question, Role
+from seekling.types import Document, Hit, Json, Message, Passage, Question
 
 NO_GOLD_PAGE = "no_gold_page"
 """Cause of exclusion: the question names no page that is in the corpus."""
@@ -39,7 +39,7 @@ _WITH_PASSAGES = (
 )
 
 
-class PlainProtocol:
+class PlainProtocol(Protocol):
     """One question, one reply, no tools: the grammar of closed-book and gold-passage.
 
     Args:
@@ -50,15 +50,12 @@ class PlainProtocol:
     """
 
     stops = StopRule(("</answer>",), ("<answer>",))
-    continues_turn = False
-    observation_role: Role = "user"
-    native_tools = False
-    tool_names: tuple[str, ...] = ()
 
     def __init__(
         self, name: Literal["closed-book", "gold-passage"], library: Library, recipe: Recipe, budget: Budget
     ) -> None:
-        self.name: str = name
+        super().__init__(recipe.env, {}, offered=(), instructions="", describe=str)
+        self.name = name
         self.may_wait = name == "gold-passage" and library.may_wait
         self._library, self._recipe, self._budget = library, recipe, budget
 
@@ -72,10 +69,6 @@ class PlainProtocol:
         blocks = [Block(f"Passage {n} ({each.title}): ", each.text) for n, each in enumerate(passages, start=1)]
         shown = self._budget.fit("", blocks, "").text
         return [Message("user", f"{_WITH_PASSAGES}{shown}\n\nQuestion: {text}\n")]
-
-    def tool_schemas(self) -> list[dict[str, Json]]:
-        """None."""
-        return []
 
     def parse(self, text: str) -> Action:
         """The answer: what stands in the last answer tags, else after "Answer:", else the first line; thoughts not."""
@@ -109,14 +102,8 @@ class PlainProtocol:
         """
         raise DataError(f"{self.name} has no tool {name!r}; use another mode")
 
-    def answer_action(self, answer: str) -> Action:
-        """An answer."""
-        return Action("answer", answer.strip())
-
-    def act(self, action: Action, *, think: str = "") -> str:
-        """Write an answer, after an optional thought."""
-        thought = f"<think> {think.strip()} </think>\n" if think.strip() else ""
-        return f"{thought}{action.payload}"
+    def _write(self, action: Action) -> str:
+        return action.payload
 
 
 class GoldLibrary(Library):

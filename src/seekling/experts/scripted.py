@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from seekling.config import ExpertConfig
 from seekling.env.environment import SearchEnv, Session, StepResult
-from seekling.env.protocol.base import Action, Protocol
+from seekling.env.protocol import Action, Protocol
 from seekling.env.tools import LISTING_TOOLS
 from seekling.env.withholding import says
 from seekling.errors import DataError

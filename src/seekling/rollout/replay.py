@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from seekling.env.protocol.base import Protocol
+from seekling.env.protocol import Protocol
 from seekling.env.protocol.stopping import cut_after_stop
 from seekling.rollout.loop import Recorder
 from seekling.rollout.render import Renderer

@@ -9,11 +9,7 @@ from seekling.env.sandbox import Sandbox, open_sandbox
 from seekling.errors import MissingExtraError, SandboxError
 
 LIMITS = SandboxConfig(
-    soft_limit_s=0.5,
-    hard_limit_s=1.0,
-    memory_bytes=200 * 1024 * 1024,
-    output_chars=2_000,
-    max_host_calls=20,
+    soft_limit_s=0.5, hard_limit_s=1.0, memory_bytes=200 * 1024 * 1024, output_chars=2_000, max_host_calls=20
 )
 
 

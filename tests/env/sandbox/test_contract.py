@@ -44,9 +44,39 @@ def test_a_program_prints_and_calls(sandbox: Sandbox):
     assert 0 <= result.cpu_s < 0.5
 
 
-def test_variables_and_functions_live_from_one_program_to_the_next(sandbox: Sandbox):
-    result = run(sandbox, "x = 20\ndef double(n):\n    return 2 * n", "x += 1", "1 / 0", "print(double(x))")
-    assert (result.outcome, result.stdout) == ("ok", "42\n")
+MANY = "for i in range(15):\n    search_pages('x')"
+
+
+@pytest.mark.parametrize(
+    ("programs", "outcome", "stdout", "error"),
+    [
+        # Variables and functions live from one program to the next, and a redefined function is itself again.
+        (["x = 20\ndef double(n):\n    return 2 * n", "x += 1", "1 / 0", "print(double(x))"], "ok", "42\n", ""),
+        (["def search_pages(query):\n    return 1", "print(search_pages('x')[0]['title'])"], "ok", "Page of x\n", ""),
+        (["while True:\n    x = 1", "print(search_pages('a')[0]['page_id'])"], "ok", "p1\n", ""),
+        # Tracebacks number the programs of a session.
+        (["def f():\n    return 1 / 0", "1", "\nf()"], "error", "", '  File "<program 3>", line 2, in <module>'),
+        (["def f():\n    return 1 / 0", "1", "\nf()"], "error", "", '  File "<program 1>", line 2, in f'),
+        # Mistakes are named; a program with a syntax error does not run.
+        (["print('before')\nfor x in range(3)\n    print(x)"], "error", "", "SyntaxError: "),
+        (["print('before')\nfor x in range(3)\n    print(x)"], "error", "", 'File "<program 1>", line 2'),
+        (["import requests"], "error", "", "ModuleNotFoundError: No module named 'requests'"),
+        (["search_pages()"], "error", "", "search_pages() missing a required argument: 'query'"),
+        (["x = 'x' * 400_000_000\nprint(len(x))"], "memory", "", "MemoryError"),
+        # Errors of host functions are caught by their types.
+        (["try:\n    search_pages('')\nexcept ValueError:\n    print('caught')"], "ok", "caught\n", ""),
+        (["try:\n    read_section('x')\nexcept KeyError:\n    print('caught')"], "ok", "caught\n", ""),
+        (["try:\n    search_pages()\nexcept TypeError:\n    print('caught')"], "ok", "caught\n", ""),
+        # Calls are counted per program, and too many are an error.
+        ([MANY, MANY, MANY], "ok", "", ""),
+        (["for i in range(99):\n    search_pages('x')"], "error", "", "more than 20 calls of provided functions"),
+    ],
+)
+def test_what_comes_of_programs(sandbox: Sandbox, programs: list[str], outcome: str, stdout: str, error: str):
+    result = run(sandbox, *programs)
+    assert (result.outcome, result.stdout) == (outcome, stdout)
+    assert error in result.error_text
+    assert result.host_calls == 15 or programs[0] != MANY
 
 
 def test_an_error_is_a_traceback_with_the_programs_own_lines(sandbox: Sandbox):
@@ -61,36 +91,6 @@ def test_an_error_is_a_traceback_with_the_programs_own_lines(sandbox: Sandbox):
     assert "url" in lines[-1]
 
 
-def test_tracebacks_number_the_programs_of_a_session(sandbox: Sandbox):
-    result = run(sandbox, "def f():\n    return 1 / 0", "print(1)", "\nf()")
-    assert '  File "<program 3>", line 2, in <module>' in result.error_text
-    assert '  File "<program 1>", line 2, in f' in result.error_text
-
-
-def test_a_syntax_error_says_so_and_nothing_runs(sandbox: Sandbox):
-    result = run(sandbox, "print('before')\nfor x in range(3)\n    print(x)")
-    assert (result.outcome, result.stdout) == ("error", "")
-    assert "SyntaxError: " in result.error_text
-    assert 'File "<program 1>", line 2' in result.error_text
-
-
-def test_a_missing_module_is_named(sandbox: Sandbox):
-    assert run(sandbox, "import requests").error_text.endswith("ModuleNotFoundError: No module named 'requests'")
-
-
-@pytest.mark.parametrize(
-    ("call", "caught"),
-    [("search_pages('')", "ValueError"), ("read_section('x')", "KeyError"), ("search_pages()", "TypeError")],
-)
-def test_a_host_error_is_caught_by_its_type(sandbox: Sandbox, call: str, caught: str):
-    result = run(sandbox, f"try:\n    {call}\nexcept {caught}:\n    print('caught')")
-    assert (result.outcome, result.stdout) == ("ok", "caught\n")
-
-
-def test_a_wrong_number_of_arguments_is_named(sandbox: Sandbox):
-    assert "search_pages() missing a required argument: 'query'" in run(sandbox, "search_pages()").error_text
-
-
 def test_an_endless_loop_is_stopped(sandbox: Sandbox):
     result = run(sandbox, "print('before')\nwhile True:\n    x = 1")
     assert (result.outcome, result.stdout) == ("timeout", "before\n")
@@ -98,39 +98,11 @@ def test_an_endless_loop_is_stopped(sandbox: Sandbox):
     assert 0.5 <= result.cpu_s < 1.5
 
 
-def test_a_session_goes_on_after_a_timeout(sandbox: Sandbox):
-    result = run(sandbox, "while True:\n    x = 1", "print(search_pages('a')[0]['page_id'])")
-    assert (result.outcome, result.stdout, result.state_lost) == ("ok", "p1\n", False)
-
-
-def test_too_much_memory_is_refused(sandbox: Sandbox):
-    result = run(sandbox, "x = 'x' * 400_000_000\nprint(len(x))")
-    assert (result.outcome, result.stdout) == ("memory", "")
-    assert "MemoryError" in result.error_text
-
-
 def test_too_much_output_is_cut_at_the_cap(sandbox: Sandbox):
     result = run(sandbox, "for i in range(10_000):\n    print('0123456789')")
     assert (result.outcome, result.truncated) == ("output_limit", True)
     assert result.stdout.startswith("0123456789\n0123456789\n")
     assert len(result.stdout) + len(result.error_text) <= LIMITS.output_chars
-
-
-def test_too_many_calls_are_an_error(sandbox: Sandbox):
-    result = run(sandbox, "for i in range(1000):\n    search_pages('x')")
-    assert result.outcome == "error"
-    assert "more than 20 calls of provided functions" in result.error_text
-
-
-def test_calls_are_counted_per_program(sandbox: Sandbox):
-    many = "for i in range(15):\n    search_pages('x')"
-    result = run(sandbox, many, many, many)
-    assert (result.outcome, result.host_calls) == ("ok", 15)
-
-
-def test_a_redefined_function_is_itself_again_in_the_next_program(sandbox: Sandbox):
-    result = run(sandbox, "def search_pages(query):\n    return 'fake'", "print(search_pages('x')[0]['title'])")
-    assert (result.outcome, result.stdout, result.host_calls) == ("ok", "Page of x\n", 1)
 
 
 def test_text_that_is_not_unicode_comes_out_as_unicode(sandbox: Sandbox):

@@ -25,25 +25,41 @@ def error_of(zygote: Sandbox, program: str) -> str:
     return re.sub(r"(?m)^ +[~^]+\n", "", result.error_text)
 
 
-def test_a_key_error_in_a_helper_shows_both_lines(zygote: Sandbox):
-    assert error_of(zygote, "def show(r):\n    return r['name']\nfor r in [{}]:\n    print(show(r))") == (
-        "Traceback (most recent call last):\n"
-        '  File "<program 1>", line 4, in <module>\n'
-        "    print(show(r))\n"
-        '  File "<program 1>", line 2, in show\n'
-        "    return r['name']\n"
-        "KeyError: 'name'"
-    )
+WHOLE = [
+    (
+        "def show(r):\n    return r['name']\nfor r in [{}]:\n    print(show(r))",
+        'Traceback (most recent call last):\n  File "<program 1>", line 4, in <module>\n    print(show(r))\n'
+        "  File \"<program 1>\", line 2, in show\n    return r['name']\nKeyError: 'name'",
+    ),
+    (
+        "x = 1\nsearch_pages(x)",
+        'Traceback (most recent call last):\n  File "<program 1>", line 2, in <module>\n    search_pages(x)\n'
+        "ToolError: query must be text, not int",
+    ),
+    (
+        "for r in search_pages('x')\n    print(r)",
+        "  File \"<program 1>\", line 1\n    for r in search_pages('x')\nSyntaxError: expected ':'",
+    ),
+]
 
 
-def test_a_tool_error_shows_the_call_and_none_of_our_frames(zygote: Sandbox):
-    text = error_of(zygote, "x = 1\nsearch_pages(x)")
-    assert text == (
-        "Traceback (most recent call last):\n"
-        '  File "<program 1>", line 2, in <module>\n'
-        "    search_pages(x)\n"
-        "ToolError: query must be text, not int"
-    )
+@pytest.mark.parametrize(("program", "text"), WHOLE)
+def test_a_mistake_shows_the_programs_own_lines_and_none_of_our_frames(zygote: Sandbox, program: str, text: str):
+    assert error_of(zygote, program) == text
+
+
+@pytest.mark.parametrize(
+    ("program", "part"),
+    [
+        ("for x in [1]:\nprint(x)", "IndentationError: expected an indented block after 'for' statement on line 1"),
+        ("x = input('query? ')", "EOFError: EOF when reading a line"),
+        ("import json\njson.loads('{')", '  File "json/decoder.py", line'),
+    ],
+)
+def test_other_mistakes_are_named_with_short_paths(zygote: Sandbox, program: str, part: str):
+    text = error_of(zygote, program)
+    assert part in text
+    assert "/lib" not in text
 
 
 @pytest.mark.parametrize(
@@ -63,27 +79,6 @@ def test_prose_is_called_prose(zygote: Sandbox, prose: str):
     assert text.endswith(
         "The line above is prose or markup, not Python. The whole block is run as a program: write only code."
     )
-
-
-def test_a_syntax_error_is_called_one(zygote: Sandbox):
-    assert error_of(zygote, "for r in search_pages('x')\n    print(r)") == (
-        "  File \"<program 1>\", line 1\n    for r in search_pages('x')\nSyntaxError: expected ':'"
-    )
-
-
-def test_wrong_indentation_is_named(zygote: Sandbox):
-    text = error_of(zygote, "for x in [1]:\nprint(x)")
-    assert "IndentationError: expected an indented block after 'for' statement on line 1" in text
-
-
-def test_asking_for_input_is_an_end_of_file(zygote: Sandbox):
-    assert error_of(zygote, "x = input('query? ')").endswith("EOFError: EOF when reading a line")
-
-
-def test_an_error_inside_the_standard_library_has_short_paths(zygote: Sandbox):
-    text = error_of(zygote, "import json\njson.loads('{')")
-    assert '  File "json/decoder.py", line' in text
-    assert "/lib" not in text
 
 
 def test_an_exception_of_the_programs_own_and_its_cause_are_shown(zygote: Sandbox):

@@ -18,15 +18,17 @@ HEADERS = {
 }
 GENERIC_NAMES = {"newfstatat": "fstatat"}
 """The generic header names this call after its 32-bit twin."""
-TABLES = (
-    seccomp.ALLOWED,
-    seccomp.NOT_FOUND,
-    seccomp.READ_ONLY,
-    seccomp.NOT_A_TERMINAL,
-    seccomp.NOT_IMPLEMENTED,
-    seccomp.CHECKED,
+VERDICTS = (
+    (seccomp.ALLOWED, seccomp.ALLOW),
+    (seccomp.NOT_FOUND, seccomp.ERRNO | errno.ENOENT),
+    (seccomp.READ_ONLY, seccomp.ERRNO | errno.EROFS),
+    (seccomp.NOT_A_TERMINAL, seccomp.ERRNO | errno.ENOTTY),
+    (seccomp.NOT_IMPLEMENTED, seccomp.ERRNO | errno.ENOSYS),
 )
+TABLES = (*(table for table, _ in VERDICTS), seccomp.CHECKED)
+EPERM = seccomp.ERRNO | errno.EPERM
 MACHINES = list(seccomp.ARCHITECTURES)
+pytestmark = pytest.mark.parametrize("machine", MACHINES)
 
 
 def run_filter(program: bytes, *, arch: int, number: int, args: tuple[int, ...] = ()) -> int:
@@ -69,11 +71,6 @@ def number_of(machine: str, name: str) -> int:
     return number
 
 
-def denied(code: int) -> int:
-    return seccomp.ERRNO | code
-
-
-@pytest.mark.parametrize("machine", MACHINES)
 def test_the_numbers_are_those_of_the_kernel_headers(machine: str):
     if not HEADERS[machine].exists():
         pytest.skip(f"no kernel header {HEADERS[machine]} here")
@@ -87,27 +84,23 @@ def test_the_numbers_are_those_of_the_kernel_headers(machine: str):
             assert numbers[MACHINES.index(machine)] == known.get(alias), name
 
 
-@pytest.mark.parametrize("machine", MACHINES)
 def test_every_number_gets_the_verdict_of_its_table_and_all_others_eperm(machine: str):
     expected: dict[int, int] = {}
-    verdicts = (seccomp.ALLOW, *(denied(e) for e in (errno.ENOENT, errno.EROFS, errno.ENOTTY, errno.ENOSYS)))
-    for table, wanted in zip(TABLES[:-1], verdicts, strict=True):
+    for table, wanted in VERDICTS:
         expected.update({n[MACHINES.index(machine)]: wanted for n in table.values()})
     checked = {numbers[MACHINES.index(machine)] for numbers in seccomp.CHECKED.values()}
     program = seccomp.build_filter(machine)
     for number in (*range(700), 10**6, 0x3FFFFFFF):
         if number not in checked:
             got = run_filter(program, arch=seccomp.ARCHITECTURES[machine], number=number)
-            assert got == expected.get(number, denied(errno.EPERM)), number
+            assert got == expected.get(number, EPERM), number
 
 
-@pytest.mark.parametrize("machine", MACHINES)
 def test_no_number_is_in_two_tables(machine: str):
     numbers = [n for table in TABLES for row in table.values() if (n := row[MACHINES.index(machine)]) is not None]
     assert len(numbers) == len(set(numbers))
 
 
-@pytest.mark.parametrize("machine", MACHINES)
 def test_another_architecture_and_x32_numbers_kill(machine: str):
     program = seccomp.build_filter(machine)
     assert run_filter(program, arch=0x40000003, number=0) == seccomp.KILL_PROCESS
@@ -115,36 +108,32 @@ def test_another_architecture_and_x32_numbers_kill(machine: str):
         assert verdict(machine, number) == seccomp.KILL_PROCESS
 
 
-@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", ["mmap", "mprotect"])
 def test_memory_may_be_mapped_but_not_executable(machine: str, name: str):
     number = number_of(machine, name)
     for protection in range(16):
-        wanted = denied(errno.EPERM) if protection & 4 else seccomp.ALLOW
+        wanted = EPERM if protection & 4 else seccomp.ALLOW
         assert verdict(machine, number, 0, 4096, protection) == wanted
         assert verdict(machine, number, 0, 4096, protection | 1 << 40) == wanted
 
 
-@pytest.mark.parametrize("machine", MACHINES)
 def test_only_the_flags_of_a_thread_may_be_cloned(machine: str):
     number = number_of(machine, "clone")
     assert verdict(machine, number, 0x3D0F00) == seccomp.ALLOW
     assert verdict(machine, number, 0x7D0F00) == seccomp.ALLOW
     for flags in (0, 17, 0x01200011, 0x3D0F00 | 0x10000000, 0x3D0F00 & ~0x10000, 0x4111):
-        assert verdict(machine, number, flags) == denied(errno.EPERM)
+        assert verdict(machine, number, flags) == EPERM
 
 
-@pytest.mark.parametrize("machine", MACHINES)
 def test_limits_may_be_read_and_not_set(machine: str):
     number = number_of(machine, "prlimit64")
     assert verdict(machine, number, 0, 7, 0, 0x7FFF0000) == seccomp.ALLOW
     for args in ((1, 7, 0), (0, 7, 0x7FFF0000), (0, 7, 1 << 32), (1 << 31, 7, 0)):
-        assert verdict(machine, number, *args) == denied(errno.EPERM)
+        assert verdict(machine, number, *args) == EPERM
 
 
-@pytest.mark.parametrize("machine", MACHINES)
 def test_descriptor_flags_may_be_read_and_nothing_else(machine: str):
     number = number_of(machine, "fcntl")
     for command in range(2000):
-        wanted = seccomp.ALLOW if command in (1, 3) else denied(errno.EPERM)
+        wanted = seccomp.ALLOW if command in (1, 3) else EPERM
         assert verdict(machine, number, 3, command) == wanted

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from seekling.config import EnvConfig
-from seekling.env.protocol.base import Action, Protocol
 from seekling.env.protocol.code import CodeProtocol
+from seekling.env.protocol.grammar import Action, Protocol
 from seekling.env.protocol.tags import TagsProtocol
-from seekling.env.protocol.tools import ToolsProtocol
+from seekling.env.protocol.tool_calls import ToolsProtocol
 from seekling.env.tools import LIBRARY_TOOLS, RESERVED_NAMES, Tool
 from seekling.errors import ConfigError
 

@@ -21,19 +21,11 @@ from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
-from seekling.env.protocol.base import (
-    Action,
-    check_round_trip,
-    choose_action,
-    describe_tool,
-    fill_instructions,
-    nothing_found,
-    search_blocks,
-    with_thought,
-)
+from seekling.env.protocol.grammar import Action, Protocol, choose_action, nothing_found, read_answer, search_blocks
 from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
+from seekling.env.schema import signature
 from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
-from seekling.types import Json, Message, Question, Role
+from seekling.types import Json
 
 INSTRUCTIONS = """\
 Answer the question by writing Python. In each turn, think inside <think> and </think>, then write one block that \
@@ -46,49 +38,38 @@ and the closing tag."""
 NOTHING_PRINTED = "The program ran but printed nothing. Use print() to see a value."
 
 _LIBRARY_FUNCTIONS = tuple(name for name in LIBRARY_TOOLS if name != "search")
-_FENCE = r"```[ \t]*([\w+-]*)[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
+_PART = re.compile(
+    rf"{THOUGHT}|```[ \t]*([\w+-]*)[ \t]*\n(.*?)^[ \t]*```[ \t]*$|"
+    r"<answer>(?P<answer>.*?)</answer>|(?P<open>```[ \t]*[\w+-]*[ \t]*\n.*)",
+    re.DOTALL | re.MULTILINE,
+)
 
 
-class CodeProtocol:
+class CodeProtocol(Protocol):
     """Python as the action."""
 
     name = "code"
     stops = StopRule(("\n```\n", "</answer>"), ("```", "<answer>"))
-    continues_turn = False
-    observation_role: Role = "user"
-    native_tools = False
     may_wait = True
 
     def __init__(self, config: EnvConfig, tools: Mapping[str, Tool]) -> None:
-        user_tools = tuple(name for name in tools if name not in LIBRARY_TOOLS)
-        self.tool_names = (*_LIBRARY_FUNCTIONS, *user_tools)
-        self._both_actions = config.both_actions
-        self._schemas = [tools[name].to_json() for name in self.tool_names]
-        lines = [describe_tool(tools[name]) for name in self.tool_names]
-        self._instructions = fill_instructions(config, INSTRUCTIONS, lines)
-        self._part = re.compile(
-            rf"{THOUGHT}|{_FENCE}|<answer>(?P<answer>.*?)</answer>|(?P<open>```[ \t]*[\w+-]*[ \t]*\n.*)",
-            re.DOTALL | re.MULTILINE,
+        super().__init__(
+            config,
+            tools,
+            offered=_LIBRARY_FUNCTIONS,
+            instructions=INSTRUCTIONS,
+            describe=lambda tool: f"{signature(tool.name, tool.parameters)}: {tool.description}",
         )
-
-    def prompt(self, question: Question) -> list[Message]:
-        """Instructions as the system message, the question as the user's."""
-        return [Message("system", self._instructions), Message("user", question.question.strip())]
-
-    def tool_schemas(self) -> list[dict[str, Json]]:
-        """The offered functions as JSON schemas."""
-        return list(self._schemas)
 
     def parse(self, text: str) -> Action:
         """Read the first closed block or answer outside thoughts; of the two, `both_actions` decides."""
         found: list[Action] = []
         is_open = False
-        for match in self._part.finditer(drop_opened_thought(text)):
+        for match in _PART.finditer(drop_opened_thought(text)):
             if match.group("open") is not None:
                 is_open = True
             elif match.group("answer") is not None:
-                answer = match.group("answer").strip()
-                found.append(Action("answer", answer) if answer else Action("invalid", error="the answer is empty"))
+                found.append(read_answer(match.group("answer")))
             elif match.group(2) is not None:
                 found.append(_read_block(match.group(1).lower(), match.group(2).strip("\n")))
         if found:
@@ -128,15 +109,10 @@ class CodeProtocol:
         written = ", ".join(f"{key}={_literal(value)}" for key, value in arguments.items())
         return Action("code", f"print({name}({written}))")
 
-    def answer_action(self, answer: str) -> Action:
-        """An answer."""
-        return Action("answer", answer.strip())
-
-    def act(self, action: Action, *, think: str = "") -> str:
-        """Write a program in fences, up to and with the stop string, or an answer in its tags."""
-        is_answer = action.kind == "answer"
-        text = f"<answer> {action.payload} </answer>" if is_answer else f"```python\n{action.payload}\n```\n"
-        return check_round_trip(action, with_thought(think, text), self)
+    def _write(self, action: Action) -> str:
+        if action.kind == "answer":
+            return f"<answer> {action.payload} </answer>"
+        return f"```python\n{action.payload}\n```\n"  # up to and with the stop string
 
 
 def _read_block(language: str, program: str) -> Action:

@@ -20,20 +20,19 @@ from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
-from seekling.env.protocol.base import (
+from seekling.env.protocol.grammar import (
     Action,
-    check_round_trip,
+    Protocol,
     choose_action,
-    fill_instructions,
     nothing_found,
+    read_answer,
     search_blocks,
     text_blocks,
-    with_thought,
 )
 from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.schema import properties_of, type_name
-from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
-from seekling.types import Json, Message, Question, Role
+from seekling.env.tools import Outcome, Tool
+from seekling.types import Json, Message, Question
 
 INSTRUCTIONS = """\
 Answer the question by searching. In each turn, think inside <think> and </think>, then write one of these tags, \
@@ -42,27 +41,17 @@ its text, and the closing tag:
 <answer> the answer in a few words, or unknown if the passages do not say
 """
 
-_SEARCH_LINE = "<search> what to look for; passages come back in <information>"
 
-
-class TagsProtocol:
+class TagsProtocol(Protocol):
     """Search-R1's grammar."""
 
     name = "tags"
     continues_turn = True
-    observation_role: Role = "user"  # not used: the observation goes on inside the assistant's turn
-    native_tools = False
-    may_wait = False
 
     def __init__(self, config: EnvConfig, tools: Mapping[str, Tool]) -> None:
-        self._user_tools = {name: tool for name, tool in tools.items() if name not in LIBRARY_TOOLS}
-        self._both_actions = config.both_actions
-        self.tool_names = ("search", *self._user_tools)
+        super().__init__(config, tools, offered=("search",), instructions=INSTRUCTIONS, describe=_describe_tag)
         tags = (*self.tool_names, "answer")
         self.stops = StopRule(tuple(f"</{tag}>" for tag in tags), tuple(f"<{tag}>" for tag in tags))
-        self._schemas = [tools[name].to_json() for name in self.tool_names]
-        lines = [_SEARCH_LINE, *map(_describe_tag, self._user_tools.values())]
-        self._instructions = fill_instructions(config, INSTRUCTIONS, lines)
         # The thought is the first alternative, so that tags inside one are passed over with it.
         self._action = re.compile(rf"{THOUGHT}|<({'|'.join(tags)})>(.*?)</\1>", re.DOTALL)
 
@@ -71,10 +60,6 @@ class TagsProtocol:
         text = question.question.strip()
         text = text if text.endswith("?") else text + "?"
         return [Message("user", f"{self._instructions}Question: {text}\n")]
-
-    def tool_schemas(self) -> list[dict[str, Json]]:
-        """The offered tools as JSON schemas."""
-        return list(self._schemas)
 
     def parse(self, text: str) -> Action:
         """Read the first action outside thoughts; of a search and an answer, `both_actions` decides."""
@@ -108,28 +93,22 @@ class TagsProtocol:
 
     def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
         """A call in the tool's own tag."""
-        parameter = _text_parameter(self._user_tools[name])
+        parameter = _text_parameter(self._tools[name])
         text = str(arguments[parameter]) if parameter else json.dumps(dict(arguments), ensure_ascii=False)
         return self._read_tag(name, text.strip())
 
-    def answer_action(self, answer: str) -> Action:
-        """An answer."""
-        return Action("answer", answer.strip())
-
-    def act(self, action: Action, *, think: str = "") -> str:
-        """Write a tag with spaces inside it, as Search-R1's prompt shows it."""
+    def _write(self, action: Action) -> str:
         name = action.calls[0][0] if action.calls else action.kind
-        text = with_thought(think, f"<{name}> {action.payload} </{name}>")
-        return check_round_trip(action, text, self)
+        return f"<{name}> {action.payload} </{name}>"  # with spaces, as Search-R1's prompt shows it
 
     def _read_tag(self, name: str, text: str) -> Action:
         if name == "answer":
-            return Action("answer", text) if text else Action("invalid", error="the answer is empty")
+            return read_answer(text)
         if name == "search":
             if not text:
                 return Action("invalid", error="the query is empty")
             return Action("search", text, calls=(("search", {"query_list": [text]}),))
-        parameter = _text_parameter(self._user_tools[name])
+        parameter = _text_parameter(self._tools[name])
         if parameter:
             return Action("call", text, calls=((name, {parameter: text}),))
         try:
@@ -149,6 +128,8 @@ def _text_parameter(tool: Tool) -> str:
 
 
 def _describe_tag(tool: Tool) -> str:
+    if tool.name == "search":
+        return "<search> what to look for; passages come back in <information>"
     parameter = _text_parameter(tool)
     if parameter:
         return f"<{tool.name}> {parameter}: {tool.description}"

@@ -12,7 +12,7 @@ provided functions themselves allow. docs/SECURITY.md says how to add a further 
 from __future__ import annotations
 
 from seekling.config import SandboxConfig
-from seekling.env.sandbox.interface import OUTCOMES, HostFunction, Outcome, Result, Sandbox, SandboxSession
+from seekling.env.sandbox.back_end import OUTCOMES, HostFunction, Outcome, Result, Sandbox, SandboxSession
 from seekling.env.sandbox.monty import MontySandbox
 from seekling.env.sandbox.pool import ZygoteSandbox
 

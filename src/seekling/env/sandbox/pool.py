@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 
 from seekling.config import SandboxConfig
-from seekling.env.sandbox.interface import HostFunction, SandboxSession
+from seekling.env.sandbox.back_end import HostFunction, Sandbox, SandboxSession
 from seekling.env.sandbox.process import ZygoteProcess
 from seekling.env.sandbox.session import ZygoteSession
 from seekling.errors import InfrastructureError, SandboxError
@@ -17,7 +15,7 @@ from seekling.errors import InfrastructureError, SandboxError
 _LOG = logging.getLogger("seekling.sandbox")
 
 
-class ZygoteSandbox:
+class ZygoteSandbox(Sandbox):
     """Opens sessions in children of one fork server, and starts another one when it dies."""
 
     def __init__(self, config: SandboxConfig, *, without: Iterable[str] = ()) -> None:
@@ -30,22 +28,14 @@ class ZygoteSandbox:
         Raises:
             SandboxError: this machine cannot run it safely.
         """
+        super().__init__()
         if sys.platform != "linux":
             raise SandboxError(
                 f'env.sandbox.backend = "zygote" needs Linux, this is {sys.platform}; use env.sandbox.backend = "monty"'
             )
         self._config = config
         self._without = tuple(without)
-        self._lock = threading.Lock()
-        self._sessions: set[ZygoteSession] = set()
-        self._is_closed = False
-        self._zygote = ZygoteProcess(config, self._without)
-        self._announce()
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The walls that stand."""
-        return self._zygote.layers
+        self._start_zygote()
 
     @property
     def fork_server_pid(self) -> int:
@@ -53,46 +43,18 @@ class ZygoteSandbox:
         return self._zygote.pid
 
     def open(self, functions: Mapping[str, HostFunction]) -> SandboxSession:
-        """Fork a child for a new session."""
-        with self._lock:
-            if self._is_closed:
-                raise InfrastructureError("this sandbox is closed")
-            zygote = self._zygote
-        if not zygote.is_alive():
-            self._replace(zygote)
-        with self._lock:
-            session = ZygoteSession(
-                self._config,
-                functions,
-                self._zygote,
-                on_close=self._forget,
-                on_zygote_death=self._replace,
-            )
-            self._sessions.add(session)
-        return session
+        """Fork a child for a new session; see `Sandbox.open`."""
+        if not self._zygote.is_alive():
+            self._replace(self._zygote)
+        return super().open(functions)
 
-    def close(self) -> None:
-        """End every session and the fork server."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            sessions = list(self._sessions)
-        for session in sessions:
-            session.close()
+    def _new_session(self, functions: Mapping[str, HostFunction]) -> SandboxSession:
+        return ZygoteSession(
+            self._config, functions, self._zygote, on_close=self._forget, on_zygote_death=self._replace
+        )
+
+    def _close_back_end(self) -> None:
         self._zygote.close()
-
-    def __enter__(self) -> ZygoteSandbox:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _forget(self, session: ZygoteSession) -> None:
-        with self._lock:
-            self._sessions.discard(session)
 
     def _replace(self, dead: ZygoteProcess) -> None:
         """Start another fork server, once per death, whoever notices it first."""
@@ -108,12 +70,13 @@ class ZygoteSandbox:
             )
             dead.close()
             try:
-                self._zygote = ZygoteProcess(self._config, self._without)
+                self._start_zygote()
             except SandboxError as error:
                 raise InfrastructureError(f"the sandbox's fork server cannot be started again: {error}") from error
-            self._announce()
 
-    def _announce(self) -> None:
+    def _start_zygote(self) -> None:
+        self._zygote = ZygoteProcess(self._config, self._without)
+        self.layers = self._zygote.layers
         _LOG.info("sandbox: fork server is process %d; layers: %s", self._zygote.pid, ", ".join(self.layers))
         if "seccomp" not in self.layers:
             _LOG.warning("sandbox: running WITHOUT a system call filter; programs can read files and kill processes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from typing import Any
 
 from seekling.config import SandboxConfig
 from seekling.env.sandbox.child import cpu_clock_of
-from seekling.env.sandbox.wire import MAX_FRAME_BYTES
+from seekling.env.sandbox.frames import MAX_FRAME_BYTES
 from seekling.errors import InfrastructureError, SandboxError
 
 _LOG = logging.getLogger("seekling.sandbox")
@@ -68,13 +69,11 @@ class ZygoteProcess:
             os.close(trainer_fd)
             child_end.close()
         self.layers: tuple[str, ...] = ()
-        is_ready = False
         try:
-            self._shake_hands(config, frozenset(without))
-            is_ready = True
-        finally:
-            if not is_ready:
-                self.close()
+            self._set_up(config, without)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def pid(self) -> int:
@@ -128,19 +127,17 @@ class ZygoteProcess:
         if self._process.stderr is not None:
             self._process.stderr.close()
 
-    def _shake_hands(self, config: SandboxConfig, without: frozenset[str]) -> None:
+    def _set_up(self, config: SandboxConfig, without: Iterable[str]) -> None:
         limits = config.model_dump(include={"soft_limit_s", "wall_limit_s", "memory_bytes", "output_chars"})
         limits |= {"session_cpu_s": session_cpu_s(config), "max_frame_bytes": MAX_FRAME_BYTES}
         orders = {"limits": limits, "without": sorted(without)}
         self._control.settimeout(_START_TIMEOUT_S)
-        try:
+        message = b""
+        with contextlib.suppress(OSError):  # no answer
             self._control.send(json.dumps(orders).encode())
             message = self._control.recv(1 << 16)
-        except OSError as error:
-            message = b""
-            _LOG.debug("no answer from the fork server: %s", error)
         self._control.settimeout(None)
-        reply: dict[str, Any] = json.loads(message) if message else {"problem": self._last_words()}
+        reply: dict[str, Any] = json.loads(message) if message else {"problem": self._error_output()}
         if reply["problem"]:
             raise SandboxError(f"the sandbox did not start: {reply['problem'].strip()}")
         self.layers = tuple(reply["layers"])
@@ -153,7 +150,7 @@ class ZygoteProcess:
                 "env.sandbox.allow_unsafe = true"
             )
 
-    def _last_words(self) -> str:
+    def _error_output(self) -> str:
         assert self._process.stderr is not None, "started with a pipe"
         self._process.kill()
         text = self._process.stderr.read(20_000).decode("utf-8", "replace").strip()

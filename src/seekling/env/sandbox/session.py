@@ -7,61 +7,29 @@ only turns its signal into a traceback for the model.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import cast
 
 from seekling.config import SandboxConfig
+from seekling.env.sandbox.back_end import HostFunction, KillProgram, Outcome, Result, SandboxSession
 from seekling.env.sandbox.child import Child, Report
-from seekling.env.sandbox.clock import TimeIsUp, TurnClock
-from seekling.env.sandbox.hosting import HostCallError, call_host_function, raise_if_too_slow
-from seekling.env.sandbox.interface import HostFunction, Outcome, Result
+from seekling.env.sandbox.clock import ProgramClock
+from seekling.env.sandbox.frames import Call, Done, Frame, FrameError, FrameReader, Output, Ready, encode_frame
+from seekling.env.sandbox.hosting import HostCallError, ProgramRun
 from seekling.env.sandbox.process import ZygoteProcess, session_cpu_s
-from seekling.env.sandbox.wire import (
-    Call,
-    Done,
-    Frame,
-    FrameError,
-    FrameReader,
-    Output,
-    Ready,
-    clean_text,
-    encode_frame,
-)
 from seekling.errors import InfrastructureError
 
-_OUTCOMES_OF_A_LIVING_CHILD = ("ok", "error", "timeout", "memory", "output_limit")
-_SPARE_CALLS = 100
-"""Calls beyond the cap that are answered with an error before the program is killed."""
 _SPARE_CHARS = 65536
-_START_TIMEOUT_S = 30.0
 _MAX_CODE_CHARS = 1_000_000
+_START_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 30.0
 _EXIT_OUT_OF_MEMORY = 86
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
 """What no program can send, not even to itself, and what those send who end processes because memory is short."""
-_LOST = "Its variables are lost."
-
-
-@dataclass(slots=True)
-class _Turn:
-    """The books of one program: its clock, its output, its calls."""
-
-    clock: TurnClock
-    output_chars: int
-    host_calls: int = 0
-    num_chars: int = 0
-    pieces: list[str] = field(default_factory=list)
-
-    def take(self, text: str) -> None:
-        room = self.output_chars - self.num_chars
-        self.num_chars += len(text)
-        if room > 0:
-            self.pieces.append(text[:room])
 
 
 class ZygoteSession:
@@ -73,7 +41,7 @@ class ZygoteSession:
         functions: Mapping[str, HostFunction],
         zygote: ZygoteProcess,
         *,
-        on_close: Callable[[ZygoteSession], None],
+        on_close: Callable[[SandboxSession], None],
         on_zygote_death: Callable[[ZygoteProcess], None],
     ) -> None:
         self._config = config
@@ -95,15 +63,18 @@ class ZygoteSession:
         with self._lock:
             if self._is_closed:
                 raise InfrastructureError("this sandbox session is closed")
+            run = ProgramRun(self._config, self._functions)
             if len(code) > _MAX_CODE_CHARS:
                 text = f"The program of {len(code):,} characters was not run; at most {_MAX_CODE_CHARS:,} are allowed."
-                return Result("", text, "error", 0.0, 0.0, 0, truncated=False, state_lost=False)
-            request = encode_frame({"op": "run", "code": code, "functions": list(self._functions)})
+                return run.result("error", text, 0.0, state_lost=False)
             result: Result | None = None
             try:
                 sock, child = self._wake_child()
-                turn = _Turn(self._start(sock, child, request), self._config.output_chars)
-                result = self._serve(turn, sock)
+                clock = self._start(run, code, sock, child)
+                try:
+                    result = self._serve(run, clock, sock, child)
+                except KillProgram as kill:
+                    result = self._kill(run, clock, child, kill)
             finally:
                 if result is None:  # a host function failed for good, or Ctrl-C: the program must not go on by itself
                     self._discard_child()
@@ -154,13 +125,13 @@ class ZygoteSession:
 
     # One program ------------------------------------------------------------------------------------------------
 
-    def _start(self, sock: socket.socket, child: Child, request: bytes) -> TurnClock:
+    def _start(self, run: ProgramRun, code: str, sock: socket.socket, child: Child) -> ProgramClock:
         """Send the program, make sure that a new child is confined, and start the program's clock."""
-        clock = TurnClock(self._config, child, child.cpu_s())
+        cpu_before_s = child.cpu_s()
         child.signal(signal.SIGCONT)
         sock.settimeout(_START_TIMEOUT_S)
         with contextlib.suppress(OSError):  # the child is gone; how it ended is still to be read
-            sock.sendall(request)
+            sock.sendall(encode_frame(json.dumps({"code": code, "functions": list(self._functions)})))
         if not self._is_ready:
             frame: Frame | None = None
             with contextlib.suppress(OSError, FrameError):
@@ -168,52 +139,48 @@ class ZygoteSession:
             if not isinstance(frame, Ready):  # nothing has run yet, so this is not the program's doing
                 raise self._infrastructure_error("the process of a session could not be confined")
             self._is_ready = True
-            clock = TurnClock(self._config, child, frame.cpu_s)
-        return clock
+            cpu_before_s = frame.cpu_s
+        run.started_s = time.monotonic()
+        return ProgramClock(run, child, cpu_before_s)
 
-    def _serve(self, turn: _Turn, sock: socket.socket) -> Result:
+    def _serve(self, run: ProgramRun, clock: ProgramClock, sock: socket.socket, child: Child) -> Result:
         reply = b""
         while True:
-            try:
-                frame = self._exchange(turn, sock, reply)
-            except TimeIsUp as error:
-                return self._kill(turn, "timeout", f"{error} {_LOST}")
-            except FrameError as error:
-                text = f"Killed: the program broke the sandbox's own channel ({error}). {_LOST}"
-                return self._kill(turn, "protocol", text)
+            frame = self._exchange(clock, sock, reply)
             self._raise_if_closed()
             reply = b""
             match frame:
                 case Ready():
-                    return self._kill(turn, "protocol", f"Killed: the program broke the sandbox's own channel. {_LOST}")
-                case Output(text):
-                    turn.take(text)
-                    if turn.num_chars > turn.output_chars + _SPARE_CHARS:
-                        return self._kill(turn, "output_limit", f"Killed: the program printed far too much. {_LOST}")
+                    raise FrameError("ready comes once")
+                case Output():
+                    run.add_output(frame.text)
+                    if run.num_chars > self._config.output_chars + _SPARE_CHARS:
+                        raise KillProgram("output_limit", "Killed: the program printed far too much.")
                 case Call():
-                    turn.host_calls += 1
-                    if turn.host_calls > self._config.max_host_calls + _SPARE_CALLS:
-                        text = f"Killed: more than {self._config.max_host_calls} calls of provided functions. {_LOST}"
-                        return self._kill(turn, "protocol", text)
-                    reply = self._answer(turn, frame)
+                    try:
+                        answer = f'{{"value": {run.call(frame.name, frame.args, frame.kwargs)}}}'
+                    except HostCallError as error:
+                        answer = json.dumps({"error": error.kind, "text": error.text})
+                    reply = encode_frame(answer)
                 case Done():
-                    return self._finish(turn, frame)
+                    # Stopped between programs, so that threads left behind use no processor and write no frames.
+                    child.signal(signal.SIGSTOP)
+                    return run.result(frame.outcome, frame.error, clock.cpu_s(), state_lost=False)
                 case None:
-                    return self._report_end(turn)
+                    return self._report_end(run, clock, child)
 
-    def _exchange(self, turn: _Turn, sock: socket.socket, reply: bytes) -> Frame | None:
+    def _exchange(self, clock: ProgramClock, sock: socket.socket, reply: bytes) -> Frame | None:
         """Send a reply, if there is one, and read the next frame, with an eye on the clock.
 
         Returns:
             The frame; None when the program hung up.
 
         Raises:
-            TimeIsUp: the program did not stop when it was told to.
-            FrameError: what arrived is not a frame.
+            KillProgram: the program did not stop when it was told to, or what arrived is not a frame.
         """
         unsent = memoryview(reply)
         while True:
-            wait_s = turn.clock.look()
+            wait_s = clock.check()
             try:
                 if unsent:
                     sock.settimeout(wait_s)
@@ -227,48 +194,14 @@ class ZygoteSession:
                     return None
                 unsent = memoryview(b"")
 
-    def _answer(self, turn: _Turn, call: Call) -> bytes:
-        """Run a host function; the program's clock stands still meanwhile.
-
-        Raises:
-            InfrastructureError: the program's calls so far took too long, which is not its fault.
-        """
-        if turn.host_calls > self._config.max_host_calls:
-            text = f"more than {self._config.max_host_calls} calls of provided functions in one program"
-            return encode_frame({"error": "RuntimeError", "text": text})
-        raise_if_too_slow(turn.clock.hosting_s, self._config)
-        started_s = time.monotonic()
-        try:
-            value = call_host_function(self._functions, call.name, call.args, call.kwargs)
-            return encode_frame({"value": value})
-        except HostCallError as error:
-            return encode_frame({"error": error.kind, "text": error.text})
-        except (TypeError, ValueError, RecursionError) as error:
-            text = f"{call.name}() returned something that cannot be passed on: {clean_text(str(error))[:500]}"
-            return encode_frame({"error": "RuntimeError", "text": text})
-        finally:
-            turn.clock.hosting_s += time.monotonic() - started_s
-
     # How it ended -----------------------------------------------------------------------------------------------
 
-    def _finish(self, turn: _Turn, done: Done) -> Result:
-        if done.outcome not in _OUTCOMES_OF_A_LIVING_CHILD:
-            return self._kill(turn, "protocol", f"Killed: the program forged its own ending. {_LOST}")
-        assert self._child is not None, "a program runs in one"
-        # Stopped between turns, so that threads left behind use no processor and write no frames.
-        self._child.signal(signal.SIGSTOP)
-        return self._result(turn, cast(Outcome, done.outcome), done.error_text, turn.clock.cpu_s(), state_lost=False)
-
-    def _report_end(self, turn: _Turn) -> Result:
+    def _report_end(self, run: ProgramRun, clock: ProgramClock, child: Child) -> Result:
         """The program's end of the channel is closed, as a rule because its process has ended: say how."""
-        assert self._child is not None, "a program runs in one"
-        try:
-            report: Report | None = None
-            while report is None and self._zygote.is_alive():
-                report = self._child.wait(turn.clock.look())
-                self._raise_if_closed()
-        except TimeIsUp as error:
-            return self._kill(turn, "timeout", f"{error} {_LOST}")
+        report: Report | None = None
+        while report is None and self._zygote.is_alive():
+            report = child.wait(clock.check())
+            self._raise_if_closed()
         if report is None:
             raise self._infrastructure_error("")
         outcome: Outcome = "crashed"
@@ -276,7 +209,7 @@ class ZygoteSession:
             outcome, text = "memory", "Killed: out of memory."
         elif report.status == -signal.SIGXCPU or report.cpu_s >= session_cpu_s(self._config):
             outcome, text = "timeout", "Killed: the session used up its processor time."
-        elif turn.clock.was_told and report.status == -signal.SIGALRM:
+        elif clock.was_told and report.status == -signal.SIGALRM:
             outcome, text = "timeout", "Killed: the program did not stop at its time limit."
         elif -report.status in _FROM_OUTSIDE:
             raise self._infrastructure_error(
@@ -288,29 +221,13 @@ class ZygoteSession:
         else:
             text = f"The program ended its own interpreter (exit status {report.status})."
         self._discard_child()
-        return self._result(turn, outcome, f"{text} {_LOST}", turn.clock.cpu_s(report.cpu_s), state_lost=True)
+        return run.result(outcome, text, clock.cpu_s(report.cpu_s), state_lost=True)
 
-    def _kill(self, turn: _Turn, outcome: Outcome, text: str) -> Result:
-        """End the child, wait until it is gone, and say why."""
-        assert self._child is not None, "a program runs in one"
-        self._child.signal(signal.SIGKILL)
-        report = self._child.wait(_END_TIMEOUT_S)
+    def _kill(self, run: ProgramRun, clock: ProgramClock, child: Child, kill: KillProgram) -> Result:
+        """End the child and wait until it is gone."""
+        child.signal(signal.SIGKILL)
+        report = child.wait(_END_TIMEOUT_S)
         if report is None:
             raise self._infrastructure_error("a killed program did not end")
         self._discard_child()
-        return self._result(turn, outcome, text, turn.clock.cpu_s(report.cpu_s), state_lost=True)
-
-    def _result(self, turn: _Turn, outcome: Outcome, error_text: str, cpu_s: float, *, state_lost: bool) -> Result:
-        error_text = error_text[: turn.output_chars]
-        stdout = "".join(turn.pieces)
-        room = turn.output_chars - len(error_text)
-        return Result(
-            stdout=stdout[:room],
-            error_text=error_text,
-            outcome=outcome,
-            wall_s=turn.clock.wall_s(),
-            cpu_s=cpu_s,
-            host_calls=turn.host_calls,
-            truncated=turn.num_chars > room or "characters left out) ..." in error_text,
-            state_lost=state_lost,
-        )
+        return run.result(kill.outcome, str(kill), clock.cpu_s(report.cpu_s), state_lost=True)

@@ -12,12 +12,17 @@ import json
 import os
 import threading
 import time
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 _HEADER_BYTES = 4
 _FLUSH_EVERY_S = 0.002
 _FLUSH_CHARS = 4096
 _encode = json.JSONEncoder(allow_nan=True).encode
+
+
+def _frame(fields: dict[str, object]) -> bytes:
+    body = _encode(fields).encode()
+    return len(body).to_bytes(_HEADER_BYTES, "little") + body
 
 
 class Limits(TypedDict):
@@ -31,16 +36,11 @@ class Limits(TypedDict):
     max_frame_bytes: int
 
 
-class Request(TypedDict):
-    """One program and the names of the functions it is given."""
+class Message(TypedDict, total=False):
+    """From the host: a program and the names of its functions, what a function returned, or how it failed."""
 
     code: str
     functions: list[str]
-
-
-class Reply(TypedDict, total=False):
-    """What a host function returned, or the kind and the text of what it raised."""
-
     value: object
     error: str
     text: str
@@ -82,8 +82,7 @@ class Channel:
 
     def announce(self) -> None:
         """Say that the walls stood before the first program could run; the host reads this before anything else."""
-        frame = _encode({"op": "ready", "cpu_s": time.process_time()}).encode()
-        self._send(len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
+        self._send(_frame({"op": "ready", "cpu_s": time.process_time()}))
 
     def start_turn(self) -> None:
         """Empty the buffers and let the program talk."""
@@ -113,56 +112,46 @@ class Channel:
                         self._send(self._take_output())
         return self._room >= 0
 
-    def call(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Reply:
+    def call(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Message:
         """Have the host run a function.
+
+        Returns:
+            `value`, which it returned, or `error` and `text`: the kind and the text of what it raised.
 
         Raises:
             TypeError, ValueError, RecursionError: the arguments cannot be sent.
             RuntimeError: the turn is over.
         """
-        frame = _encode({"op": "call", "name": name, "args": args, "kwargs": kwargs}).encode()
-        if len(frame) > self._max_frame_bytes:
-            raise ValueError(f"{name}() got arguments of {len(frame):,} bytes; at most {self._max_frame_bytes:,} pass")
+        frame = _frame({"op": "call", "name": name, "args": args, "kwargs": kwargs})
+        num_bytes = len(frame) - _HEADER_BYTES
+        if num_bytes > self._max_frame_bytes:
+            raise ValueError(f"{name}() got arguments of {num_bytes:,} bytes; at most {self._max_frame_bytes:,} pass")
         with self.guard, self._lock:
             if not self.is_open or self._is_sending:
                 raise RuntimeError(f"{name}() cannot be called now: the program has ended or another call is under way")
-            self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
-            return cast(Reply, self._receive())
+            self._send(self._take_output() + frame)
+            return self.receive()
 
     def finish_turn(self, outcome: str, error_text: str) -> None:
         """Send what is left of the output and how the program ended."""
         with self.guard, self._lock:
             self.is_open = False
-            done = {"op": "done", "outcome": outcome, "error": error_text}
-            frame = _encode(done).encode()
-            self._send(self._take_output() + len(frame).to_bytes(_HEADER_BYTES, "little") + frame)
+            self._send(self._take_output() + _frame({"op": "done", "outcome": outcome, "error": error_text}))
 
-    def receive_request(self) -> Request:
-        """Wait for a program; ends the process when the host hangs up."""
-        return cast(Request, self._receive())
+    def receive(self) -> Message:
+        """Wait for a program or a reply; ends the process when the host hangs up."""
+        length = int.from_bytes(self._read(_HEADER_BYTES), "little")
+        return cast(Message, json.loads(self._read(length)))
 
-    def _receive(self) -> Any:
-        """Read one frame. The host sends one and waits, so nothing follows it."""
-        buffer = os.read(self._fd, 65536)
-        while buffer:
-            if len(buffer) >= _HEADER_BYTES:
-                end = _HEADER_BYTES + int.from_bytes(buffer[:_HEADER_BYTES], "little")
-                if len(buffer) >= end:
-                    return json.loads(buffer[_HEADER_BYTES:])
-                chunks = [buffer]
-                missing = end - len(buffer)
-                while missing > 0 and (chunk := os.read(self._fd, min(missing, 1 << 20))):
-                    chunks.append(chunk)
-                    missing -= len(chunk)
-                if missing > 0:
-                    break
-                buffer = b"".join(chunks)
-                continue
-            more = os.read(self._fd, 65536)
-            if not more:
-                break
-            buffer += more
-        os._exit(0)
+    def _read(self, num_bytes: int) -> bytes:
+        chunks = []
+        while num_bytes > 0:
+            chunk = os.read(self._fd, min(num_bytes, 1 << 20))
+            if not chunk:
+                os._exit(0)
+            chunks.append(chunk)
+            num_bytes -= len(chunk)
+        return b"".join(chunks)
 
     def _take_output(self) -> bytes:
         if not self._pending:
@@ -170,8 +159,7 @@ class Channel:
         text = "".join(self._pending)
         self._pending.clear()
         self._num_pending = 0
-        frame = _encode({"op": "out", "text": text}).encode()
-        return len(frame).to_bytes(_HEADER_BYTES, "little") + frame
+        return _frame({"op": "out", "text": text})
 
     def _send(self, data: bytes) -> None:
         self._is_sending = True

@@ -119,19 +119,14 @@ def enter_own_user_namespace() -> None:
     _check(_LIBC.unshare(_CLONE_NEWUSER), "unshare(CLONE_NEWUSER)")
 
 
-def landlock_version() -> int:
-    """The Landlock ABI of this kernel; 0 when there is none."""
-    return max(0, int(_LIBC.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)))
-
-
 def forbid_files_and_network() -> None:
     """Enforce an empty Landlock ruleset: everything it can handle is denied from here on.
 
     Raises:
         OSError: this kernel has no Landlock.
     """
-    version = landlock_version()
-    if version == 0:
+    version = int(_LIBC.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION))
+    if version <= 0:
         raise OSError("this kernel has no Landlock")
     num_file_rights = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)
     network = 0b11 if version >= 4 else 0
@@ -154,18 +149,10 @@ def limit_resources(*, memory_bytes: int, cpu_s: int, num_tasks: int) -> None:
             SIGXCPU, and a kill for who ignores it a little later, so that what the kill was for can be told.
         num_tasks: tasks of this user id in this user namespace, threads included.
     """
-    limits = {
-        resource.RLIMIT_AS: memory_bytes,
-        resource.RLIMIT_CPU: cpu_s + _SPARE_CPU_S,
-        resource.RLIMIT_NPROC: num_tasks,
-        resource.RLIMIT_NOFILE: 32,
-        resource.RLIMIT_FSIZE: 0,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
-    }
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + _SPARE_CPU_S))
+    limits = {"AS": memory_bytes, "NPROC": num_tasks, "NOFILE": 32, "FSIZE": 0, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}
     for name, value in limits.items():
-        resource.setrlimit(name, (cpu_s if name == resource.RLIMIT_CPU else value, value))
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
 
 
 def num_tasks_of_this_user() -> int:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import re
 import traceback
-import types
 
 PROGRAM_PREFIX = "<program"
 _HERE = os.path.dirname(__file__) + os.sep
 _STDLIB = os.path.dirname(os.__file__) + os.sep
-_MAX_FRAMES = 300
-_MAX_CHAIN = 20
+_MAX_FRAMES = 3000
 _PROSE = re.compile(r"^\W*[A-Za-z][\w'\u2019]*,?( +[\w'\u2019,\"-]+){3,}[.:!?]?\s*$|^\s*(```|[*#-] |\d+[.)] )")
 
 
@@ -44,11 +42,6 @@ def outcome_of(error: BaseException) -> str:
     return "memory" if isinstance(error, MemoryError) else "error"
 
 
-def is_clean_exit(error: BaseException) -> bool:
-    """True for sys.exit() and sys.exit(0), which are how some programs say that they are done."""
-    return isinstance(error, SystemExit) and (error.code is None or error.code == 0)
-
-
 def explain(error: BaseException, max_chars: int) -> str:
     """Format an exception as Python would, without our frames.
 
@@ -59,8 +52,7 @@ def explain(error: BaseException, max_chars: int) -> str:
     Raises:
         BaseException: the exception's own methods may raise anything, or take forever.
     """
-    _shorten_tracebacks(error)
-    formatted = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+    formatted = traceback.TracebackException(type(error), error, error.__traceback__, limit=-_MAX_FRAMES, compact=True)
     _strip_frames(formatted)
     text = "".join(formatted.format()).rstrip("\n")
     if isinstance(error, SyntaxError):
@@ -84,37 +76,6 @@ def _syntax_hint(error: SyntaxError) -> str:
     if _PROSE.match(error.text or ""):
         return "\nThe line above is prose or markup, not Python. The whole block is run as a program: write only code."
     return ""
-
-
-def _shorten_tracebacks(error: BaseException) -> None:
-    """Cut the tracebacks of a million-deep recursion before they are formatted, in the whole chain of causes."""
-    seen: set[int] = set()
-    queue: list[BaseException | None] = [error]
-    while queue and len(seen) < _MAX_CHAIN:
-        current = queue.pop()
-        if current is None or id(current) in seen:
-            continue
-        seen.add(id(current))
-        _shorten(current.__traceback__)
-        queue += [current.__cause__, current.__context__]
-    for leftover in queue:
-        if leftover is not None:
-            leftover.__cause__ = leftover.__context__ = None
-
-
-def _shorten(tb: types.TracebackType | None) -> None:
-    count, current = 0, tb
-    while current is not None:
-        count, current = count + 1, current.tb_next
-    if tb is None or count <= _MAX_FRAMES * 10:
-        return
-    last = tb
-    for _ in range(_MAX_FRAMES // 2):
-        last = last.tb_next or last
-    tail: types.TracebackType | None = last
-    for _ in range(count - _MAX_FRAMES):
-        tail = tail.tb_next if tail is not None else None
-    last.tb_next = tail
 
 
 def _strip_frames(formatted: traceback.TracebackException) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import io
 import linecache
@@ -14,17 +15,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .channel import Channel, Limits, Request
-from .explain import (
-    PROGRAM_PREFIX,
-    OutputLimitExceeded,
-    TimeLimitExceeded,
-    ToolError,
-    cut_middle,
-    explain,
-    is_clean_exit,
-    outcome_of,
-)
+from .channel import Channel, Limits, Message
+from .explain import PROGRAM_PREFIX, OutputLimitExceeded, TimeLimitExceeded, ToolError, cut_middle, explain, outcome_of
 
 EXIT_OUT_OF_MEMORY = 86
 """Exit status of a process that had not even the memory to say so."""
@@ -77,16 +69,16 @@ class Runner:
 
     def serve(self) -> None:
         """Run programs until the host hangs up."""
-        request = self._channel.receive_request()
+        request = self._channel.receive()
         self._listen_to_alarms()
         self._channel.announce()  # not earlier: first of all comes the fork server's message on this socket
         while True:
             outcome, error_text = self._run(request)
             self._reserve = None
             self._channel.finish_turn(outcome, error_text)
-            request = self._channel.receive_request()
+            request = self._channel.receive()
 
-    def _run(self, request: Request) -> tuple[str, str]:
+    def _run(self, request: Message) -> tuple[str, str]:
         self._num_turns += 1
         self._prepare(request["functions"])
         try:
@@ -102,10 +94,8 @@ class Runner:
         sys.stdout = sys.stderr = _Output(self._channel, self._output_chars)
         sys.setrecursionlimit(1000)
         if self._reserve is None:
-            try:
+            with contextlib.suppress(MemoryError):
                 self._reserve = bytes(_RESERVE_BYTES)  # from calloc and untouched: it costs address space, no memory
-            except MemoryError:
-                self._reserve = None
         namespace = self._main.__dict__
         namespace["__name__"] = "__main__"
         namespace["__builtins__"] = builtins
@@ -121,9 +111,8 @@ class Runner:
             exec(compile(code, filename, "exec", dont_inherit=True), self._main.__dict__)
         except BaseException as error:
             self._reserve = None  # the text of a MemoryError needs some memory
-            if is_clean_exit(error):
-                return "ok", ""
-            return self._explain(error)
+            if not isinstance(error, SystemExit) or error.code not in (None, 0):  # which say: I am done
+                return self._explain(error)
         return "ok", ""
 
     def _explain(self, error: BaseException) -> tuple[str, str]:
@@ -173,14 +162,11 @@ class Runner:
 
 def _exception(kind: str, text: str) -> BaseException:
     """Rebuild a host error as a type that the program can catch; the host sends only names of built-in exceptions."""
-    cls = getattr(builtins, kind, RuntimeError)
-    if isinstance(cls, type) and issubclass(cls, Exception):
-        try:
-            error: Exception = cls(text)
-        except TypeError:  # UnicodeDecodeError and the like want more than a text
-            return RuntimeError(f"{kind}: {text}")
-        return error
-    return RuntimeError(text)
+    try:
+        error: BaseException = getattr(builtins, kind)(text)
+    except TypeError:  # UnicodeDecodeError and the like want more than a text
+        return RuntimeError(f"{kind}: {text}")
+    return error
 
 
 def run_session(fd: int, limits: Limits) -> None:

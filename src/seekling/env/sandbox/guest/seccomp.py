@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
 
 KILL_PROCESS = 0x80000000
 ALLOW = 0x7FFF0000
@@ -33,109 +32,44 @@ _FCNTL_GETTERS = (1, 3)
 Instruction = tuple[int, int, int, int]
 """code, jump if true, jump if false, operand"""
 
-# name: (x86_64, aarch64). None: the architecture has no such call.
-ALLOWED: dict[str, tuple[int | None, int | None]] = {
-    "read": (0, 63),
-    "write": (1, 64),
-    "close": (3, 57),
-    "fstat": (5, 80),
-    "poll": (7, None),
-    "lseek": (8, 62),
-    "munmap": (11, 215),
-    "brk": (12, 214),
-    "rt_sigaction": (13, 134),
-    "rt_sigprocmask": (14, 135),
-    "rt_sigreturn": (15, 139),
-    "readv": (19, 65),
-    "writev": (20, 66),
-    "select": (23, None),
-    "sched_yield": (24, 124),
-    "mremap": (25, 216),
-    "madvise": (28, 233),
-    "nanosleep": (35, 101),
-    "getitimer": (36, 102),
-    "setitimer": (38, 103),
-    "getpid": (39, 172),
-    "exit": (60, 93),
-    "uname": (63, 160),
-    "gettimeofday": (96, 169),
-    "getrlimit": (97, 163),
-    "getrusage": (98, 165),
-    "times": (100, 153),
-    "getuid": (102, 174),
-    "getgid": (104, 176),
-    "geteuid": (107, 175),
-    "getegid": (108, 177),
-    "getppid": (110, 173),
-    "sigaltstack": (131, 132),
-    "gettid": (186, 178),
-    "time": (201, None),
-    "futex": (202, 98),
-    "sched_getaffinity": (204, 123),
-    "set_tid_address": (218, 96),
-    "restart_syscall": (219, 128),
-    "clock_gettime": (228, 113),
-    "clock_getres": (229, 114),
-    "clock_nanosleep": (230, 115),
-    "exit_group": (231, 94),
-    "pselect6": (270, 72),
-    "ppoll": (271, 73),
-    "set_robust_list": (273, 99),
-    "getrandom": (318, 278),
-    "rseq": (334, 293),
+_Table = dict[str, tuple[int | None, int | None]]
+"""name: (x86_64, aarch64). None: the architecture has no such call."""
+
+# fmt: off
+ALLOWED: _Table = {
+    "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "poll": (7, None), "lseek": (8, 62),
+    "munmap": (11, 215), "brk": (12, 214), "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139), "readv": (19, 65), "writev": (20, 66), "select": (23, None), "sched_yield": (24, 124),
+    "mremap": (25, 216), "madvise": (28, 233), "nanosleep": (35, 101), "getitimer": (36, 102), "setitimer": (38, 103),
+    "getpid": (39, 172), "exit": (60, 93), "uname": (63, 160), "gettimeofday": (96, 169), "getrlimit": (97, 163),
+    "getrusage": (98, 165), "times": (100, 153), "getuid": (102, 174), "getgid": (104, 176), "geteuid": (107, 175),
+    "getegid": (108, 177), "getppid": (110, 173), "sigaltstack": (131, 132), "gettid": (186, 178),
+    "time": (201, None), "futex": (202, 98), "sched_getaffinity": (204, 123), "set_tid_address": (218, 96),
+    "restart_syscall": (219, 128), "clock_gettime": (228, 113), "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115), "exit_group": (231, 94), "pselect6": (270, 72), "ppoll": (271, 73),
+    "set_robust_list": (273, 99), "getrandom": (318, 278), "rseq": (334, 293),
 }
-NOT_FOUND: dict[str, tuple[int | None, int | None]] = {
-    "open": (2, None),
-    "stat": (4, None),
-    "lstat": (6, None),
-    "access": (21, None),
-    "getcwd": (79, 17),
-    "chdir": (80, 49),
-    "readlink": (89, None),
-    "statfs": (137, 43),
-    "openat": (257, 56),
-    "newfstatat": (262, 79),
-    "readlinkat": (267, 78),
-    "faccessat": (269, 48),
-    "statx": (332, 291),
-    "openat2": (437, 437),
+NOT_FOUND: _Table = {
+    "open": (2, None), "stat": (4, None), "lstat": (6, None), "access": (21, None), "getcwd": (79, 17),
+    "chdir": (80, 49), "readlink": (89, None), "statfs": (137, 43), "openat": (257, 56), "newfstatat": (262, 79),
+    "readlinkat": (267, 78), "faccessat": (269, 48), "statx": (332, 291), "openat2": (437, 437),
     "faccessat2": (439, 439),
 }
-READ_ONLY: dict[str, tuple[int | None, int | None]] = {
-    "truncate": (76, 45),
-    "rename": (82, None),
-    "mkdir": (83, None),
-    "rmdir": (84, None),
-    "creat": (85, None),
-    "link": (86, None),
-    "unlink": (87, None),
-    "symlink": (88, None),
-    "chmod": (90, None),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "mknod": (133, None),
-    "mkdirat": (258, 34),
-    "mknodat": (259, 33),
-    "fchownat": (260, 54),
-    "unlinkat": (263, 35),
-    "renameat": (264, 38),
-    "linkat": (265, 37),
-    "symlinkat": (266, 36),
-    "fchmodat": (268, 53),
-    "utimensat": (280, 88),
-    "renameat2": (316, 276),
+READ_ONLY: _Table = {
+    "truncate": (76, 45), "rename": (82, None), "mkdir": (83, None), "rmdir": (84, None), "creat": (85, None),
+    "link": (86, None), "unlink": (87, None), "symlink": (88, None), "chmod": (90, None), "chown": (92, None),
+    "lchown": (94, None), "mknod": (133, None), "mkdirat": (258, 34), "mknodat": (259, 33), "fchownat": (260, 54),
+    "unlinkat": (263, 35), "renameat": (264, 38), "linkat": (265, 37), "symlinkat": (266, 36), "fchmodat": (268, 53),
+    "utimensat": (280, 88), "renameat2": (316, 276),
 }
-NOT_A_TERMINAL: dict[str, tuple[int | None, int | None]] = {"ioctl": (16, 29)}
-NOT_IMPLEMENTED: dict[str, tuple[int | None, int | None]] = {"clone3": (435, 435)}
+NOT_A_TERMINAL: _Table = {"ioctl": (16, 29)}
+NOT_IMPLEMENTED: _Table = {"clone3": (435, 435)}
 """ENOSYS makes the C library fall back to clone, whose flags are in a register and can be checked."""
-CHECKED: dict[str, tuple[int | None, int | None]] = {
-    "mmap": (9, 222),
-    "mprotect": (10, 226),
-    "clone": (56, 220),
-    "fcntl": (72, 25),
-    "prlimit64": (302, 261),
+CHECKED: _Table = {
+    "mmap": (9, 222), "mprotect": (10, 226), "clone": (56, 220), "fcntl": (72, 25), "prlimit64": (302, 261),
 }
 """Allowed for some arguments only."""
+# fmt: on
 
 
 def build_filter(machine: str) -> bytes:
@@ -171,28 +105,28 @@ _DENIED: _Block = ((_RETURN, 0, 0, ERRNO | errno.EPERM),)
 def _actions(column: int) -> dict[int, _Block]:
     """What happens to each named call number: a short block of instructions that ends in a return."""
     actions: dict[int, _Block] = {}
-    groups: list[tuple[dict[str, tuple[int | None, int | None]], int]] = [
+    groups = (
         (ALLOWED, ALLOW),
         (NOT_FOUND, ERRNO | errno.ENOENT),
         (READ_ONLY, ERRNO | errno.EROFS),
         (NOT_A_TERMINAL, ERRNO | errno.ENOTTY),
         (NOT_IMPLEMENTED, ERRNO | errno.ENOSYS),
-    ]
+    )
     for table, verdict in groups:
         for numbers in table.values():
             if (number := numbers[column]) is not None:
                 actions[number] = ((_RETURN, 0, 0, verdict),)
-    checks: dict[str, Callable[[], _Block]] = {
-        "mmap": _check_not_executable,
-        "mprotect": _check_not_executable,
-        "clone": lambda: _check_equals_one_of(0, _THREAD_FLAGS),
-        "fcntl": lambda: _check_equals_one_of(1, _FCNTL_GETTERS),
-        "prlimit64": _check_reads_own_limit,
+    checks = {
+        "mmap": _NOT_EXECUTABLE,
+        "mprotect": _NOT_EXECUTABLE,
+        "clone": _equals_one_of(0, _THREAD_FLAGS),
+        "fcntl": _equals_one_of(1, _FCNTL_GETTERS),
+        "prlimit64": _READS_OWN_LIMIT,
     }
     for name, check in checks.items():
         number = CHECKED[name][column]
         assert number is not None, f"{name} exists everywhere"
-        actions[number] = check()
+        actions[number] = check
     return actions
 
 
@@ -224,34 +158,20 @@ def _argument(index: int, *, high: bool = False) -> Instruction:
     return (_LOAD_WORD, 0, 0, _ARGS_OFFSET + 8 * index + (4 if high else 0))
 
 
-def _check_not_executable() -> _Block:
-    return (
-        _argument(2),
-        (_JUMP_ANY_BIT, 0, 1, _PROT_EXEC),
-        *_DENIED,
-        (_RETURN, 0, 0, ALLOW),
-    )
+_ALLOWED: _Block = ((_RETURN, 0, 0, ALLOW),)
+_NOT_EXECUTABLE: _Block = (_argument(2), (_JUMP_ANY_BIT, 0, 1, _PROT_EXEC), *_DENIED, *_ALLOWED)
+_READS_OWN_LIMIT: _Block = (
+    _argument(0),
+    (_JUMP_EQUAL, 0, 5, 0),
+    _argument(2),
+    (_JUMP_EQUAL, 0, 3, 0),
+    _argument(2, high=True),
+    (_JUMP_EQUAL, 0, 1, 0),
+    *_ALLOWED,
+    *_DENIED,
+)
+"""prlimit64(0, resource, NULL, old): the pid is ours and no new limit is given (both halves of the pointer)."""
 
 
-def _check_equals_one_of(index: int, values: tuple[int, int]) -> _Block:
-    return (
-        _argument(index),
-        (_JUMP_EQUAL, 2, 0, values[0]),
-        (_JUMP_EQUAL, 1, 0, values[1]),
-        *_DENIED,
-        (_RETURN, 0, 0, ALLOW),
-    )
-
-
-def _check_reads_own_limit() -> _Block:
-    """prlimit64(0, resource, NULL, old): the pid is ours and no new limit is given (both halves of the pointer)."""
-    return (
-        _argument(0),
-        (_JUMP_EQUAL, 0, 5, 0),
-        _argument(2),
-        (_JUMP_EQUAL, 0, 3, 0),
-        _argument(2, high=True),
-        (_JUMP_EQUAL, 0, 1, 0),
-        (_RETURN, 0, 0, ALLOW),
-        *_DENIED,
-    )
+def _equals_one_of(index: int, values: tuple[int, int]) -> _Block:
+    return (_argument(index), (_JUMP_EQUAL, 2, 0, values[0]), (_JUMP_EQUAL, 1, 0, values[1]), *_DENIED, *_ALLOWED)

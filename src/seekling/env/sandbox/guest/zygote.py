@@ -64,28 +64,28 @@ class Zygote:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each open session takes two descriptors here
         confine.prefer_for_oom_killer()
-        layers = ["rlimits"]
-        num_tasks_now = 0
-        if os.geteuid() != 0:
-            num_tasks_now = confine.num_tasks_of_this_user()
-        if self._try("namespaces", self._enter_namespaces, notes):
-            layers.append("namespaces")
+        num_tasks_now = confine.num_tasks_of_this_user() if os.geteuid() != 0 else 0
+        has_namespaces = self._try("namespaces", self._enter_namespaces, notes)
+        if has_namespaces:
             self._become_init()
         confine.drop_root()
-        if "namespaces" in layers:
+        if has_namespaces:
             confine.drop_capabilities(self._machine)
             confine.die_with_parent()
         confine.forbid_new_privileges()
-        if self._try("landlock", confine.forbid_files_and_network, notes):
-            layers.insert(0, "landlock")
+        has_landlock = self._try("landlock", confine.forbid_files_and_network, notes)
         confine.forbid_inspection()
-        self._prepare_filter(notes)
-        self._probe_own_user_namespaces("namespaces" in layers, num_tasks_now)
-        problem = self._probe_child()
-        if self._filter is not None:
-            layers.insert(0, "seccomp")
-        self._forget_where_we_came_from()
-        reply = {"layers": layers, "notes": notes, "problem": problem, "pid": os.getpid()}
+        has_seccomp = self._try("seccomp", self._prepare_filter, notes)
+        self._has_own_user_namespaces = has_namespaces and self._in_child(confine.enter_own_user_namespace) == 0
+        if not self._has_own_user_namespaces:
+            # Threads of all programs, and of all else that this user runs, then share one count.
+            self._num_tasks = num_tasks_now + _EXTRA_THREADS
+        status = self._in_child(self._confine_child)  # all of a child's walls, once
+        problem = f"a first child could not be confined (status {status})" if status else ""
+        self._clear_traces()
+        stands = {"seccomp": has_seccomp, "landlock": has_landlock, "rlimits": True, "namespaces": has_namespaces}
+        layers = [layer for layer, stands_here in stands.items() if stands_here]
+        reply = {"layers": layers, "notes": notes, "problem": problem}
         self._control.send(json.dumps(reply).encode())
 
     def _try(self, layer: str, put_up: Callable[[], None], notes: dict[str, str]) -> bool:
@@ -129,28 +129,13 @@ class Zygote:
         _, status = os.waitpid(pid, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
-    def _prepare_filter(self, notes: dict[str, str]) -> None:
-        if "seccomp" in self._without:
-            notes["seccomp"] = "switched off"
-        elif self._machine not in seccomp.ARCHITECTURES:
-            notes["seccomp"] = f"no system call table for {self._machine}"
-        else:
-            self._filter = confine.Filter(seccomp.build_filter(self._machine))
-            status = self._in_child(self._filter.install)
-            if status != 0:
-                notes["seccomp"] = f"the kernel refused the filter (status {status})"
-                self._filter = None
-
-    def _probe_own_user_namespaces(self, has_namespaces: bool, num_tasks_now: int) -> None:
-        self._has_own_user_namespaces = has_namespaces and self._in_child(confine.enter_own_user_namespace) == 0
-        if not self._has_own_user_namespaces:
-            # Threads of all programs, and of all else that this user runs, then share one count.
-            self._num_tasks = num_tasks_now + _EXTRA_THREADS
-
-    def _probe_child(self) -> str:
-        """Try all of a child's walls once; what is wrong, or nothing."""
-        status = self._in_child(self._confine_child)
-        return "" if status == 0 else f"a first child could not be confined (status {status})"
+    def _prepare_filter(self) -> None:
+        if self._machine not in seccomp.ARCHITECTURES:
+            raise OSError(f"no system call table for {self._machine}")
+        prepared = confine.Filter(seccomp.build_filter(self._machine))
+        if status := self._in_child(prepared.install):
+            raise OSError(f"the kernel refused the filter (status {status})")
+        self._filter = prepared
 
     def _in_child(self, action: Callable[[], None]) -> int:
         pid = os.fork()
@@ -162,7 +147,7 @@ class Zygote:
                 os._exit(error.errno or 1)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-    def _forget_where_we_came_from(self) -> None:
+    def _clear_traces(self) -> None:
         os.environ.clear()
         sys.path.clear()
         sys.path_importer_cache.clear()
@@ -182,14 +167,14 @@ class Zygote:
         while True:
             for fd, _ in poller.poll():
                 if fd == self._control.fileno():
-                    self._take_order(poller)
+                    self._fork_session(poller)
                 elif fd == self._trainer_fd:
                     os._exit(0)
                 elif fd in self._sessions:
                     poller.unregister(fd)
-                    self._bury(fd)
+                    self._reap(fd)
 
-    def _take_order(self, poller: select.epoll) -> None:
+    def _fork_session(self, poller: select.epoll) -> None:
         message, fds, _, _ = socket.recv_fds(self._control, 16, 1, socket.MSG_CMSG_CLOEXEC)
         if not message:
             os._exit(0)
@@ -219,7 +204,7 @@ class Zygote:
                 socket.send_fds(session, [b"born"], [pidfd, host_end])
             os.close(host_end)
 
-    def _bury(self, pidfd: int) -> None:
+    def _reap(self, pidfd: int) -> None:
         """Reap a child and tell the host how it ended."""
         pid, report_fd = self._sessions.pop(pidfd)
         _, status, usage = os.wait4(pid, 0)
@@ -250,9 +235,7 @@ class Zygote:
             confine.enter_own_user_namespace()
             confine.drop_capabilities(self._machine)
         confine.limit_resources(
-            memory_bytes=self._limits["memory_bytes"],
-            cpu_s=self._limits["session_cpu_s"],
-            num_tasks=self._num_tasks,
+            memory_bytes=self._limits["memory_bytes"], cpu_s=self._limits["session_cpu_s"], num_tasks=self._num_tasks
         )
         if self._filter is not None:
             self._filter.install()

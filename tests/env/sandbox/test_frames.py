@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seekling.env.sandbox.wire import (
+from seekling.env.sandbox.frames import (
     MAX_FRAME_BYTES,
     Call,
     Done,
@@ -29,45 +29,24 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-FIELDS = st.fixed_dictionaries(
-    {},
-    optional={
-        "op": st.sampled_from(["out", "call", "done", "ready", "run"]) | JSON,
-        "text": JSON,
-        "name": JSON,
-        "args": JSON,
-        "kwargs": JSON,
-        "outcome": JSON,
-        "error": JSON,
-        "cpu_s": JSON,
-    },
-)
+OPS = st.sampled_from(["out", "call", "done", "ready", "run"]) | JSON
+NAMES = {name for frame in (Output, Call, Done, Ready) for name in frame.model_fields}
+FIELDS = st.fixed_dictionaries({}, optional={**dict.fromkeys(NAMES, JSON), "op": OPS})
 
 
 def test_each_kind_of_frame_is_read():
-    assert parse_frame(b'{"op": "out", "text": "a\\u0000b"}') == Output("a\ufffdb")
-    assert parse_frame(b'{"op": "call", "name": "f", "args": [1], "kwargs": {"k": "\\ud800"}}') == Call(
-        "f", [1], {"k": "?"}
-    )
-    assert parse_frame(b'{"op": "done", "outcome": "ok", "error": ""}') == Done("ok", "")
-    assert parse_frame(b'{"op": "ready", "cpu_s": 1}') == Ready(1.0)
+    assert parse_frame(b'{"op": "out", "text": "a\\u0000b"}') == Output(text="a\ufffdb")
+    call = parse_frame(b'{"op": "call", "name": "f", "args": [1], "kwargs": {"k": "\\ud800"}}')
+    assert call == Call(name="f", args=[1], kwargs={"k": "?"})
+    assert parse_frame(b'{"op": "done", "outcome": "ok", "error": ""}') == Done(outcome="ok", error="")
+    assert parse_frame(b'{"op": "ready", "cpu_s": 1}') == Ready(cpu_s=1.0)
 
 
 @given(FIELDS | JSON)
 def test_any_json_is_a_frame_or_a_frame_error(value: object):
-    try:
+    with contextlib.suppress(FrameError):
         frame = parse_frame(json.dumps(value).encode())
-    except FrameError:
-        return
-    match frame:
-        case Output(text):
-            text.encode("utf-8")
-        case Call(name, args, kwargs):
-            json.dumps([name, args, kwargs], ensure_ascii=False).encode("utf-8")
-        case Done(outcome, error_text):
-            (outcome + error_text).encode("utf-8")
-        case Ready(cpu_s):
-            assert 0 <= cpu_s < 1e10
+        json.dumps(frame.model_dump(), ensure_ascii=False).encode("utf-8")
 
 
 @given(st.binary(max_size=200))
@@ -98,20 +77,18 @@ def test_clean_text_is_printable_unicode_and_cleaning_twice_changes_nothing(text
 def test_frames_are_read_whatever_the_pieces_they_arrive_in(texts: list[str], piece: int):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        data = b"".join(encode_frame({"op": "out", "text": text}) for text in texts)
+        data = b"".join(encode_frame(json.dumps({"op": "out", "text": text})) for text in texts)
         reader = FrameReader(ours)
         got = []
         for at in range(0, len(data), piece):
             theirs.sendall(data[at : at + piece])
-            try:
+            with contextlib.suppress(TimeoutError):
                 while True:
                     got.append(reader.read(time.monotonic() + 0.0001))
-            except TimeoutError:
-                continue
         theirs.close()
         while (frame := reader.read(time.monotonic() + 1)) is not None:
             got.append(frame)
-    assert got == [Output(clean_text(text)) for text in texts]
+    assert got == [Output(text=text) for text in texts]
 
 
 def test_a_long_frame_is_refused_before_it_is_read():
@@ -120,8 +97,3 @@ def test_a_long_frame_is_refused_before_it_is_read():
         theirs.sendall((MAX_FRAME_BYTES + 1).to_bytes(4, "little"))
         with pytest.raises(FrameError, match="at most 1,048,576"):
             FrameReader(ours).read(time.monotonic() + 1)
-
-
-def test_a_reply_that_is_too_long_is_refused():
-    with pytest.raises(ValueError, match="are too many"):
-        encode_frame({"value": "x" * (17 << 20)})

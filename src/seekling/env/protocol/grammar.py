@@ -8,16 +8,16 @@ Thoughts are no actions, whether they are closed or not; `stopping.py` says wher
 
 from __future__ import annotations
 
+import abc
 import json
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
 from seekling.env.protocol.stopping import StopRule
-from seekling.env.schema import signature
-from seekling.env.tools import Outcome, SearchResult, Tool
+from seekling.env.tools import LIBRARY_TOOLS, Outcome, SearchResult, Tool
 from seekling.errors import DataError
 from seekling.types import ActionKind, Json, Message, Question, Role
 
@@ -37,53 +37,76 @@ class Action:
     """Why it is invalid, or which part of it was unreadable; shown to the model."""
 
 
-class Protocol(typing.Protocol):
+class Protocol(abc.ABC):
     """A grammar for actions. Three implementations: tags, code, tools; a test suite holds them to this contract."""
 
     name: str
     stops: StopRule
     """Where a turn ends; every sampler follows it."""
-    continues_turn: bool
+    continues_turn = False
     """True: the observation goes on inside the assistant's turn. False: it is a message of `observation_role`."""
-    observation_role: Role
-    native_tools: bool
+    observation_role: Role = "user"
+    native_tools = False
     """The chat template describes the tools to the model: give it `tool_schemas()`."""
-    tool_names: tuple[str, ...]
-    """The tools this protocol offers; others may exist, but cannot be called."""
-    may_wait: bool
+    may_wait = False
     """A prompt or a step may wait for something outside of this process, such as a program, whatever the tools are."""
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        tools: Mapping[str, Tool],
+        *,
+        offered: Sequence[str],
+        instructions: str,
+        describe: Callable[[Tool], str],
+    ) -> None:
+        """Offer tools.
+
+        Args:
+            config: the rules; its `system_prompt` replaces the instructions.
+            tools: the library's and the user's own, by name.
+            offered: names of the library's tools in this grammar; the user's are offered too.
+            instructions: with `{tools}` where the tools are described.
+            describe: one line for a tool.
+        """
+        self.tool_names = (*offered, *(name for name in tools if name not in LIBRARY_TOOLS))
+        """The tools this protocol offers; others may exist, but cannot be called."""
+        self._tools = {name: tools[name] for name in self.tool_names}
+        self._both_actions = config.both_actions
+        lines = "\n".join(describe(tool) for tool in self._tools.values())
+        self._instructions = (config.system_prompt or instructions).replace("{tools}", lines)
 
     def prompt(self, question: Question) -> list[Message]:
         """The first messages: instructions first, the question last, so that prompts share a long prefix."""
-        ...
+        return [Message("system", self._instructions), Message("user", question.question.strip())]
 
     def tool_schemas(self) -> list[dict[str, Json]]:
         """The offered tools as chat templates expect them."""
-        ...
+        return [tool.to_json() for tool in self._tools.values()]
 
+    @abc.abstractmethod
     def parse(self, text: str) -> Action:
         """Read the text of one turn. Never raises."""
-        ...
 
+    @abc.abstractmethod
     def observation(self, outcomes: Sequence[Outcome], budget: Budget) -> Observation:
         """Tell the model what came of its action, within the budget."""
-        ...
 
+    @abc.abstractmethod
     def complaint(self, error: str) -> str:
         """Tell the model that its action was invalid, and why. Holds no mark that could be taken for an action."""
-        ...
 
+    @abc.abstractmethod
     def search_action(self, *queries: str) -> Action:
         """The action that searches for the queries; the tags protocol takes exactly one."""
-        ...
 
+    @abc.abstractmethod
     def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
         """The action that calls one of the user's tools."""
-        ...
 
     def answer_action(self, answer: str) -> Action:
         """The action that answers."""
-        ...
+        return Action("answer", answer.strip())
 
     def act(self, action: Action, *, think: str = "") -> str:
         """Write an action in this grammar, after an optional thought; `parse` gives the action back.
@@ -91,7 +114,26 @@ class Protocol(typing.Protocol):
         Raises:
             DataError: the grammar cannot express it, for instance a query that holds a closing tag.
         """
-        ...
+        text = f"<think> {think.strip()} </think>\n" * bool(think.strip()) + self._write(action)
+        read, end = self.parse(text), self.stops.read(text).end
+        if read != action:
+            raise DataError(
+                f"{action} cannot be written in the {self.name} protocol: it would be read as {read}; change its text"
+            )
+        if end not in (None, len(text)):
+            raise DataError(
+                f"the turn {text!r} would stop early, after {text[:end]!r}; keep what ends a turn out of payloads"
+            )
+        return text
+
+    @abc.abstractmethod
+    def _write(self, action: Action) -> str:
+        """The action as a model would write it."""
+
+
+def read_answer(text: str) -> Action:
+    """The answer that stands in a text of its own."""
+    return Action("answer", text.strip()) if text.strip() else Action("invalid", error="the answer is empty")
 
 
 def nothing_found(text: str, stops: StopRule, error: str) -> Action:
@@ -107,7 +149,7 @@ def nothing_found(text: str, stops: StopRule, error: str) -> Action:
     return Action("invalid", error=error)
 
 
-def choose_action(found: Sequence[Action], both_actions: typing.Literal["first", "answer", "invalid"]) -> Action:
+def choose_action(found: Sequence[Action], both_actions: Literal["first", "answer", "invalid"]) -> Action:
     """Apply the rule for several actions in one turn.
 
     Args:
@@ -120,40 +162,6 @@ def choose_action(found: Sequence[Action], both_actions: typing.Literal["first",
     if both_actions == "answer":
         return answers[0]
     return Action("invalid", error="one turn may hold an answer or another action, not both")
-
-
-def check_round_trip(action: Action, text: str, protocol: Protocol) -> str:
-    """Give back a turn's text if a model could have written it: read as the action, and not stopped before its end.
-
-    Raises:
-        DataError: it would be read as something else, or a stop string inside it would end the turn early.
-    """
-    read = protocol.parse(text)
-    if read != action:
-        raise DataError(
-            f"{action} cannot be written in the {protocol.name} protocol: it would be read as {read}; change its text"
-        )
-    end = protocol.stops.read(text).end
-    if end not in (None, len(text)):
-        raise DataError(
-            f"the turn {text!r} would stop early, after {text[:end]!r}; keep what ends a turn out of payloads"
-        )
-    return text
-
-
-def with_thought(think: str, text: str) -> str:
-    """The text of a turn that begins with a thought, unless that is empty."""
-    return f"<think> {think.strip()} </think>\n{text}" if think.strip() else text
-
-
-def fill_instructions(config: EnvConfig, instructions: str, tools: Sequence[str]) -> str:
-    """The instructions, or what the recipe has in their place, with one line per tool for `{tools}`."""
-    return (config.system_prompt or instructions).replace("{tools}", "\n".join(tools))
-
-
-def describe_tool(tool: Tool) -> str:
-    """A tool in one line, as Python would call it."""
-    return f"{signature(tool.name, tool.parameters)}: {tool.description}"
 
 
 def describe_call(name: str, arguments: Mapping[str, Json]) -> str:

@@ -23,19 +23,18 @@ from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
-from seekling.env.protocol.base import (
+from seekling.env.protocol.grammar import (
     Action,
-    check_round_trip,
+    Protocol,
     describe_call,
-    fill_instructions,
     nothing_found,
+    read_answer,
     search_blocks,
     text_blocks,
-    with_thought,
 )
 from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
-from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
-from seekling.types import Json, Message, Question, Role
+from seekling.env.tools import Outcome, Tool
+from seekling.types import Json
 
 INSTRUCTIONS = """\
 Answer the question by searching with tools. In each turn, think inside <think> and </think>, then write one call, \
@@ -55,30 +54,17 @@ ANSWER_MARK = "Answer:"
 _PART = re.compile(rf"{THOUGHT}|<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
-class ToolsProtocol:
+class ToolsProtocol(Protocol):
     """JSON calls as the action."""
 
     name = "tools"
     stops = StopRule(("</tool_call>",), ("<tool_call>",))
-    continues_turn = False
-    may_wait = False
 
     def __init__(self, config: EnvConfig, tools: Mapping[str, Tool], *, native_tools: bool = False) -> None:
         self.native_tools = native_tools
-        self.observation_role: Role = "tool" if native_tools else "user"
-        self.tool_names = ("search", *(name for name in tools if name not in LIBRARY_TOOLS))
-        self._both_actions = config.both_actions
-        self._schemas = [tools[name].to_json() for name in self.tool_names]
-        lines = [json.dumps(_compact(tools[name]), ensure_ascii=False) for name in self.tool_names]
-        self._instructions = fill_instructions(config, NATIVE_INSTRUCTIONS if native_tools else INSTRUCTIONS, lines)
-
-    def prompt(self, question: Question) -> list[Message]:
-        """Instructions as the system message, the question as the user's."""
-        return [Message("system", self._instructions), Message("user", question.question.strip())]
-
-    def tool_schemas(self) -> list[dict[str, Json]]:
-        """The offered tools, for the chat template."""
-        return list(self._schemas)
+        self.observation_role = "tool" if native_tools else "user"
+        instructions = NATIVE_INSTRUCTIONS if native_tools else INSTRUCTIONS
+        super().__init__(config, tools, offered=("search",), instructions=instructions, describe=_compact)
 
     def parse(self, text: str) -> Action:
         """Read the calls outside thoughts, or else the answer."""
@@ -90,10 +76,10 @@ class ToolsProtocol:
         if not written and ANSWER_MARK not in rest:
             return nothing_found(text, self.stops, "it holds neither a call nor the answer mark")
         if not written:
-            return _read_answer(rest)
+            return _read_marked(rest)
         if ANSWER_MARK in rest and self._both_actions != "first":
             if self._both_actions == "answer":
-                return _read_answer(rest)
+                return _read_marked(rest)
             return Action("invalid", error="one turn may hold an answer or a call, not both")
         read = [_read_call(each) for each in written]
         calls = tuple(each for each in read if not isinstance(each, str))
@@ -130,17 +116,10 @@ class ToolsProtocol:
         """One call."""
         return _call_action(((name, arguments),))
 
-    def answer_action(self, answer: str) -> Action:
-        """An answer."""
-        return Action("answer", answer.strip())
-
-    def act(self, action: Action, *, think: str = "") -> str:
-        """Write a call in its tags, or the answer after its mark. Several calls do not fit into one sampled turn."""
+    def _write(self, action: Action) -> str:
         if action.kind == "answer":
-            text = f"{ANSWER_MARK} {action.payload}"
-        else:
-            text = "\n".join(f"<tool_call>{describe_call(*call)}</tool_call>" for call in action.calls)
-        return check_round_trip(action, with_thought(think, text), self)
+            return f"{ANSWER_MARK} {action.payload}"
+        return "\n".join(f"<tool_call>{describe_call(*call)}</tool_call>" for call in action.calls)
 
 
 def _call_action(calls: tuple[tuple[str, Mapping[str, Json]], ...], error: str = "") -> Action:
@@ -169,13 +148,13 @@ def _read_call(text: str) -> tuple[str, Mapping[str, Json]] | str:
     return call["name"], arguments
 
 
-def _read_answer(text: str) -> Action:
+def _read_marked(text: str) -> Action:
     if text.count(ANSWER_MARK) > 1:
         return Action("invalid", error="the answer mark must occur exactly once")
-    answer = text.partition(ANSWER_MARK)[2].strip()
-    return Action("answer", answer) if answer else Action("invalid", error="the answer is empty")
+    return read_answer(text.partition(ANSWER_MARK)[2])
 
 
-def _compact(tool: Tool) -> dict[str, Json]:
+def _compact(tool: Tool) -> str:
     """A tool's JSON schema without the frame that templates want, to save tokens."""
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters.get("properties", {})}
+    schema = {"name": tool.name, "description": tool.description, "parameters": tool.parameters.get("properties", {})}
+    return json.dumps(schema, ensure_ascii=False)

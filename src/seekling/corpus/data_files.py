@@ -12,22 +12,25 @@ import contextlib
 import csv
 import gzip
 import io
+import itertools
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Literal, cast
 
 from seekling.corpus.encodings import decode_utf8, mark_of
 from seekling.errors import DataError
 from seekling.types import Json
 
+if TYPE_CHECKING:
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
 FileKind = Literal["jsonl", "json", "parquet", "csv", "mediawiki", "text", "empty"]
 
 _UTF8_BOM = b"\xef\xbb\xbf"
-_T = TypeVar("_T")
 _SHOWN_CHARS = 60
 _PARQUET_BATCH_ROWS = 256
 _CSV_CELL_CHARS = 100_000_000
@@ -57,7 +60,7 @@ def sniff(path: Path) -> FileKind:
         DataError: there is no such file, it cannot be read, or it is UTF-16 and no CSV.
     """
     with open_bytes(path) as file:
-        head = _reading(path, lambda: file.read(4096))
+        head = file.read(4096)
         if head.startswith(b"PAR1"):
             return "parquet"
         if _CSV_NAME.search(path.name) and mark_of(head).startswith(("utf-16", "utf-32")):
@@ -65,7 +68,7 @@ def sniff(path: Path) -> FileKind:
         _refuse_utf16(head, str(path))
         head = head.removeprefix(_UTF8_BOM).lstrip()
         while not head:
-            more = _reading(path, lambda: file.read(1 << 16))
+            more = file.read(1 << 16)
             if not more:
                 return "empty"
             head = more.lstrip()
@@ -76,20 +79,25 @@ def sniff(path: Path) -> FileKind:
     return "jsonl" if head.startswith(b"{") else "json" if head.startswith(b"[") else "text"
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+@contextlib.contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading, through gzip or bzip2 when its first bytes say so.
 
     Raises:
-        DataError: there is no such file or it cannot be opened.
+        DataError: there is no such file, or it cannot be opened or read to its end inside the block.
     """
     try:
-        with path.open("rb") as file:
-            magic = file.read(3)
-        if magic[:2] == b"\x1f\x8b":
-            return cast(IO[bytes], gzip.open(path, "rb"))
-        return cast(IO[bytes], bz2.open(path, "rb")) if magic == b"BZh" else path.open("rb")
+        with path.open("rb") as plain:
+            magic = plain.read(3)
+            plain.seek(0)
+            if magic[:2] == b"\x1f\x8b":
+                yield cast(IO[bytes], gzip.GzipFile(fileobj=plain))
+            else:
+                yield cast(IO[bytes], bz2.BZ2File(plain)) if magic == b"BZh" else plain
     except FileNotFoundError:
         raise DataError(f"there is no file {path}; check the spelling, relative paths start at {Path.cwd()}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is a damaged compressed file: {error}; fetch or compress it again") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; expected a readable file") from None
 
@@ -101,9 +109,8 @@ def is_one_object(path: Path) -> bool:
         DataError: the file cannot be read.
     """
     with open_bytes(path) as file:
-        lines = (line.strip() for line in file)
-        filled = (line for line in lines if line)
-        first, second = _reading(path, lambda: (next(filled, b"").removeprefix(_UTF8_BOM), next(filled, b"")))
+        filled = (line for line in map(bytes.strip, file) if line)
+        first, second = next(filled, b"").removeprefix(_UTF8_BOM), next(filled, b"")
     if second:
         # The first line of an object over several lines is unfinished, the second one of its fields.
         return not first.endswith(b"}") and not second.startswith(b"{")
@@ -117,7 +124,7 @@ def read_bytes(path: Path) -> bytes:
         DataError: the file cannot be read.
     """
     with open_bytes(path) as file:
-        return _reading(path, file.read).removeprefix(_UTF8_BOM)
+        return file.read().removeprefix(_UTF8_BOM)
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
@@ -127,18 +134,11 @@ def read_jsonl(path: Path) -> Iterator[Row]:
         DataError: a line is not UTF-8, not JSON or not an object, or the gzip stream is damaged.
     """
     with open_bytes(path) as file:
-        lines = iter(file)
-        number = 0
-        while True:
-            line = _reading(path, lambda: next(lines, None))
-            if line is None:
-                return
-            number += 1
-            if number == 1:
-                line = line.removeprefix(_UTF8_BOM)
-            if line.strip():
+        for number, line in enumerate(file, start=1):
+            text = line.removeprefix(_UTF8_BOM) if number == 1 else line
+            if text.strip():
                 where = f"{path}:{number}"
-                yield Row(where, number, _object(parse_json(line, where), where))
+                yield Row(where, number, _object(parse_json(text, where), where))
 
 
 def read_csv(path: Path) -> Iterator[Row]:
@@ -169,43 +169,41 @@ def csv_columns(path: Path) -> list[str]:
         DataError: the file cannot be read.
     """
     with _open_csv(path, errors="replace") as file:
-        return _csv_header(path, file)[0]
+        return _csv_header(file)[0]
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
     with _open_csv(path) as file:
-        names, delimiter = _csv_header(path, file)
+        names, delimiter = _csv_header(file)
         if "" in names or len(set(names)) < len(names):
             raise DataError(
                 f"{path}:1: the columns are {', '.join(names)!r}; expected distinct names; correct the line"
             )
         reader = csv.DictReader(file, names, delimiter=delimiter, strict=True)
-        number = 1
-        while True:
+        for number in itertools.count(2):
             where = f"{path}:{1 + reader.line_num + 1}"
             try:
-                cells = _reading(path, lambda: next(reader, None))
+                cells = next(reader, None)
             except csv.Error as error:
                 raise DataError(f"{where}: not CSV: {error}; correct the row or remove it") from None
             if cells is None:
                 return
             if None in cells:
                 raise DataError(f"{where}: a row of more than {len(names)} cells; quote those that hold a separator")
-            number += 1
             yield Row(where, number, dict(cells))
 
 
 @contextlib.contextmanager
 def _open_csv(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
     with open_bytes(path) as raw:
-        encoding = mark_of(_reading(path, lambda: raw.read(4))) or "utf-8"
+        encoding = mark_of(raw.read(4)) or "utf-8"
     with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="") as file:
         yield file
 
 
-def _csv_header(path: Path, file: IO[str]) -> tuple[list[str], str]:
+def _csv_header(file: IO[str]) -> tuple[list[str], str]:
     """Names of the columns, and what separates them."""
-    line = _reading(path, lambda: file.readline(_CSV_CELL_CHARS))
+    line = file.readline(_CSV_CELL_CHARS)
     delimiter = max(",;\t", key=line.count)
     return next(csv.reader([line], delimiter=delimiter), []), delimiter
 
@@ -240,18 +238,10 @@ def read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     Raises:
         DataError: the file is damaged or cut short.
     """
-    import pyarrow  # type: ignore[import-untyped]
-    import pyarrow.parquet  # type: ignore[import-untyped]
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=list(columns)):
-                for fields in batch.to_pylist():
-                    number += 1
-                    yield Row(f"{path} row {number}", number, fields)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is a damaged Parquet file: {error}; write or fetch it again") from None
+    with _open_parquet(path) as file:
+        batches = file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=list(columns))
+        for number, fields in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
+            yield Row(f"{path} row {number}", number, fields)
 
 
 def parquet_columns(path: Path) -> list[str]:
@@ -260,13 +250,8 @@ def parquet_columns(path: Path) -> list[str]:
     Raises:
         DataError: the file is damaged or cut short.
     """
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return [str(name) for name in pyarrow.parquet.read_schema(path).names]
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is a damaged Parquet file: {error}; write or fetch it again") from None
+    with _open_parquet(path) as file:
+        return [str(name) for name in file.schema_arrow.names]
 
 
 def plain_parquet_columns(path: Path) -> list[str]:
@@ -275,21 +260,29 @@ def plain_parquet_columns(path: Path) -> list[str]:
     Raises:
         DataError: the file is damaged or cut short.
     """
+    with _open_parquet(path) as file:
+        return [str(field.name) for field in file.schema_arrow if _is_plain(field.type)]
+
+
+def _is_plain(column: pyarrow.DataType) -> bool:
+    from pyarrow import types
+
+    each = column.value_type if types.is_list(column) else column
+    if types.is_string(each) or types.is_large_string(each):
+        return True
+    return bool(types.is_primitive(column) and not types.is_duration(column))
+
+
+@contextlib.contextmanager
+def _open_parquet(path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
     import pyarrow
     import pyarrow.parquet
 
     try:
-        schema = pyarrow.parquet.read_schema(path)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} is a damaged Parquet file: {error}; write or fetch it again") from None
-    texts = {pyarrow.string(), pyarrow.large_string()}
-    return [
-        str(field.name)
-        for field in schema
-        if field.type in texts
-        or (pyarrow.types.is_primitive(field.type) and not pyarrow.types.is_duration(field.type))
-        or (pyarrow.types.is_list(field.type) and field.type.value_type in texts)
-    ]
 
 
 def parse_json(data: bytes, where: str) -> Json:
@@ -377,12 +370,3 @@ def _object(value: Json, where: str) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise DataError(f"{where}: got {shown(value)}; expected a JSON object with named fields; correct the row")
     return value
-
-
-def _reading(path: Path, read: Callable[[], _T]) -> _T:
-    try:
-        return read()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is a damaged compressed file: {error}; fetch or compress it again") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}; expected a readable file") from None
