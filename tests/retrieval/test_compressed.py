@@ -10,12 +10,15 @@ import pytest
 
 from seekling.config import RetrievalConfig
 from seekling.errors import IndexMismatchError, MissingExtraError
-from seekling.retrieval import compressed
-from seekling.retrieval.compressed import CODES, ROTATION, ROWS, CompressedVectors, RowFile
-from seekling.retrieval.dense import COMPRESS_FROM, ExactVectors, build_dense
+from seekling.retrieval import compressed, packed_rows
+from seekling.retrieval.compressed import CODES, CompressedVectors
+from seekling.retrieval.dense import COMPRESS_FROM, build_dense
 from seekling.retrieval.encoders import describe_encoder
+from seekling.retrieval.exact import ExactVectors
 from seekling.retrieval.index import build_index, open_index
-from seekling.retrieval.rows import RowWriter
+from seekling.retrieval.packed_rows import ROTATION, ROWS, PackedRows, row_dtype, row_packer
+from seekling.retrieval.row_writer import RowWriter
+from seekling.retrieval.stored_vectors import StoredVectors
 from tests.retrieval.towns import QUERIES, TOWNS, config_for, write_corpus, write_tiny_encoder
 
 faiss = pytest.importorskip("faiss", reason="the extra `big` is not installed")
@@ -32,11 +35,15 @@ def clustered(num, *, dimension=128, seed=0):
 
 def build(folder, vectors):
     folder.mkdir(exist_ok=True)
-    pack = compressed.row_packer(folder, vectors.shape[1])
-    with compressed.row_writer(folder, *vectors.shape, BLOCK_ROWS) as rows:
+    pack = row_packer(folder, vectors.shape[1])
+    with writer(folder, vectors) as rows:
         append(rows, pack, vectors)
     compressed.build_codes(folder)
     return folder
+
+
+def writer(folder, vectors):
+    return RowWriter(folder / ROWS, (len(vectors),), row_dtype(vectors.shape[1]), BLOCK_ROWS)
 
 
 def append(rows, pack, vectors):
@@ -106,7 +113,7 @@ def test_few_passages_and_equal_ones_can_be_compressed(tmp_path):
 
 
 def test_vectors_can_be_read_back(built, vectors):
-    blocks = list(compressed.read_vectors(built, 2500))
+    blocks = list(StoredVectors(built).blocks(2500))
     assert [start for start, _ in blocks] == [0, 2500, 5000]
     np.testing.assert_allclose(np.concatenate([block for _, block in blocks]), vectors, atol=5e-3)
 
@@ -114,13 +121,13 @@ def test_vectors_can_be_read_back(built, vectors):
 @pytest.mark.parametrize("left", [b"", b"half a row", b"rows that a whole build has with others around them" * 100])
 def test_an_interrupted_build_goes_on_after_the_last_whole_block(tmp_path, built, vectors, left):
     """On processors whose kernels take rows four and twelve at once, rows at a batch's end have other last bits."""
-    pack = compressed.row_packer(tmp_path, vectors.shape[1])
-    with contextlib.suppress(KeyboardInterrupt), compressed.row_writer(tmp_path, *vectors.shape, BLOCK_ROWS) as rows:
+    pack = row_packer(tmp_path, vectors.shape[1])
+    with contextlib.suppress(KeyboardInterrupt), writer(tmp_path, vectors) as rows:
         append(rows, pack, vectors[:2000])
         raise KeyboardInterrupt
     with (tmp_path / ROWS).open("ab") as file:
         file.write(left)
-    with compressed.row_writer(tmp_path, *vectors.shape, BLOCK_ROWS) as rows:
+    with writer(tmp_path, vectors) as rows:
         assert rows.done == 2000
         append(rows, pack, vectors)
     assert (tmp_path / ROWS).read_bytes() == (built / ROWS).read_bytes()
@@ -198,10 +205,9 @@ def test_rows_are_scored_the_same_compiled_or_not_and_a_file_cut_meanwhile_is_no
     copy, vectors, is_compiled, monkeypatch
 ):
     if not is_compiled:
-        monkeypatch.setattr(compressed, "_CAN_ADVISE", False)
-        monkeypatch.setattr(compressed, "row_loops", compressed.row_loops.__wrapped__)
-    assert (compressed.row_loops() is not None) is is_compiled
-    rows, query = RowFile(copy / ROWS), clustered(1, seed=6)[0] @ np.load(copy / ROTATION)
+        monkeypatch.setattr(packed_rows, "compiled_scores", lambda: None)
+    assert (packed_rows.compiled_scores() is not None) is is_compiled
+    rows, query = PackedRows(copy / ROWS), clustered(1, seed=6)[0] @ np.load(copy / ROTATION)
     positions = np.array([0, 3, 3, len(vectors) - 1])
     expected = rows.block(0, len(rows))[positions] @ query
     np.testing.assert_allclose(rows.scores(positions, query), expected, atol=1e-6)

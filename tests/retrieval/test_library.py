@@ -5,11 +5,11 @@ import pytest
 
 from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ConfigError, DataError, IndexMismatchError, ToolError
-from seekling.retrieval.dense import read_vectors
 from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
 from seekling.retrieval.record import rebuild_command
+from seekling.retrieval.stored_vectors import StoredVectors
 from tests.retrieval.towns import TOWNS, write_corpus, write_tiny_encoder
 from tests.settings import recipe_of
 
@@ -150,7 +150,7 @@ def test_an_index_of_titles_finds_pages_by_their_titles_alone(tmp_path):
     record = build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
     assert record.counts.passages == record.counts.documents == len(TOWNS)
     titles = load_encoder(describe_encoder(encoder)).passages([title for _, title, _ in TOWNS])
-    ((_, vectors_ND),) = read_vectors(tmp_path / "index", 100)
+    ((_, vectors_ND),) = StoredVectors(tmp_path / "index").blocks(100)
     np.testing.assert_allclose(vectors_ND, titles, atol=1e-6)  # the body is not embedded
     library = open_library(tmp_path / "index", RetrievalConfig(index=config))
     assert library.search_pages("Delft", 1) == [{"page_id": "delft", "title": "Delft"}]

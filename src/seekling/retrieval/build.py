@@ -35,7 +35,7 @@ from seekling.retrieval.terms import TITLE_WEIGHT, describe_terms
 from seekling.types import Document, Passage
 
 if TYPE_CHECKING:
-    from seekling.retrieval.known_vectors import KnownVectors
+    from seekling.retrieval.stored_vectors import KnownVectors
 
 Progress = Callable[[str, int, int | None], None]
 """Called as progress(stage, done, total); total is None while it is unknown."""
@@ -141,7 +141,7 @@ def _title_alone(document: Document) -> list[Passage]:
 def _known_vectors(index: tuple[Path, IndexRecord] | None, encoder: EncoderRecord) -> KnownVectors | None:
     if index is None or index[1].encoder != encoder:
         return None
-    from seekling.retrieval.known_vectors import KnownVectors
+    from seekling.retrieval.stored_vectors import KnownVectors
 
     passages = PassageStore(index[0])
     return KnownVectors(index[0], _encoded_texts(passages), len(passages))

@@ -19,11 +19,11 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from seekling.errors import ConfigError, IndexMismatchError, ServerError
-from seekling.retrieval.dense import read_vectors
 from seekling.retrieval.encoders import Encoder, describe_encoder, encoder_changes, load_encoder
 from seekling.retrieval.interface import check_request
 from seekling.retrieval.record import EncoderRecord, check_files, read_record
 from seekling.retrieval.store import PassageStore
+from seekling.retrieval.stored_vectors import StoredVectors
 from seekling.types import Document, Hit, Passage
 
 KINDS = ("chroma", "qdrant")
@@ -191,7 +191,7 @@ def fill_store(
     elif has != note:
         raise IndexMismatchError(f"{url} already holds something else than {folder}; choose another collection")
     passages, total = PassageStore(folder), record.counts.passages
-    for start, vectors_BD in read_vectors(folder, _BATCH):
+    for start, vectors_BD in StoredVectors(folder).blocks(_BATCH):
         store.add(start, [passages[start + place] for place in range(len(vectors_BD))], vectors_BD)
         report(start + len(vectors_BD), total)
     return total
