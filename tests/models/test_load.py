@@ -72,7 +72,7 @@ def test_weights_that_are_missing_from_the_file_are_not_replaced_by_random_ones(
 def test_a_truncated_weight_file_is_one_clear_error(copied: Path):
     weights = copied / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(ModelError, match="cannot load a language model from"):
+    with pytest.raises(ModelError, match="cannot load a model from"):
         load_policy(copied, dtype="float32")
 
 
