@@ -1,7 +1,6 @@
 """The compressed dense index: near enough to exact search, built in pieces, and refused when it is damaged."""
 
 import contextlib
-import json
 import shutil
 import sys
 
@@ -100,11 +99,6 @@ def test_codes_take_about_32_bytes_whatever_the_dimension(tmp_path, dimension, c
     assert faiss.downcast_index(codes.index).code_size == code_bytes
 
 
-def test_rows_take_a_byte_per_dimension_and_a_scale(built, vectors):
-    num, dimension = vectors.shape
-    assert (built / ROWS).stat().st_size == 128 + num * (dimension + 4)
-
-
 def test_few_passages_and_equal_ones_can_be_compressed(tmp_path):
     vectors = np.repeat(clustered(3), 2, axis=0)
     ranking = CompressedVectors(build(tmp_path / "index", vectors)).nearest(vectors[2:3], 6, decimals=5)[0]
@@ -139,12 +133,6 @@ def test_finished_rows_are_kept_however_many_the_last_block_has(tmp_path):
             assert rows.done == already
             for size in (2, 2, 1)[already:]:
                 rows.append(np.ones((size, 3)))
-
-
-def test_a_block_of_another_size_is_refused(tmp_path):
-    with pytest.raises(AssertionError, match="3 rows instead of the next 2"):  # noqa: SIM117
-        with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4"), 2) as rows:
-            rows.append(np.zeros((3, 3)))
 
 
 def test_rows_begun_for_another_array_are_refused(tmp_path):
@@ -234,24 +222,9 @@ def test_files_of_two_builds_are_refused(copy, tmp_path):
         CompressedVectors(copy)
 
 
-def test_a_compressed_index_of_another_encoder_is_refused(tmp_path):
-    encoder = write_tiny_encoder(tmp_path / "encoder")
-    config = config_for("dense", encoder).model_copy(update={"vectors": "compressed"})
-    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
-    write_tiny_encoder(encoder, seed=1)
-    with pytest.raises(IndexMismatchError, match="fingerprint"):
-        open_index(tmp_path / "index")
-
-
 def test_without_faiss_it_says_what_to_install_before_anything_is_encoded(tmp_path, monkeypatch):
     record = describe_encoder(str(write_tiny_encoder(tmp_path / "encoder")))
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"seekling\[big\]"):
         build_dense(iter([]), 10, tmp_path, record, vectors="compressed")
     assert not (tmp_path / ROWS).exists()
-
-
-def test_the_record_says_how_vectors_are_searched(tmp_path):
-    encoder = write_tiny_encoder(tmp_path / "encoder")
-    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config_for("hybrid", encoder))
-    assert json.loads((tmp_path / "index" / "index.json").read_text())["settings"]["vectors"] == "exact"

@@ -150,22 +150,6 @@ def test_the_prefixes_of_an_index_are_recorded_and_used_when_it_is_searched(tmp_
     np.testing.assert_allclose([hit.score for hit in hits], scores[:3], atol=2e-5)
 
 
-def test_prefixes_are_put_before_queries_and_passages(encoder_dir):
-    record = describe_encoder(str(encoder_dir)).model_copy(
-        update={"query_prefix": "castle ", "passage_prefix": "wine "}
-    )
-    encoder = LocalEncoder(record)
-    plain = LocalEncoder(record.model_copy(update={"query_prefix": "", "passage_prefix": ""}))
-    np.testing.assert_allclose(encoder.queries(["bridge"]), plain.queries(["castle bridge"]), atol=1e-6)
-    np.testing.assert_allclose(encoder.passages(["bridge"]), plain.passages(["wine bridge"]), atol=1e-6)
-
-
-def test_long_texts_are_cut_at_the_encoders_limit(encoder_dir):
-    encoder = LocalEncoder(describe_encoder(str(encoder_dir)))
-    long, longer = encoder.passages(["castle " * 70, "castle " * 500])
-    np.testing.assert_allclose(long, longer, atol=1e-6)
-
-
 class States(torch.nn.Module):
     """An encoder as its ONNX export has it: three inputs, the last hidden states."""
 

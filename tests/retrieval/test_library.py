@@ -23,12 +23,6 @@ def library(tmp_path_factory):
     return open_library(folder / "index")
 
 
-def test_search_gives_passages(library):
-    hits = library.search("blue tiles", 2)
-    assert hits[0].passage.document_id == "delft"
-    assert hits[0].passage.title == "Delft"
-
-
 def test_search_pages_gives_each_page_once_best_first(library):
     pages = library.search_pages("harbour town sailors", 10)
     assert pages[0] == {"page_id": "bergen", "title": "Bergen"}

@@ -1,6 +1,5 @@
 """A search server over a network that fails in every way: right answers or typed failures, never emptiness."""
 
-import json
 import random
 import signal
 import subprocess
@@ -19,7 +18,6 @@ from seekling.errors import ConfigError, InfrastructureError, ServerError, ToolE
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import Library, open_library
 from seekling.retrieval.remote import RemoteIndex, open_remote
-from seekling.retrieval.store import DocumentStore
 from seekling.retrieval.wire import hits_from_json
 from seekling.types import Hit, Passage, StopReason
 from tests.env.fakes import QUESTION, make_env
@@ -67,20 +65,6 @@ def test_a_remote_library_does_all_that_a_local_one_does(index, url):
     assert (local.may_wait, remote.may_wait) == (False, True)
     with pytest.raises(ToolError, match="no page 'alnwik'"):
         remote.view_sections("alnwik")
-
-
-def test_documents_and_passages_are_those_of_the_index_to_the_last_character(index, url):
-    client = open_client(url)
-    store = DocumentStore(index)
-    for id_, _, _ in TOWNS:
-        assert client.find(id_) == store.find(id_)
-    assert client.find("\ud800 no such") is None
-    assert client.search(QUERIES, 9) == open_index(index).search(QUERIES, 9)
-
-
-def test_the_corpus_hash_is_the_servers(index, url):
-    record = json.loads((index / "index.json").read_text(encoding="utf-8"))
-    assert open_client(url).corpus_hash() == record["corpus_hash"]
 
 
 @pytest.mark.long
