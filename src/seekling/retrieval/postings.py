@@ -132,9 +132,9 @@ def _search(  # type: ignore[no-untyped-def]
                         heapq.heapreplace(best, entry)
         else:
             floor = np.float32(0)
-            for position in range(len(sums_N)):
-                if sums_N[position] > floor:
-                    entry = (np.float64(sums_N[position]), -position)
+            for each in range(len(sums_N)):
+                if sums_N[each] > floor:
+                    entry = (np.float64(sums_N[each]), np.int64(-each))
                     if len(best) < room:
                         heapq.heappush(best, entry)
                     else:
