@@ -42,7 +42,7 @@ import numpy as np
 from seekling.config import SearchServerConfig
 from seekling.corpus.questions import read_questions
 from seekling.retrieval.index import IndexRetriever, open_index
-from seekling.retrieval.record import read_record
+from seekling.retrieval.index_record import read_record
 from seekling.retrieval.store import DocumentStore, PassageStore
 from seekling.retrieval.terms import TITLE_WEIGHT
 from seekling.types import Passage

@@ -8,8 +8,8 @@ import pytest
 from seekling.client import Patience
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError, DataError, IndexMismatchError, ServerError
-from seekling.retrieval import endpoint
-from seekling.retrieval.endpoint import EndpointEncoder, describe_endpoint, parse_endpoint
+from seekling.retrieval import endpoint_encoder
+from seekling.retrieval.endpoint_encoder import EndpointEncoder, describe_endpoint, parse_endpoint
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.library import open_library
 from tests.chat_server import chat_server
@@ -69,7 +69,7 @@ def test_texts_are_sent_in_batches_and_each_only_once():
         texts = [f"text {n % 150}" for n in range(300)]
         vectors = encoder.passages(texts)
         sent = [len(body["input"]) for body in server.requests]
-        assert (sorted(sent), max(sent)) == ([22, 64, 64], endpoint._BATCH)
+        assert (sorted(sent), max(sent)) == ([22, 64, 64], endpoint_encoder._BATCH)
         np.testing.assert_array_equal(vectors[:150], vectors[150:])
         assert encoder.passages(texts).tolist() == vectors.tolist()
         encoder_of(server).queries(texts[:5])
@@ -179,7 +179,7 @@ def test_the_rebuild_after_a_switch_takes_no_vector_of_the_old_model_and_a_switc
         server.requests.clear()
         build_index(corpus, tmp_path / "index", config, force=True)
         assert open_index(tmp_path / "index").search(QUERIES, 3) == first
-    assert {tuple(body["input"]) for body in server.requests} == {(endpoint._PROBE_TEXT,)}
+    assert {tuple(body["input"]) for body in server.requests} == {(endpoint_encoder._PROBE_TEXT,)}
 
 
 def test_rounding_of_another_server_of_the_same_model_pays_for_nothing_twice():
@@ -204,7 +204,7 @@ def test_rounding_of_another_server_of_the_same_model_pays_for_nothing_twice():
 def test_a_damaged_file_of_kept_vectors_is_named():
     with chat_server(embeddings) as server:
         encoder = encoder_of(server)
-        path = next((endpoint.cache_home() / "embeddings").glob("*.sqlite"))
+        path = next((endpoint_encoder.cache_home() / "embeddings").glob("*.sqlite"))
         path.write_bytes(b"damaged" * 1000)
         with pytest.raises(DataError, match="delete that file"):
             encoder.queries(["x"])

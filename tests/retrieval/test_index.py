@@ -11,8 +11,8 @@ from seekling.corpus.readers import read_documents
 from seekling.errors import DataError, IndexMismatchError, ModelError
 from seekling.retrieval import build as build_module
 from seekling.retrieval.index import build_index, open_index
+from seekling.retrieval.index_record import RECORD_NAME, read_record
 from seekling.retrieval.library import open_library
-from seekling.retrieval.record import RECORD_NAME, read_record
 from seekling.retrieval.store import DocumentStore, PassageStore
 from tests.retrieval.towns import TOWNS, build_towns, config_for, write_corpus, write_tiny_encoder
 

@@ -18,7 +18,7 @@ from seekling.errors import ConfigError, InfrastructureError, ServerError, ToolE
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import Library, open_library
 from seekling.retrieval.remote import RemoteIndex, open_remote
-from seekling.retrieval.wire import hits_from_json
+from seekling.retrieval.retrieve_json import hits_from_json
 from seekling.types import Hit, Passage, StopReason
 from tests.env.fakes import QUESTION, make_env
 from tests.patience import FAILS_AFTER_S, wait_until

@@ -42,7 +42,7 @@ from seekling.learn.loss import cross_entropy
 from seekling.learn.pack import pack_rows
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.export import new_critic, new_learner
-from seekling.pipeline.record import peak_memory_bytes
+from seekling.pipeline.run_record import peak_memory_bytes
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 from seekling.serve.agent import make_sampler

@@ -19,8 +19,7 @@ from seekling.errors import DataError
 from seekling.retrieval.bm25 import build_bm25
 from seekling.retrieval.cutting import passage_cutter
 from seekling.retrieval.dense import build_dense
-from seekling.retrieval.known import KnownPages, known_pages, move_vectors, remove_note, write_note
-from seekling.retrieval.record import (
+from seekling.retrieval.index_record import (
     Changes,
     Counts,
     EncoderRecord,
@@ -29,6 +28,7 @@ from seekling.retrieval.record import (
     rules_of,
     write_record,
 )
+from seekling.retrieval.known_pages import KnownPages, known_pages, move_vectors, remove_note, write_note
 from seekling.retrieval.store import PASSAGE_DOCUMENTS, DocumentStore, DocumentWriter, PassageStore, TableWriter
 from seekling.retrieval.stored_vectors import KnownVectors
 from seekling.retrieval.terms import TITLE_WEIGHT, describe_terms

@@ -16,9 +16,9 @@ from seekling.errors import IndexMismatchError
 from seekling.retrieval import compressed
 from seekling.retrieval.encoders import Encoder, encoder_changes, load_encoder
 from seekling.retrieval.exact import ExactVectors
+from seekling.retrieval.index_record import EncoderRecord
 from seekling.retrieval.interface import EMPTY_RANKING, Ranking
 from seekling.retrieval.packed_rows import ROWS, row_dtype, row_packer
-from seekling.retrieval.record import EncoderRecord
 from seekling.retrieval.row_writer import RowWriter
 from seekling.retrieval.store import load_array
 from seekling.retrieval.stored_vectors import EXACT, KnownVectors

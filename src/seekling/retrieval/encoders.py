@@ -17,7 +17,7 @@ import numpy as np
 
 from seekling.errors import ModelError
 from seekling.models import resolve_model
-from seekling.retrieval.record import EncoderRecord, fingerprint_files
+from seekling.retrieval.index_record import EncoderRecord, fingerprint_files
 
 _DEFAULT_MAX_TOKENS = 512
 # Two servers of one model differ by rounding, another model by about 1 / sqrt(D).
@@ -78,14 +78,14 @@ def describe_encoder(spec: str) -> EncoderRecord:
     bge and gte are known), else it is mean pooling without prefixes.
 
     Args:
-        spec: what `resolve_model` understands, or the address of an endpoint (`endpoint.py`).
+        spec: what `resolve_model` understands, or the address of an endpoint (`endpoint_encoder.py`).
 
     Raises:
         ModelError: the spec cannot be resolved, or the model needs what we do not do (another pooling, other layers).
         ServerError: the endpoint does not answer.
     """
     if is_endpoint(spec):
-        from seekling.retrieval.endpoint import describe_endpoint
+        from seekling.retrieval.endpoint_encoder import describe_endpoint
 
         return describe_endpoint(spec)
     path = resolve_model(spec)
@@ -120,7 +120,7 @@ def load_encoder(record: EncoderRecord) -> Encoder:
         MissingExtraError: a package that it needs is not installed.
     """
     if is_endpoint(record.spec):
-        from seekling.retrieval.endpoint import EndpointEncoder
+        from seekling.retrieval.endpoint_encoder import EndpointEncoder
 
         return EndpointEncoder(record)
     from seekling.retrieval.local_encoder import LocalEncoder

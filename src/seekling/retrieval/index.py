@@ -20,9 +20,7 @@ from seekling.retrieval.dense import open_dense
 from seekling.retrieval.encoders import describe_encoder
 from seekling.retrieval.filters import FilteredRanker, allowed_passages
 from seekling.retrieval.hybrid import HybridRanker
-from seekling.retrieval.interface import Ranker, Retriever, check_request
-from seekling.retrieval.known import known_pages
-from seekling.retrieval.record import (
+from seekling.retrieval.index_record import (
     RECORD_NAME,
     EncoderRecord,
     IndexRecord,
@@ -32,6 +30,8 @@ from seekling.retrieval.record import (
     rebuild_command,
     rules_of,
 )
+from seekling.retrieval.interface import Ranker, Retriever, check_request
+from seekling.retrieval.known_pages import known_pages
 from seekling.retrieval.rerank import reranked
 from seekling.retrieval.store import DocumentStore, PassageStore
 from seekling.retrieval.terms import describe_terms

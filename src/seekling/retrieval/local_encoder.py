@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from seekling.errors import ModelError
 from seekling.models import load_model, load_tokenizer, resolve_model, use_transformers
-from seekling.retrieval.record import EncoderRecord
+from seekling.retrieval.index_record import EncoderRecord
 
 if TYPE_CHECKING:
     import onnxruntime  # type: ignore[import-untyped]
@@ -58,10 +58,7 @@ class LocalEncoder:
 
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
         vectors_BD = np.empty((len(texts), self._record.dimension), dtype=np.float32)
-        # Texts of like length share a batch, so that little is computed for padding.
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        for start in range(0, len(order), _BATCH):
-            places = order[start : start + _BATCH]
+        for places in batches_by_length(texts, _BATCH):
             # A fast tokenizer that two threads use at once fails with "Already borrowed".
             with self._lock:
                 vectors_BD[places] = self._encode_batch([texts[place] for place in places])
@@ -112,6 +109,12 @@ def _pool(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, pooling: str) -> torc
     last_B = mask_BT.shape[1] - 1 - mask_BT.flip(1).argmax(dim=1)
     rows_B = torch.arange(len(hidden_BTD), device=hidden_BTD.device)
     return hidden_BTD[rows_B, first_B if pooling == "cls" else last_B]
+
+
+def batches_by_length(texts: Sequence[str], size: int) -> Iterator[list[int]]:
+    """Places of texts of like length, so that little is computed for padding."""
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+    return (order[start : start + size] for start in range(0, len(order), size))
 
 
 def tokenizable(text: str, max_tokens: int) -> str:

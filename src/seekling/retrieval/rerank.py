@@ -13,6 +13,7 @@ import numpy as np
 from seekling.errors import ModelError
 from seekling.models import load_model, load_tokenizer, resolve_model, use_transformers
 from seekling.retrieval.interface import Retriever, best_of, check_request
+from seekling.retrieval.local_encoder import batches_by_length, tokenizable
 from seekling.types import Hit
 
 DEPTH = 50
@@ -81,17 +82,13 @@ class CrossEncoder:
     def scores(self, query: str, texts: Sequence[str]) -> np.ndarray:
         """(len(texts),) float64: higher is more relevant; rounded, so that it does not hang on the batch."""
         scores_K = np.empty(len(texts))
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        for start in range(0, len(order), _BATCH):
-            places = order[start : start + _BATCH]
+        for places in batches_by_length(texts, _BATCH):
             with self._lock:
                 scores_K[places] = self._score_batch(query, [texts[place] for place in places])
         return np.round(scores_K, _SCORE_DECIMALS)
 
     def _score_batch(self, query: str, texts: list[str]) -> np.ndarray:
         import torch
-
-        from seekling.retrieval.local_encoder import tokenizable
 
         # A query that fills the input would leave no room for the passage.
         query = self._cut(tokenizable(query, self._max_tokens))

@@ -138,14 +138,7 @@ def _open_sampler(
         return
     from seekling.rollout.vllm_sampler import VllmSampler
 
-    sampler = VllmSampler(
-        model_dir,
-        model,
-        tokenizer,
-        in_flight=recipe.rollout.in_flight,
-        episode_tokens=recipe.cache_tokens,
-        cache_bytes=recipe.rollout.cache_bytes,
-    )
+    sampler = VllmSampler(model_dir, model, tokenizer, **_sampler_settings(recipe))
     del model  # vLLM has its own
     with contextlib.closing(sampler):
         yield sampler, tokenizer
@@ -153,14 +146,14 @@ def _open_sampler(
 
 def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalSampler:
     """The in-process engine as a recipe's rollout section describes it."""
-    return LocalSampler(
-        model,
-        tokenizer,
-        in_flight=recipe.rollout.in_flight,
-        episode_tokens=recipe.cache_tokens,
-        cache_bytes=recipe.rollout.cache_bytes,
-        draft_tokens=recipe.rollout.draft_tokens,
-    )
+    return LocalSampler(model, tokenizer, draft_tokens=recipe.rollout.draft_tokens, **_sampler_settings(recipe))
+
+
+def _sampler_settings(recipe: Recipe) -> dict[str, int]:
+    rollout = recipe.rollout
+    return {
+        "in_flight": rollout.in_flight, "episode_tokens": recipe.cache_tokens, "cache_bytes": rollout.cache_bytes
+    }  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ from pathlib import Path
 from seekling.config import SearchServerConfig
 from seekling.errors import ConfigError
 from seekling.retrieval.index import open_index
+from seekling.retrieval.index_record import IndexRecord, read_record
 from seekling.retrieval.interface import DocumentSource, Retriever
-from seekling.retrieval.record import IndexRecord, read_record
+from seekling.retrieval.retrieve_json import documents_to_json, hits_to_json
 from seekling.retrieval.store import DocumentStore
-from seekling.retrieval.wire import documents_to_json, hits_to_json
 from seekling.serve.batching import AnswerCache, Batcher, Key
 from seekling.serve.request_body import (
     DocumentsRequest,
