@@ -40,18 +40,8 @@ def seekling(*words):
 
 
 def options(server, out):
-    return [
-        "--out",
-        out,
-        "--endpoint",
-        server.url,
-        "--endpoint-model",
-        "big",
-        "--endpoint-tries",
-        "1",
-        "--in-flight",
-        "1",
-    ]
+    endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--endpoint-tries", "1", "--in-flight", "1"]
+    return ["--out", out, *endpoint]
 
 
 def collect(recipe, out, server, *words):

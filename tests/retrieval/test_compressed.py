@@ -92,13 +92,6 @@ def test_a_longer_ranking_looks_at_more_lists_and_begins_with_the_shorter_one(bu
     assert long.positions_K[:3].tolist() == short.positions_K.tolist()
 
 
-@pytest.mark.parametrize(("dimension", "code_bytes"), [(24, 12), (100, 50), (128, 32), (1000, 32)])
-def test_codes_take_about_32_bytes_whatever_the_dimension(tmp_path, dimension, code_bytes):
-    vectors = clustered(400, dimension=dimension)
-    codes = faiss.read_index(str(build(tmp_path / "index", vectors) / CODES))
-    assert faiss.downcast_index(codes.index).code_size == code_bytes
-
-
 def test_few_passages_and_equal_ones_can_be_compressed(tmp_path):
     vectors = np.repeat(clustered(3), 2, axis=0)
     ranking = CompressedVectors(build(tmp_path / "index", vectors)).nearest(vectors[2:3], 6, decimals=5)[0]
@@ -125,14 +118,6 @@ def test_an_interrupted_build_goes_on_after_the_last_whole_block(tmp_path, built
         assert rows.done == 2000
         append(rows, pack, vectors)
     assert (tmp_path / ROWS).read_bytes() == (built / ROWS).read_bytes()
-
-
-def test_finished_rows_are_kept_however_many_the_last_block_has(tmp_path):
-    for already in (0, 5):
-        with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4"), 2) as rows:
-            assert rows.done == already
-            for size in (2, 2, 1)[already:]:
-                rows.append(np.ones((size, 3)))
 
 
 def test_rows_begun_for_another_array_are_refused(tmp_path):
@@ -205,14 +190,6 @@ def test_rows_are_scored_the_same_compiled_or_not_and_a_file_cut_meanwhile_is_no
     for ask in (lambda: rows.scores(positions, query), lambda: rows.some(positions), lambda: rows.block(0, len(rows))):
         with pytest.raises(IndexMismatchError, match="cut while it was in use; rebuild the index"):
             ask()
-
-
-def test_codes_of_an_earlier_version_are_refused(copy):
-    codes = faiss.IndexIVFRaBitQFastScan(faiss.IndexFlatL2(128), 128, 1)
-    codes.train(clustered(100))
-    faiss.write_index(codes, str(copy / CODES))
-    with pytest.raises(IndexMismatchError, match=r"as earlier versions wrote.*rebuild the index"):
-        CompressedVectors(copy)
 
 
 def test_files_of_two_builds_are_refused(copy, tmp_path):

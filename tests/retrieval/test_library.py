@@ -97,36 +97,24 @@ def test_a_section_of_an_unknown_page_names_the_nearest_pages(library):
         library.read_section("Bergen:history")
 
 
-@pytest.mark.parametrize("section_id", ["", "history", None, 7])
-def test_what_is_no_section_id_is_explained(library, section_id):
-    with pytest.raises(ToolError, match="page_id:section_name"):
-        library.read_section(section_id)
-
-
-@pytest.mark.parametrize("page_id", [None, 3, ["bergen"]])
-def test_what_is_no_page_id_is_explained(library, page_id):
-    with pytest.raises(ToolError, match="is not a page id"):
-        library.view_sections(page_id)
-
-
-@pytest.mark.parametrize("page_id", ["", "  ", ":", "::"])
-def test_an_empty_page_id_is_explained(library, page_id):
-    with pytest.raises(ToolError, match="there is no page"):
-        library.view_sections(page_id)
-
-
-@pytest.mark.parametrize("query", ["", " ", None, 3, ["a"]])
-def test_what_is_no_query_is_explained(library, query):
-    for search in (library.search_pages, lambda each: library.search(each, 3)):
-        with pytest.raises(ToolError, match="query"):
-            search(query)
-
-
-@pytest.mark.parametrize("top_k", [0, -2, "3", None, 1.5, True])
-def test_a_top_k_that_is_no_positive_number_is_explained(library, top_k):
-    for search in (library.search, library.search_pages):
-        with pytest.raises(ToolError, match="top_k"):
-            search("harbour", top_k)
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        *(("read_section", [each], "page_id:section_name") for each in ("", "history", None, 7)),
+        *(("view_sections", [each], "is not a page id") for each in (None, 3, ["bergen"])),
+        *(("view_sections", [each], "there is no page") for each in ("", "  ", ":", "::")),
+        *(("search_pages", [each], "query") for each in ("", " ", None, 3, ["a"])),
+        *(("search", [each, 3], "query") for each in ("", " ", None, 3, ["a"])),
+        *(
+            (name, ["harbour", each], "top_k")
+            for name in ("search", "search_pages")
+            for each in (0, -2, "3", None, True)
+        ),
+    ],
+)
+def test_what_a_model_makes_up_is_explained(library, function, arguments, message):
+    with pytest.raises(ToolError, match=message):
+        getattr(library, function)(*arguments)
 
 
 def test_a_library_refuses_an_index_that_is_not_as_expected(tmp_path):

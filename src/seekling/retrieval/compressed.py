@@ -240,8 +240,6 @@ def _read_codes(path: Path) -> tuple[IndexPreTransform, LinearTransform, IndexIV
     faiss = import_faiss()
     try:
         codes = faiss.read_index(str(path))
-        if not isinstance(codes, faiss.IndexPreTransform):
-            raise RuntimeError(f"a {type(codes).__name__} as earlier versions wrote, instead of turned lists")
         return codes, faiss.downcast_VectorTransform(codes.chain.at(0)), faiss.downcast_index(codes.index)
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1]
