@@ -2,10 +2,10 @@
 
 Both give the same scores to the last bit and the same order. The compiled way lets other threads run meanwhile.
 
-bm25s's own loop scores every passage and orders equal scores by chance. Over 164,000 passages of 40 words drawn by Zipf's
-law, one thread, 200 queries of 8 words at once, top 3, microseconds a query, ours and bm25s's compiled one: 7 and 82 for
-rare words, 15 and 81 for middling ones, 178 and 171 for frequent ones; by numpy 1,300 for the last. On an index of one's
-own: `python benchmarks/retrieval.py bm25 INDEX QUESTIONS`.
+bm25s's own loop scores every passage and orders equal scores by chance. Over 164,000 passages of 40 words drawn by
+Zipf's law, one thread, 200 queries of 8 words at once, top 3, microseconds a query, ours and bm25s's compiled one: 7
+and 82 for rare words, 15 and 81 for middling ones, 178 and 171 for frequent ones; by numpy 1,300 for the last. On an
+index of one's own: `python benchmarks/retrieval.py bm25 INDEX QUESTIONS`.
 
 Shape letters: N passages, M postings, B queries, Q distinct terms of all queries in a row, K the best of a query.
 """
