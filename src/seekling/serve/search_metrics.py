@@ -16,25 +16,28 @@ class SearchMetrics:
     media_type = prometheus_client.CONTENT_TYPE_LATEST
 
     def __init__(self) -> None:
-        self._registry = prometheus_client.CollectorRegistry()
-        own = {"registry": self._registry}
+        self._registry = registry = prometheus_client.CollectorRegistry()
         self._requests = prometheus_client.Counter(
-            "seekling_search_requests", "Requests by index and status.", ["index", "status"], **own
+            "seekling_search_requests", "Requests by index and status.", ["index", "status"], registry=registry
         )
         self._seconds = prometheus_client.Histogram(
-            "seekling_search_request_seconds", "Time to answer.", ["index"], buckets=_SECONDS, **own
+            "seekling_search_request_seconds", "Time to answer.", ["index"], buckets=_SECONDS, registry=registry
         )
         self._queries = prometheus_client.Counter(
-            "seekling_search_queries", "Queries by where the answer came from.", ["index", "source"], **own
+            "seekling_search_queries", "Queries by where the answer came from.", ["index", "source"], registry=registry
         )
         self._batch = prometheus_client.Histogram(
-            "seekling_search_batch_queries", "Queries searched together.", ["index"], buckets=_QUERIES, **own
+            "seekling_search_batch_queries",
+            "Queries searched together.",
+            ["index"],
+            buckets=_QUERIES,
+            registry=registry,
         )
         self._waiting = prometheus_client.Gauge(
-            "seekling_search_waiting_queries", "Queries whose search has not begun.", ["index"], **own
+            "seekling_search_waiting_queries", "Queries whose search has not begun.", ["index"], registry=registry
         )
         self._cache_bytes = prometheus_client.Gauge(
-            "seekling_search_cache_bytes", "Memory of the answers kept.", ["index"], **own
+            "seekling_search_cache_bytes", "Memory of the answers kept.", ["index"], registry=registry
         )
 
     def watch(self, index: str, *, waiting: Callable[[], int], cache_bytes: Callable[[], int]) -> None:
