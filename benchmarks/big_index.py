@@ -33,7 +33,10 @@ from pathlib import Path
 import numpy as np
 
 from seekling.retrieval import compressed
-from seekling.retrieval.interface import EMPTY_RANKING, best_of, nearest_in_blocks
+from seekling.retrieval.exact import nearest_in_blocks
+from seekling.retrieval.interface import EMPTY_RANKING, best_of
+from seekling.retrieval.packed_rows import ROTATION, ROWS, row_dtype, row_packer
+from seekling.retrieval.row_writer import RowWriter
 
 faiss = compressed.import_faiss()  # as the product loads it: its threads wait without spinning
 DIMENSION, TOP_K, BLOCK, TARGET = 768, 3, 25_000, 21_000_000
@@ -166,7 +169,7 @@ def difficulty(folder: Path, vectors_ND: np.ndarray, queries_QD: np.ndarray) -> 
     compressed.build_codes(folder)
     index, num = compressed.CompressedVectors(folder), len(vectors_ND)
     best_QK = exact_tops(vectors_ND, queries_QD, [num])[num]
-    turned_QD = queries_QD @ np.load(folder / compressed.ROTATION)
+    turned_QD = queries_QD @ np.load(folder / ROTATION)
     found_QN = index._candidates(turned_QD, num)
     depths_QK = np.argmax(found_QN[:, None, :] == best_QK[:, :, None], axis=2)
     list_N, lists = np.empty(num, dtype=np.int64), index._lists
@@ -265,15 +268,15 @@ def measure(folder: Path, vectors_ND: np.ndarray, queries_QD: np.ndarray, exact_
     for stage in (build, search):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
             row |= fresh.submit(stage, folder).result()
-    row["disk_bytes"] = sum((folder / name).stat().st_size for name in (compressed.ROWS, compressed.CODES))
+    row["disk_bytes"] = sum((folder / name).stat().st_size for name in (ROWS, compressed.CODES))
     return row
 
 
 def make_hollow(folder: Path, num_vectors: int) -> None:
     """An index of random codes, over rows that are a hole in a file: as large and as slow as one of real vectors."""
     folder.mkdir(exist_ok=True)
-    compressed.row_packer(folder, DIMENSION)
-    np.lib.format.open_memmap(folder / compressed.ROWS, "w+", compressed.row_dtype(DIMENSION), (num_vectors,))
+    row_packer(folder, DIMENSION)
+    np.lib.format.open_memmap(folder / ROWS, "w+", row_dtype(DIMENSION), (num_vectors,))
     rng = np.random.default_rng(0)
     examples_SD = rng.normal(scale=DIMENSION**-0.5, size=(4096, DIMENSION)).astype(np.float32)
     num_lists, (num_parts, _) = compressed.count_lists(num_vectors), compressed.code_shape(DIMENSION)
@@ -316,8 +319,8 @@ def measure_hollow(folder: Path, num_vectors: int) -> None:
 def build_rows(folder: Path, vectors_ND: np.ndarray) -> None:
     """Write the packed rows of an index, unless they are there."""
     folder.mkdir(exist_ok=True)
-    pack = compressed.row_packer(folder, vectors_ND.shape[1])
-    with compressed.row_writer(folder, *vectors_ND.shape) as rows:
+    pack = row_packer(folder, vectors_ND.shape[1])
+    with RowWriter(folder / ROWS, (len(vectors_ND),), row_dtype(vectors_ND.shape[1]), BLOCK) as rows:
         for start in range(rows.done, len(vectors_ND), BLOCK):
             rows.append(pack(vectors_ND[start : start + BLOCK].astype(np.float32)))
 

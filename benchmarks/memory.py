@@ -83,7 +83,7 @@ def measure(
     from seekling.learn.loss import cross_entropy
     from seekling.models import load_policy, resolve_model
     from seekling.pipeline.export import new_learner
-    from seekling.pipeline.tune_trial import MadeUp
+    from seekling.pipeline.tune_trial import RandomEpisodes
     from seekling.serve.agent import make_sampler
 
     recipe = build_recipe(
@@ -99,9 +99,9 @@ def measure(
     plan = MemoryPlan(recipe, shape, dtype=dtype)
     policy, tokenizer = load_policy(model_dir, dtype=dtype)
     sampler = make_sampler(recipe, policy, tokenizer)
-    made_up = MadeUp(recipe, shape.vocabulary)
-    row = made_up.first_row("sft")[0] if is_packed else made_up.longest_row("sft")
-    short = Batch([made_up.first_row("sft")[0][0]], np.ones(1))
+    episodes = RandomEpisodes(recipe, shape.vocabulary)
+    row = episodes.first_row("sft")[0] if is_packed else episodes.longest_row("sft")
+    short = Batch([episodes.first_row("sft")[0][0]], np.ones(1))
     new_learner(recipe, model_dir).forward_backward(short, cross_entropy)
     gc.collect()
     release_free_memory()

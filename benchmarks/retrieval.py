@@ -42,7 +42,7 @@ import numpy as np
 from seekling.config import SearchServerConfig
 from seekling.corpus.questions import read_questions
 from seekling.retrieval.index import IndexRetriever, open_index
-from seekling.retrieval.record import read_record
+from seekling.retrieval.index_record import read_record
 from seekling.retrieval.store import DocumentStore, PassageStore
 from seekling.retrieval.terms import TITLE_WEIGHT
 from seekling.types import Passage
@@ -177,8 +177,9 @@ class RepeatedPassages:
 
 def serve_ours(index: Path, work: Path, port: int, cache_bytes: int) -> None:
     """`seekling serve --search-only` over an index whose vectors are those of the work folder."""
-    from seekling.retrieval.dense import DenseRanker, ExactVectors
+    from seekling.retrieval.dense import DenseRanker
     from seekling.retrieval.encoders import load_encoder
+    from seekling.retrieval.exact import ExactVectors
     from seekling.serve.running import run_app
     from seekling.serve.search_app import search_app
     from seekling.serve.search_index import ServedIndex

@@ -76,7 +76,7 @@ def expert_rows(folder: Path, model_dir: Path, count: int) -> list[tuple[list[in
     """So many expert episodes of the almanac as token ids and train masks, by the product's own path."""
     from seekling.config import load_recipe
     from seekling.experts.collect import collect
-    from seekling.pipeline.progress import Reporter
+    from seekling.pipeline.reporter import Reporter
     from seekling.pipeline.world import open_world
     from seekling.rollout.replay import expert_trajectory
     from seekling.serve.agent import open_agent

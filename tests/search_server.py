@@ -16,8 +16,8 @@ import urllib3
 
 from seekling.client import Patience
 from seekling.config import IndexConfig, RetrievalConfig, SearchServerConfig
+from seekling.retrieval.index_record import Counts, IndexRecord
 from seekling.retrieval.interface import Retriever
-from seekling.retrieval.record import Counts, IndexRecord
 from seekling.retrieval.remote import RemoteIndex, open_remote
 from seekling.serve.search_app import search_app
 from seekling.serve.search_index import ServedIndex, open_indexes

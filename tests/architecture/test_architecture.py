@@ -71,7 +71,7 @@ HEAVY = {
     "safetensors": {"models", "learn", "retrieval/local_encoder.py", "pipeline"},
     "peft": {"learn"},
     "gguf": {"models"},
-    "numba": {"compiled.py", "kernels", "retrieval/postings_loop.py", "retrieval/row_scores.py"},
+    "numba": {"compiled.py", "kernels", "retrieval/row_scores.py"},
     "llvmlite": {"kernels"},
     "vllm": {"rollout/vllm_sampler.py"},
     "huggingface_hub": {"models"},

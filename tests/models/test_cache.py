@@ -58,7 +58,7 @@ def test_a_build_that_fails_leaves_nothing_behind(seekling_home: Path):
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_build(seekling_home: Path):
-    stale = seekling_home / "models" / ".building-killed"
+    stale = seekling_home / "models" / ".m-1.999999999.tmp"
     stale.mkdir(parents=True)
     (stale / "model.safetensors").write_bytes(b"x" * 100)
     cached_or_built("m-1", write_two_files, log=print)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seekling.errors import ModelError
-from seekling.models import load_policy, pick_dtype
+from seekling.models import load_policy
 
 
 @pytest.fixture
@@ -37,11 +37,6 @@ def test_a_saved_model_loads_in_eval_mode_with_pad_different_from_eos(tiny_model
 def test_bfloat16_weights_are_what_one_asks_for(tiny_model_dir: Path):
     model, _ = load_policy(tiny_model_dir, dtype="bfloat16")
     assert str(model.dtype) == "torch.bfloat16"
-
-
-def test_an_explicit_dtype_is_never_second_guessed():
-    assert pick_dtype("float32") == "float32"
-    assert pick_dtype("bfloat16") == "bfloat16"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable is read on x86_64")
@@ -72,7 +67,7 @@ def test_weights_that_are_missing_from_the_file_are_not_replaced_by_random_ones(
 def test_a_truncated_weight_file_is_one_clear_error(copied: Path):
     weights = copied / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(ModelError, match="cannot load a language model from"):
+    with pytest.raises(ModelError, match="cannot load a model from"):
         load_policy(copied, dtype="float32")
 
 
@@ -80,12 +75,3 @@ def test_an_unknown_architecture_is_one_clear_error(copied: Path):
     edit_json(copied / "config.json", model_type="no-such-architecture")
     with pytest.raises(ModelError, match="no-such-architecture"):
         load_policy(copied, dtype="float32")
-
-
-def test_the_tiny_tokenizer_keeps_special_tokens_whole_and_text_exact(tiny_model_dir: Path):
-    _, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    text = "<|im_start|>user\nNaïve  日本 42?<|im_end|>\n"
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    assert tokenizer.decode(ids) == text
-    assert ids[0] == tokenizer.bos_token_id
-    assert ids.count(tokenizer.eos_token_id) == 1

@@ -30,19 +30,6 @@ def test_digits_are_single_tokens_and_special_tokens_are_whole(policy):
     assert tokenizer.encode("<|im_start|>user\nHi<|im_end|>\n") == [1, 4093, 198, 26843, 2, 198]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<|im_start|>user\nWhere?<|im_end|>\n<|im_start|>assistant\n",
-        "it's naïve — 日本語 \U0001f600\t\n\n   12,345.67  ",
-        "<search>harbour of Alnwick</search>\n<information>\nDoc 1(Title: X) y\n</information>",
-    ],
-)
-def test_text_survives_a_round_trip(policy, text: str):
-    _, tokenizer = policy
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
 def test_padding_is_not_the_end_of_a_turn(policy):
     _, tokenizer = policy
     assert tokenizer.eos_token == "<|im_end|>"

@@ -7,7 +7,7 @@ import torch
 
 from seekling.errors import InfrastructureError
 from seekling.learn.learner import Learner
-from seekling.models.weights import LazyWeights, shapes_of
+from seekling.models.lazy_weights import LazyWeights, shapes_of
 from seekling.rollout.engine.weights import ExpectedWeights
 from tests.learn.models import small_model
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from seekling.config import Recipe
-from seekling.pipeline.progress import Advance, Reporter
+from seekling.pipeline.reporter import Advance, Reporter
 from seekling.types import Hop
 from tests.experts.village import SINGLE, write_village
 from tests.settings import recipe_of

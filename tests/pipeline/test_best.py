@@ -97,7 +97,8 @@ def test_dev_is_asked_while_training_and_the_test_once_when_it_is_over(finished)
     ],
 )
 def test_the_highest_share_is_best_and_of_equals_the_latest(scores, best):
-    assert best_of(Candidate(*each) for each in scores)[:2] == best
+    found = best_of(Candidate(*each) for each in scores)
+    assert (found.stage, found.step) == best
     assert best_of([]) is None
 
 
@@ -131,13 +132,6 @@ def test_commands_take_the_best_policy_and_say_which(finished, tmp_path):
     assert weights(tmp_path / "out") == weights(folder / "checkpoints" / "sft")
     asked = CliRunner().invoke(app, ["ask", str(folder), "When was Alder Mill built?"])
     assert f"policy: {words}" in asked.stderr
-
-
-def test_a_run_of_an_older_version_gives_its_newest_policy(finished, tmp_path):
-    shutil.copytree(finished[0] / "checkpoints", tmp_path / "checkpoints")
-    assert trained_policy(tmp_path)[1] == "rl"
-    shutil.rmtree(tmp_path / "checkpoints" / "rl")
-    assert trained_policy(tmp_path)[1] == "sft"
 
 
 def test_eval_asks_dev_when_told_to_and_of_a_run_its_best_policy(recipe, finished, tmp_path):
@@ -234,16 +228,3 @@ def test_a_damaged_line_of_metrics_is_passed_over_and_counted(recipe, finished, 
     reporter = QuietReporter()
     run_recipe(recipe, tmp_path / "run", reporter)
     assert f"warning: {folder.problems[0]}" in reporter.lines
-
-
-def test_a_finished_run_of_an_older_version_keeps_its_policies(recipe, finished, tmp_path):
-    shutil.copytree(finished[0], tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "checkpoints" / "best")
-    progress = json.loads((tmp_path / "run" / "progress.json").read_text(encoding="utf-8"))
-    old = {name: value for name, value in progress.items() if name not in ("policies", "chosen")}
-    old["done"] = [stage for stage in old["done"] if not stage.startswith("dev-")]
-    (tmp_path / "run" / "progress.json").write_text(json.dumps(old), encoding="utf-8")
-    run_recipe(recipe, tmp_path / "run", QuietReporter())
-    for name in ("sft", "rl"):
-        assert weights(tmp_path / "run" / "checkpoints" / name) == weights(finished[0] / "checkpoints" / name)
-    assert trained_policy(tmp_path / "run")[1] == "rl"

@@ -40,18 +40,8 @@ def seekling(*words):
 
 
 def options(server, out):
-    return [
-        "--out",
-        out,
-        "--endpoint",
-        server.url,
-        "--endpoint-model",
-        "big",
-        "--endpoint-tries",
-        "1",
-        "--in-flight",
-        "1",
-    ]
+    endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--endpoint-tries", "1", "--in-flight", "1"]
+    return ["--out", out, *endpoint]
 
 
 def collect(recipe, out, server, *words):
@@ -260,24 +250,6 @@ def test_our_own_server_with_the_tiny_model_is_an_endpoint_like_any_other(recipe
     assert (report["num_episodes"], report["num_kept"]) == (2, 0)
     assert report["spent"]["completion_tokens"] > 0
     assert "secret" not in "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "out").glob("*.jsonl"))
-
-
-@pytest.mark.long
-@pytest.mark.real
-def test_the_default_model_behind_our_own_server_is_asked_in_every_protocol(recipe, tmp_path, real_model_dir):
-    chat = open_local_chat(str(real_model_dir), name="smol", context_tokens=1500, in_flight=2)
-    with chat as opened, served(make_chat_app(opened)) as address:
-        for protocol in ("tags", "tools", "code"):
-            words = [f"env.protocol={protocol}", "rollout.turn_tokens=24", "env.max_turns=2"]
-            words += ["--endpoint", f"{address}/v1", "--endpoint-model", "smol", "--num-questions", 1]
-            result = seekling(recipe, *words, "--out", tmp_path / protocol, "--json")
-            assert result.exit_code == 0, result.output
-            report = json.loads(result.stdout.strip().split("\n")[-1])
-            assert (report["num_episodes"], report["spent"]["completion_tokens"] > 0) == (1, True)
-            assert "an infrastructure failure" not in report["reasons"]
-            (made,) = read_records(tmp_path / protocol / "episodes" / "teacher.jsonl")
-            assert made.episode.protocol == protocol
-            assert made.episode.turns[0].action.strip()
 
 
 # Training on what was kept

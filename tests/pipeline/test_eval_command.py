@@ -1,8 +1,6 @@
 """`seekling eval` as a user meets it: local and served policies, bounds, samples, judges, interruptions."""
 
 import json
-import threading
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -11,7 +9,6 @@ from seekling.cli.main import app
 from seekling.config import recipe_to_toml
 from seekling.evaluate import read_records
 from tests.chat_server import chat_server, completion
-from tests.pipeline.killing import start_command
 from tests.pipeline.runs import village_recipe
 
 MILLS = {"Alder": "1612", "Birch": "1655"}
@@ -178,37 +175,6 @@ def test_a_judge_reads_the_answers_and_its_verdicts_stay_in_the_folder(recipe, t
     assert [record.scores.get("judge") for record in records] == [1.0, None, 1.0, None]
 
 
-@pytest.mark.long
-def test_an_evaluation_that_was_killed_in_the_middle_loses_no_answer(recipe, tmp_path):
-    episodes = tmp_path / "run" / "episodes" / "eval-gpt.jsonl"
-    is_killed = threading.Event()
-
-    def respond(body):
-        if len(server.requests) > 4:  # two questions are answered; the third waits until nobody is there any more
-            is_killed.wait(300)
-        return searcher(body)
-
-    with chat_server(respond) as server:
-        words = [recipe, "--name", "gpt", "--out", tmp_path / "run", "--endpoint", server.url]
-        words += ["--endpoint-model", "big", "--in-flight", "1", "--endpoint-tries", "1"]
-        process = start_command(["eval", *words])
-        try:
-            for _ in range(6000):  # a busy machine takes minutes to begin
-                if episodes.is_file() and len(server.requests) > 4:
-                    break
-                time.sleep(0.05)
-        finally:
-            process.kill()
-            process.join()
-            is_killed.set()
-        with episodes.open("ab") as file:
-            file.write(b'{"stage": "eval-gpt", "question": {"id": "held-')  # as if it had been writing
-        summary = evaluate(recipe, tmp_path / "run", server)
-    assert (summary["em"]["k"], summary["em"]["n"], summary["exclusions"]) == (4, 4, {})
-    assert len(list(read_records(episodes))) == 4
-    assert 4 + 1 + 4 <= len(server.requests) <= 4 + 2 + 4
-
-
 def test_what_the_judge_is_told_comes_from_its_own_options(recipe, tmp_path):
     def respond(body):
         if body["model"] != "judge":
@@ -321,12 +287,6 @@ def test_requests_that_make_no_sense_are_refused_with_what_to_do(recipe, tmp_pat
     result = seekling(recipe, "--out", tmp_path / "run", *words)
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
-
-
-def test_training_questions_are_no_held_out_questions(recipe, tmp_path):
-    result = seekling(recipe, "--out", tmp_path / "run", "--questions", recipe.parent / "train.jsonl")
-    assert result.exit_code == 1
-    assert "2 of the questions are the recipe's training questions" in " ".join(result.output.split())
 
 
 def test_training_questions_are_found_out_under_another_source_too(recipe, tmp_path):

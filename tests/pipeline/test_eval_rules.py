@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seekling.config import EvalRolloutConfig, build_recipe, load_recipe, recipe_to_toml
+from seekling.config import build_recipe, load_recipe, recipe_to_toml
 from seekling.errors import ConfigError
 from seekling.pipeline.eval_request import EvalRequest, run_evaluation
 from seekling.pipeline.plan import _stages, describe_plan
@@ -63,19 +63,6 @@ def test_seekling_eval_follows_them_too(tmp_path, tiny_model_dir, mode):
     assert settings.max_generations == (1 if mode == "closed-book" else 4)
     assert (settings.turn_tokens, settings.observation_tokens) == (20, 40)
     assert lengths(tmp_path / "eval", "eval-m")[1] <= 20
-
-
-def test_more_turns_in_evaluation_are_really_taken(tmp_path, tiny_model_dir):
-    recipe = recipe_of(tmp_path / "village", tiny_model_dir)
-    env = recipe.env.model_copy(update={"max_turns": 1, "forced_answer": False})
-    outcome = run_evaluation(
-        recipe.model_copy(update={"env": env, "eval": recipe.eval.model_copy(update={"rollout": EvalRolloutConfig()})}),
-        tmp_path / "eval",
-        EvalRequest("m", mode="oracle-search"),
-        QuietReporter(),
-    )
-    assert outcome.summaries[0].settings.turn_tokens == 60
-    assert outcome.summaries[0].settings.max_generations == 4
 
 
 def test_what_is_left_out_is_as_in_training_and_recipes_say_the_same_when_written(tmp_path):

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import pytest
-import torch
 
 from seekling.cli.main import main
 from seekling.config import Recipe, load_recipe, recipe_to_toml
 from seekling.doctor import read_model_shape
 from seekling.errors import ConfigError
-from seekling.learn.pack import pack_rows
 from seekling.models import load_policy
 from seekling.pipeline import tune as tune_module
 from seekling.pipeline import tune_trial
 from seekling.pipeline.tune import Choice, Trial, Tuned, best, changed, memory_limit, tune, write_tuned
-from seekling.pipeline.tune_trial import WARM_UP_TOKENS, MadeUp, unfilled_bytes
-from seekling.rollout.sampler import Sample
+from seekling.pipeline.tune_trial import RandomEpisodes, unfilled_bytes
 from seekling.serve.agent import make_sampler
 from tests.patience import FAILS_AFTER_S
 from tests.settings import recipe_of
@@ -76,21 +71,6 @@ def test_settings_that_do_not_go_together_are_refused():
         changed(Recipe(), {"rl.group_size": 1})
 
 
-@pytest.mark.parametrize("row_tokens", [1024, 4096])
-@pytest.mark.parametrize("stage", ["sft", "rl"])
-def test_made_up_episodes_fill_one_row_with_and_without_siblings(row_tokens, stage):
-    sections = {"sft": {"row_tokens": row_tokens, "episodes_per_step": 99}, "rl": {"row_tokens": row_tokens}}
-    made_up = MadeUp(recipe_of({**sections, "rl": {**sections["rl"], "questions_per_step": 99}}), vocabulary=600)
-    row, is_whole = made_up.first_row(stage)
-    (packed,) = pack_rows(row, row_tokens=row_tokens)
-    assert row_tokens - made_up.total_tokens < len(packed.token_ids_N) <= row_tokens
-    assert not is_whole
-    assert {len(each.token_ids_T) for each in row} <= {made_up.total_tokens, made_up.total_tokens - 1}
-    prompts = list(islice(made_up.prompts(siblings=4), 8))
-    assert len(set(prompts)) == 2
-    assert prompts[0][:80] == prompts[4][:80]
-
-
 @pytest.mark.parametrize(
     ("stage", "settings", "expected"),
     [
@@ -103,8 +83,10 @@ def test_made_up_episodes_fill_one_row_with_and_without_siblings(row_tokens, sta
 )
 def test_a_row_has_no_more_than_a_step_learns_from_at_once(stage, settings, expected):
     rl = {"questions_per_step": 2, "group_size": 4, "row_tokens": 8192, **settings}
-    made_up = MadeUp(recipe_of({"sft": {"episodes_per_step": 3, "row_tokens": 8192}, "rl": rl}), vocabulary=600)
-    row, is_whole = made_up.first_row(stage)
+    episodes = RandomEpisodes(
+        recipe_of({"sft": {"episodes_per_step": 3, "row_tokens": 8192}, "rl": rl}), vocabulary=600
+    )
+    row, is_whole = episodes.first_row(stage)
     prompts = [tuple(each.token_ids_T[:117]) for each in row]
     assert sorted(prompts.count(prompt) for prompt in set(prompts)) == expected
     assert len({prompt[:80] for prompt in prompts}) == 1
@@ -115,7 +97,7 @@ def test_the_row_that_takes_most_memory_is_as_long_as_a_row_can_be():
     sections = {"rollout": {"episode_tokens": 900}, "sft": {"episodes_per_step": 3, "row_tokens": 8192}}
     recipe = recipe_of({**sections, "rl": {"row_tokens": 700}})
     for stage, expected in (("sft", 3 * 900), ("rl", 900)):
-        (only,) = MadeUp(recipe, vocabulary=600).longest_row(stage)
+        (only,) = RandomEpisodes(recipe, vocabulary=600).longest_row(stage)
         assert len(only.token_ids_T) == expected
         assert only.train_mask_T.any()
 
@@ -182,35 +164,6 @@ def test_the_limit_that_is_given_is_that_of_the_trials_and_of_the_new_recipe(tin
     assert memory_limit(load_recipe(source)) > 0
 
 
-class ScriptedSampler:
-    """Answers with tokens; remembers how many were asked for, and when caches were forgotten."""
-
-    num_slots, device, dtype = 3, torch.device("cpu"), torch.float32
-
-    def __init__(self):
-        self.seen = []
-
-    async def sample(self, request):
-        self.seen.append((request.max_new_tokens, request.prompt_ids))
-        return Sample((1,) * request.max_new_tokens, (0.0,) * request.max_new_tokens, "length", 0)
-
-    def close_session(self, session):
-        pass
-
-    def release_caches(self):
-        self.seen.append(("released", ()))
-
-
-def test_sampling_is_warmed_up_by_a_few_tokens_of_other_episodes_before_it_is_timed():
-    sampler, made_up = ScriptedSampler(), MadeUp(Recipe(), vocabulary=600)
-    found = tune_trial._sample(sampler, made_up, 8)
-    groups = [(key, [ids for _, ids in calls]) for key, calls in itertools.groupby(sampler.seen, lambda call: call[0])]
-    assert [key for key, _ in groups] == ["released", WARM_UP_TOKENS, "released", made_up.turn_tokens]
-    assert [len(prompts) for _, prompts in groups] == [1, 6, 1, 6]
-    assert not set(groups[1][1]) & set(groups[3][1])
-    assert found.tokens_per_s > 0
-
-
 @pytest.mark.parametrize(("work", "streams", "is_held"), [("rl", 0, 0), ("rl", 1, 1), ("sft", 1, 0)])
 def test_caches_are_counted_where_a_step_is_learned_from_in_parts(tiny_model_dir, work, streams, is_held):
     rl = {"stream_minibatches": streams, "loss": "importance_sampling"}
@@ -218,20 +171,20 @@ def test_caches_are_counted_where_a_step_is_learned_from_in_parts(tiny_model_dir
     sampler = make_sampler(recipe, *load_policy(tiny_model_dir, dtype="float32"))
     slot = 2048 * 2 * 2 * 2 * 16 * 4
     shape = read_model_shape(tiny_model_dir)
-    assert unfilled_bytes(recipe, shape, sampler, work, MadeUp(recipe, 600)) == is_held * 5 * slot
+    assert unfilled_bytes(recipe, shape, sampler, work, RandomEpisodes(recipe, 600)) == is_held * 5 * slot
 
 
 def test_slots_that_sampling_left_partly_empty_are_counted_whole(tiny_model_dir):
     recipe = recipe_of({"model": {"dtype": "float32"}, "rollout": {"in_flight": 5}})
-    sampler, made_up = make_sampler(recipe, *load_policy(tiny_model_dir, dtype="float32")), MadeUp(recipe, 600)
-    untouched = 2048 - -(-made_up.total_tokens // 64) * 64
+    sampler, episodes = make_sampler(recipe, *load_policy(tiny_model_dir, dtype="float32")), RandomEpisodes(recipe, 600)
+    untouched = 2048 - -(-episodes.total_tokens // 64) * 64
     expected = 5 * untouched * 2 * 2 * 2 * 16 * 4
-    assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", made_up) == expected > 0
+    assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", episodes) == expected > 0
     # Slots are made for the longest episodes, which may be those of evaluation.
     longer = recipe_of({"eval": {"episode_tokens": 4096}}).eval
     recipe = recipe.model_copy(update={"eval": longer})
     expected += 5 * 2048 * 2 * 2 * 2 * 16 * 4
-    assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", made_up) == expected
+    assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", episodes) == expected
 
 
 def test_a_trial_of_learning_says_whether_its_row_was_the_whole_step(tiny_model_dir):

@@ -13,7 +13,7 @@ from seekling.corpus.almanac import generate
 from seekling.errors import SeeklingError
 from seekling.models import resolve_model
 from seekling.pipeline.stages import run_recipe
-from seekling.retrieval.record import read_record
+from seekling.retrieval.index_record import read_record
 from tests.chroma_server import chroma_server, collect_connections
 from tests.pipeline.runs import QuietReporter, rows, village_recipe
 from tests.retrieval.towns import write_tiny_encoder

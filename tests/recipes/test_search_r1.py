@@ -18,7 +18,7 @@ from seekling.env.tools import tool_from_function
 from seekling.errors import ConfigError
 from seekling.pipeline.plan import describe_plan
 from seekling.pipeline.stages import run_recipe
-from seekling.retrieval.endpoint import parse_endpoint
+from seekling.retrieval.endpoint_encoder import parse_endpoint
 from seekling.types import Question
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows

@@ -16,8 +16,8 @@ from seekling.retrieval import build as build_module
 from seekling.retrieval.cutting import passage_cutter
 from seekling.retrieval.filters import Condition, parse_condition
 from seekling.retrieval.index import build_index, open_index
+from seekling.retrieval.index_record import read_record
 from seekling.retrieval.local_encoder import LocalEncoder
-from seekling.retrieval.record import read_record
 from seekling.retrieval.store import DocumentStore, PassageStore
 from seekling.retrieval.terms import TermMaker, TermRules, matched_spans
 from seekling.types import Document

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seekling.cli.main import app
-from seekling.retrieval.record import read_record
+from seekling.retrieval.index_record import read_record
 from tests.retrieval.towns import TOWNS, write_corpus
 
 ERROR = 1

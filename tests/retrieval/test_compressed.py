@@ -1,7 +1,6 @@
 """The compressed dense index: near enough to exact search, built in pieces, and refused when it is damaged."""
 
 import contextlib
-import json
 import shutil
 import sys
 
@@ -10,12 +9,15 @@ import pytest
 
 from seekling.config import RetrievalConfig
 from seekling.errors import IndexMismatchError, MissingExtraError
-from seekling.retrieval import compressed
-from seekling.retrieval.compressed import CODES, ROTATION, ROWS, CompressedVectors, RowFile
-from seekling.retrieval.dense import COMPRESS_FROM, ExactVectors, build_dense
+from seekling.retrieval import compressed, packed_rows
+from seekling.retrieval.compressed import CODES, CompressedVectors
+from seekling.retrieval.dense import COMPRESS_FROM, build_dense
 from seekling.retrieval.encoders import describe_encoder
+from seekling.retrieval.exact import ExactVectors
 from seekling.retrieval.index import build_index, open_index
-from seekling.retrieval.rows import RowWriter
+from seekling.retrieval.packed_rows import ROTATION, ROWS, PackedRows, row_dtype, row_packer
+from seekling.retrieval.row_writer import RowWriter
+from seekling.retrieval.stored_vectors import StoredVectors
 from tests.retrieval.towns import QUERIES, TOWNS, config_for, write_corpus, write_tiny_encoder
 
 faiss = pytest.importorskip("faiss", reason="the extra `big` is not installed")
@@ -32,11 +34,15 @@ def clustered(num, *, dimension=128, seed=0):
 
 def build(folder, vectors):
     folder.mkdir(exist_ok=True)
-    pack = compressed.row_packer(folder, vectors.shape[1])
-    with compressed.row_writer(folder, *vectors.shape, BLOCK_ROWS) as rows:
+    pack = row_packer(folder, vectors.shape[1])
+    with writer(folder, vectors) as rows:
         append(rows, pack, vectors)
     compressed.build_codes(folder)
     return folder
+
+
+def writer(folder, vectors):
+    return RowWriter(folder / ROWS, (len(vectors),), row_dtype(vectors.shape[1]), BLOCK_ROWS)
 
 
 def append(rows, pack, vectors):
@@ -86,18 +92,6 @@ def test_a_longer_ranking_looks_at_more_lists_and_begins_with_the_shorter_one(bu
     assert long.positions_K[:3].tolist() == short.positions_K.tolist()
 
 
-@pytest.mark.parametrize(("dimension", "code_bytes"), [(24, 12), (100, 50), (128, 32), (1000, 32)])
-def test_codes_take_about_32_bytes_whatever_the_dimension(tmp_path, dimension, code_bytes):
-    vectors = clustered(400, dimension=dimension)
-    codes = faiss.read_index(str(build(tmp_path / "index", vectors) / CODES))
-    assert faiss.downcast_index(codes.index).code_size == code_bytes
-
-
-def test_rows_take_a_byte_per_dimension_and_a_scale(built, vectors):
-    num, dimension = vectors.shape
-    assert (built / ROWS).stat().st_size == 128 + num * (dimension + 4)
-
-
 def test_few_passages_and_equal_ones_can_be_compressed(tmp_path):
     vectors = np.repeat(clustered(3), 2, axis=0)
     ranking = CompressedVectors(build(tmp_path / "index", vectors)).nearest(vectors[2:3], 6, decimals=5)[0]
@@ -106,7 +100,7 @@ def test_few_passages_and_equal_ones_can_be_compressed(tmp_path):
 
 
 def test_vectors_can_be_read_back(built, vectors):
-    blocks = list(compressed.read_vectors(built, 2500))
+    blocks = list(StoredVectors(built).blocks(2500))
     assert [start for start, _ in blocks] == [0, 2500, 5000]
     np.testing.assert_allclose(np.concatenate([block for _, block in blocks]), vectors, atol=5e-3)
 
@@ -114,30 +108,16 @@ def test_vectors_can_be_read_back(built, vectors):
 @pytest.mark.parametrize("left", [b"", b"half a row", b"rows that a whole build has with others around them" * 100])
 def test_an_interrupted_build_goes_on_after_the_last_whole_block(tmp_path, built, vectors, left):
     """On processors whose kernels take rows four and twelve at once, rows at a batch's end have other last bits."""
-    pack = compressed.row_packer(tmp_path, vectors.shape[1])
-    with contextlib.suppress(KeyboardInterrupt), compressed.row_writer(tmp_path, *vectors.shape, BLOCK_ROWS) as rows:
+    pack = row_packer(tmp_path, vectors.shape[1])
+    with contextlib.suppress(KeyboardInterrupt), writer(tmp_path, vectors) as rows:
         append(rows, pack, vectors[:2000])
         raise KeyboardInterrupt
     with (tmp_path / ROWS).open("ab") as file:
         file.write(left)
-    with compressed.row_writer(tmp_path, *vectors.shape, BLOCK_ROWS) as rows:
+    with writer(tmp_path, vectors) as rows:
         assert rows.done == 2000
         append(rows, pack, vectors)
     assert (tmp_path / ROWS).read_bytes() == (built / ROWS).read_bytes()
-
-
-def test_finished_rows_are_kept_however_many_the_last_block_has(tmp_path):
-    for already in (0, 5):
-        with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4"), 2) as rows:
-            assert rows.done == already
-            for size in (2, 2, 1)[already:]:
-                rows.append(np.ones((size, 3)))
-
-
-def test_a_block_of_another_size_is_refused(tmp_path):
-    with pytest.raises(AssertionError, match="3 rows instead of the next 2"):  # noqa: SIM117
-        with RowWriter(tmp_path / "x.npy", (5, 3), np.dtype("<f4"), 2) as rows:
-            rows.append(np.zeros((3, 3)))
 
 
 def test_rows_begun_for_another_array_are_refused(tmp_path):
@@ -198,10 +178,9 @@ def test_rows_are_scored_the_same_compiled_or_not_and_a_file_cut_meanwhile_is_no
     copy, vectors, is_compiled, monkeypatch
 ):
     if not is_compiled:
-        monkeypatch.setattr(compressed, "_CAN_ADVISE", False)
-        monkeypatch.setattr(compressed, "row_loops", compressed.row_loops.__wrapped__)
-    assert (compressed.row_loops() is not None) is is_compiled
-    rows, query = RowFile(copy / ROWS), clustered(1, seed=6)[0] @ np.load(copy / ROTATION)
+        monkeypatch.setattr(packed_rows, "compiled_scores", lambda: None)
+    assert (packed_rows.compiled_scores() is not None) is is_compiled
+    rows, query = PackedRows(copy / ROWS), clustered(1, seed=6)[0] @ np.load(copy / ROTATION)
     positions = np.array([0, 3, 3, len(vectors) - 1])
     expected = rows.block(0, len(rows))[positions] @ query
     np.testing.assert_allclose(rows.scores(positions, query), expected, atol=1e-6)
@@ -213,28 +192,11 @@ def test_rows_are_scored_the_same_compiled_or_not_and_a_file_cut_meanwhile_is_no
             ask()
 
 
-def test_codes_of_an_earlier_version_are_refused(copy):
-    codes = faiss.IndexIVFRaBitQFastScan(faiss.IndexFlatL2(128), 128, 1)
-    codes.train(clustered(100))
-    faiss.write_index(codes, str(copy / CODES))
-    with pytest.raises(IndexMismatchError, match=r"as earlier versions wrote.*rebuild the index"):
-        CompressedVectors(copy)
-
-
 def test_files_of_two_builds_are_refused(copy, tmp_path):
     other = build(tmp_path / "other", clustered(500))
     shutil.copy(other / CODES, copy / CODES)
     with pytest.raises(IndexMismatchError, match="different builds"):
         CompressedVectors(copy)
-
-
-def test_a_compressed_index_of_another_encoder_is_refused(tmp_path):
-    encoder = write_tiny_encoder(tmp_path / "encoder")
-    config = config_for("dense", encoder).model_copy(update={"vectors": "compressed"})
-    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
-    write_tiny_encoder(encoder, seed=1)
-    with pytest.raises(IndexMismatchError, match="fingerprint"):
-        open_index(tmp_path / "index")
 
 
 def test_without_faiss_it_says_what_to_install_before_anything_is_encoded(tmp_path, monkeypatch):
@@ -243,9 +205,3 @@ def test_without_faiss_it_says_what_to_install_before_anything_is_encoded(tmp_pa
     with pytest.raises(MissingExtraError, match=r"seekling\[big\]"):
         build_dense(iter([]), 10, tmp_path, record, vectors="compressed")
     assert not (tmp_path / ROWS).exists()
-
-
-def test_the_record_says_how_vectors_are_searched(tmp_path):
-    encoder = write_tiny_encoder(tmp_path / "encoder")
-    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config_for("hybrid", encoder))
-    assert json.loads((tmp_path / "index" / "index.json").read_text())["settings"]["vectors"] == "exact"

@@ -12,9 +12,10 @@ from torch.onnx._internal.torchscript_exporter import onnx_proto_utils
 from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ModelError
 from seekling.models import resolve_model
-from seekling.retrieval import dense, local_encoder
-from seekling.retrieval.dense import DenseRanker, ExactVectors
+from seekling.retrieval import dense, exact, local_encoder
+from seekling.retrieval.dense import DenseRanker
 from seekling.retrieval.encoders import describe_encoder
+from seekling.retrieval.exact import ExactVectors, products
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.local_encoder import LocalEncoder
 from seekling.retrieval.store import PassageStore
@@ -149,22 +150,6 @@ def test_the_prefixes_of_an_index_are_recorded_and_used_when_it_is_searched(tmp_
     np.testing.assert_allclose([hit.score for hit in hits], scores[:3], atol=2e-5)
 
 
-def test_prefixes_are_put_before_queries_and_passages(encoder_dir):
-    record = describe_encoder(str(encoder_dir)).model_copy(
-        update={"query_prefix": "castle ", "passage_prefix": "wine "}
-    )
-    encoder = LocalEncoder(record)
-    plain = LocalEncoder(record.model_copy(update={"query_prefix": "", "passage_prefix": ""}))
-    np.testing.assert_allclose(encoder.queries(["bridge"]), plain.queries(["castle bridge"]), atol=1e-6)
-    np.testing.assert_allclose(encoder.passages(["bridge"]), plain.passages(["wine bridge"]), atol=1e-6)
-
-
-def test_long_texts_are_cut_at_the_encoders_limit(encoder_dir):
-    encoder = LocalEncoder(describe_encoder(str(encoder_dir)))
-    long, longer = encoder.passages(["castle " * 70, "castle " * 500])
-    np.testing.assert_allclose(long, longer, atol=1e-6)
-
-
 class States(torch.nn.Module):
     """An encoder as its ONNX export has it: three inputs, the last hidden states."""
 
@@ -239,13 +224,22 @@ def test_search_over_blocks_is_the_search_over_all(encoder_dir, monkeypatch):
     encoder = LocalEncoder(describe_encoder(str(encoder_dir)))
     scores_BN = encoder.queries(QUERIES) @ vectors_ND.T
     whole = DenseRanker(encoder, ExactVectors(vectors_ND)).rank(QUERIES, 20)
-    monkeypatch.setattr(dense, "_BLOCK_ROWS", 64)
+    monkeypatch.setattr(exact, "_BLOCK_ROWS", 64)
     monkeypatch.setattr(dense, "_QUERIES_AT_ONCE", 2)
     for scores_N, in_all, in_blocks in zip(
         scores_BN, whole, DenseRanker(encoder, ExactVectors(vectors_ND)).rank(QUERIES, 20), strict=True
     ):
         assert in_blocks.positions_K.tolist() == in_all.positions_K.tolist()
         np.testing.assert_allclose(in_all.scores_K, np.sort(scores_N)[::-1][:20], atol=1e-5)
+
+
+def test_products_are_the_same_with_torch_and_where_it_cannot_be_used():
+    random = np.random.default_rng(0)
+    rows_ND, queries_BD = (random.standard_normal((n, 48)).astype(np.float32) for n in (70, 3))
+    mapped_ND = rows_ND.copy()
+    mapped_ND.flags.writeable = False
+    for rows in (rows_ND, mapped_ND):
+        np.testing.assert_allclose(products(rows, queries_BD), rows_ND @ queries_BD.T, rtol=1e-5, atol=1e-5)
 
 
 def test_equal_passages_tie_and_are_ordered_by_position(tmp_path, encoder_dir):

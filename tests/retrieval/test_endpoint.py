@@ -8,13 +8,11 @@ import pytest
 from seekling.client import Patience
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError, DataError, IndexMismatchError, ServerError
-from seekling.retrieval import endpoint
-from seekling.retrieval.endpoint import EndpointEncoder, describe_endpoint, parse_endpoint
+from seekling.retrieval import endpoint_encoder
+from seekling.retrieval.endpoint_encoder import EndpointEncoder, describe_endpoint, parse_endpoint
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.library import open_library
-from seekling.retrieval.stores import open_store
 from tests.chat_server import chat_server
-from tests.chroma_server import collect_connections
 from tests.retrieval.towns import QUERIES, config_for, write_corpus
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -71,7 +69,7 @@ def test_texts_are_sent_in_batches_and_each_only_once():
         texts = [f"text {n % 150}" for n in range(300)]
         vectors = encoder.passages(texts)
         sent = [len(body["input"]) for body in server.requests]
-        assert (sorted(sent), max(sent)) == ([22, 64, 64], endpoint._BATCH)
+        assert (sorted(sent), max(sent)) == ([22, 64, 64], endpoint_encoder._BATCH)
         np.testing.assert_array_equal(vectors[:150], vectors[150:])
         assert encoder.passages(texts).tolist() == vectors.tolist()
         encoder_of(server).queries(texts[:5])
@@ -131,64 +129,11 @@ def test_an_address_that_says_too_little_or_too_much_is_refused(spec):
         parse_endpoint(spec)
 
 
-def test_geminis_address_is_read():
-    url = "https://generativelanguage.googleapis.com/v1beta/openai"
-    parsed = parse_endpoint(f"{url}/?key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001")
-    assert (parsed.url, parsed.model, parsed.key_env, parsed.dimensions) == (
-        url,
-        "gemini-embedding-001",
-        "GEMINI_API_KEY",
-        768,
-    )
-
-
 def shortened(text, dimensions):
     """A vector as Gemini gives it when fewer dimensions are asked for: cut, and no longer of unit length."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     values = np.random.default_rng(int.from_bytes(digest, "little")).normal(size=3072)
     return (values / np.linalg.norm(values))[:dimensions]
-
-
-def gemini(body):
-    """Gemini's OpenAI-compatible endpoint: 100 texts at most; an index of 0 is left out, as protobuf's JSON does."""
-    if len(body["input"]) > 100:
-        return 400, [{"error": {"code": 400, "message": "at most 100 requests can be in one batch"}}]
-    rows = [
-        {
-            "object": "embedding",
-            "embedding": shortened(text, body["dimensions"]).tolist(),
-            **({"index": n} if n else {}),
-        }
-        for n, text in enumerate(body["input"])
-    ]
-    return 200, {"object": "list", "data": rows, "model": body["model"]}
-
-
-def test_geminis_vectors_come_in_order_of_the_texts_and_normalised(monkeypatch):
-    monkeypatch.setenv("GEMINI_API_KEY", "secret")
-    with chat_server(gemini) as server:
-        base = server.url.removesuffix("/v1")
-        spec = f"{base}/v1beta/openai/?key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001"
-        encoder = EndpointEncoder(describe_endpoint(spec, QUICK), QUICK)
-        texts = [f"page {number}" for number in range(150)]
-        vectors_BD = encoder.passages(texts)
-        query_1D = encoder.queries(["page 7"])
-    naive_BD = np.array([shortened(text, 768) for text in texts])
-    assert np.linalg.norm(naive_BD, axis=1).max() < 0.6
-    naive_BD /= np.linalg.norm(naive_BD, axis=1, keepdims=True)
-    np.testing.assert_allclose(vectors_BD, naive_BD, atol=1e-6)
-    np.testing.assert_array_equal(query_1D[0], vectors_BD[7])
-    assert set(server.paths) == {"/v1beta/openai/embeddings"}
-    assert set(server.keys) == {"Bearer secret"}
-    assert {(body["model"], body["dimensions"]) for body in server.requests} == {("gemini-embedding-001", 768)}
-
-
-def test_a_known_model_behind_a_server_gets_its_prefixes():
-    with chat_server(embeddings) as server:
-        encoder = encoder_of(server, "intfloat/e5-base-v2")
-        encoder.queries(["x"])
-        encoder.passages(["x"])
-    assert [body["input"] for body in server.requests[1:]] == [["query: x"], ["passage: x"]]
 
 
 def test_an_index_made_through_a_server_is_searched_through_it(tmp_path):
@@ -234,7 +179,7 @@ def test_the_rebuild_after_a_switch_takes_no_vector_of_the_old_model_and_a_switc
         server.requests.clear()
         build_index(corpus, tmp_path / "index", config, force=True)
         assert open_index(tmp_path / "index").search(QUERIES, 3) == first
-    assert {tuple(body["input"]) for body in server.requests} == {(endpoint._PROBE_TEXT,)}
+    assert {tuple(body["input"]) for body in server.requests} == {(endpoint_encoder._PROBE_TEXT,)}
 
 
 def test_rounding_of_another_server_of_the_same_model_pays_for_nothing_twice():
@@ -259,7 +204,7 @@ def test_rounding_of_another_server_of_the_same_model_pays_for_nothing_twice():
 def test_a_damaged_file_of_kept_vectors_is_named():
     with chat_server(embeddings) as server:
         encoder = encoder_of(server)
-        path = next((endpoint.cache_home() / "embeddings").glob("*.sqlite"))
+        path = next((endpoint_encoder.cache_home() / "embeddings").glob("*.sqlite"))
         path.write_bytes(b"damaged" * 1000)
         with pytest.raises(DataError, match="delete that file"):
             encoder.queries(["x"])
@@ -297,22 +242,6 @@ def test_gemini_is_asked_for_queries_and_documents_by_their_task_types(monkeypat
     for vector_1D, task in ((passage_1D, "RETRIEVAL_DOCUMENT"), (query_1D, "RETRIEVAL_QUERY")):
         values_D = shortened(f"{task}Bergen", 768)
         np.testing.assert_allclose(vector_1D[0], values_D / np.linalg.norm(values_D), atol=1e-6)
-
-
-def test_a_collection_that_gemini_filled_is_queried_with_the_task_type_of_queries(tmp_path, monkeypatch):
-    chromadb = pytest.importorskip("chromadb")
-    monkeypatch.setenv("GEMINI_API_KEY", "secret")
-    texts = ["harbour", "castle", "bridge"]
-    documents = [shortened(f"RETRIEVAL_DOCUMENT{text}", 768).tolist() for text in texts]
-    with chromadb.PersistentClient(str(tmp_path / "db")) as client:
-        collection = client.create_collection("wiki_embeddings", embedding_function=None)
-        collection.add(ids=texts, documents=texts, embeddings=documents)
-    with chat_server(native_gemini) as server:
-        store = open_store(f"chroma:{tmp_path / 'db'}#wiki_embeddings", gemini_spec(server))
-        store.search(["castle"], 1)
-    collect_connections()
-    (asked,) = server.requests[-1]["requests"]
-    assert (asked["taskType"], asked["content"]["parts"][0]["text"]) == ("RETRIEVAL_QUERY", "castle")
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,6 @@ def test_equal_scores_are_ordered_by_position():
     assert fused.scores_K[0] == fused.scores_K[1]
 
 
-def test_the_order_of_the_rankings_does_not_matter():
-    three = [ranking(4, 8, 1), ranking(8, 1, 4), ranking(1, 4, 8)]
-    first, second = fuse(three, 3), fuse(three[::-1], 3)
-    assert first.positions_K.tolist() == second.positions_K.tolist() == [1, 4, 8]
-    assert first.scores_K.tolist() == second.scores_K.tolist()
-
-
 def test_a_ranking_without_hits_gives_the_other_one():
     assert fuse([EMPTY_RANKING, ranking(5, 2)], top_k=3).positions_K.tolist() == [5, 2]
     assert fuse([EMPTY_RANKING, EMPTY_RANKING], top_k=3).positions_K.tolist() == []
@@ -55,12 +48,3 @@ def test_weights_scale_what_each_ranking_gives():
     fused = fuse([ranking(7, 3), ranking(3, 9)], top_k=10, weights=[0.2, 0.8])
     assert fused.positions_K.tolist() == [3, 9, 7]
     assert fused.scores_K.tolist() == pytest.approx([0.4 / 62 + 1.6 / 61, 1.6 / 62, 0.4 / 61], rel=1e-12)
-
-
-def test_a_ranking_of_no_weight_finds_nothing():
-    assert fuse([ranking(7, 3), ranking(9)], top_k=10, weights=[0.0, 1.0]).positions_K.tolist() == [9]
-
-
-def test_equal_weights_are_no_weights():
-    rankings = [ranking(7, 3, 5), ranking(3, 9)]
-    assert fuse(rankings, 5, [0.5, 0.5]).scores_K.tolist() == fuse(rankings, 5).scores_K.tolist()

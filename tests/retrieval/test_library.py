@@ -5,11 +5,11 @@ import pytest
 
 from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ConfigError, DataError, IndexMismatchError, ToolError
-from seekling.retrieval.dense import read_vectors
 from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import build_index
+from seekling.retrieval.index_record import rebuild_command
 from seekling.retrieval.library import open_library
-from seekling.retrieval.record import rebuild_command
+from seekling.retrieval.stored_vectors import StoredVectors
 from tests.retrieval.towns import TOWNS, write_corpus, write_tiny_encoder
 from tests.settings import recipe_of
 
@@ -21,12 +21,6 @@ def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("library")
     build_index(write_corpus(folder / "corpus.jsonl"), folder / "index", IndexConfig(passage_words=12))
     return open_library(folder / "index")
-
-
-def test_search_gives_passages(library):
-    hits = library.search("blue tiles", 2)
-    assert hits[0].passage.document_id == "delft"
-    assert hits[0].passage.title == "Delft"
 
 
 def test_search_pages_gives_each_page_once_best_first(library):
@@ -103,36 +97,24 @@ def test_a_section_of_an_unknown_page_names_the_nearest_pages(library):
         library.read_section("Bergen:history")
 
 
-@pytest.mark.parametrize("section_id", ["", "history", None, 7])
-def test_what_is_no_section_id_is_explained(library, section_id):
-    with pytest.raises(ToolError, match="page_id:section_name"):
-        library.read_section(section_id)
-
-
-@pytest.mark.parametrize("page_id", [None, 3, ["bergen"]])
-def test_what_is_no_page_id_is_explained(library, page_id):
-    with pytest.raises(ToolError, match="is not a page id"):
-        library.view_sections(page_id)
-
-
-@pytest.mark.parametrize("page_id", ["", "  ", ":", "::"])
-def test_an_empty_page_id_is_explained(library, page_id):
-    with pytest.raises(ToolError, match="there is no page"):
-        library.view_sections(page_id)
-
-
-@pytest.mark.parametrize("query", ["", " ", None, 3, ["a"]])
-def test_what_is_no_query_is_explained(library, query):
-    for search in (library.search_pages, lambda each: library.search(each, 3)):
-        with pytest.raises(ToolError, match="query"):
-            search(query)
-
-
-@pytest.mark.parametrize("top_k", [0, -2, "3", None, 1.5, True])
-def test_a_top_k_that_is_no_positive_number_is_explained(library, top_k):
-    for search in (library.search, library.search_pages):
-        with pytest.raises(ToolError, match="top_k"):
-            search("harbour", top_k)
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        *(("read_section", [each], "page_id:section_name") for each in ("", "history", None, 7)),
+        *(("view_sections", [each], "is not a page id") for each in (None, 3, ["bergen"])),
+        *(("view_sections", [each], "there is no page") for each in ("", "  ", ":", "::")),
+        *(("search_pages", [each], "query") for each in ("", " ", None, 3, ["a"])),
+        *(("search", [each, 3], "query") for each in ("", " ", None, 3, ["a"])),
+        *(
+            (name, ["harbour", each], "top_k")
+            for name in ("search", "search_pages")
+            for each in (0, -2, "3", None, True)
+        ),
+    ],
+)
+def test_what_a_model_makes_up_is_explained(library, function, arguments, message):
+    with pytest.raises(ToolError, match=message):
+        getattr(library, function)(*arguments)
 
 
 def test_a_library_refuses_an_index_that_is_not_as_expected(tmp_path):
@@ -150,7 +132,7 @@ def test_an_index_of_titles_finds_pages_by_their_titles_alone(tmp_path):
     record = build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
     assert record.counts.passages == record.counts.documents == len(TOWNS)
     titles = load_encoder(describe_encoder(encoder)).passages([title for _, title, _ in TOWNS])
-    ((_, vectors_ND),) = read_vectors(tmp_path / "index", 100)
+    ((_, vectors_ND),) = StoredVectors(tmp_path / "index").blocks(100)
     np.testing.assert_allclose(vectors_ND, titles, atol=1e-6)  # the body is not embedded
     library = open_library(tmp_path / "index", RetrievalConfig(index=config))
     assert library.search_pages("Delft", 1) == [{"page_id": "delft", "title": "Delft"}]

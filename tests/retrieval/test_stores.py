@@ -12,7 +12,7 @@ from seekling.errors import ConfigError, IndexMismatchError, MissingExtraError, 
 from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import open_library
-from seekling.retrieval.stores import fill_store, open_store, parse_store
+from seekling.retrieval.vector_stores import fill_store, open_store, parse_store
 from tests.chroma_server import chroma_server, collect_connections
 from tests.retrieval.towns import QUERIES, build_towns, write_tiny_encoder
 

@@ -55,7 +55,7 @@ def command(
     if served is None:
         raise ConfigError("collecting asks a served model; give --endpoint and --endpoint-model")
     from seekling.pipeline.collecting import CollectRequest, collect_episodes
-    from seekling.pipeline.progress import Reporter
+    from seekling.pipeline.reporter import Reporter
     from seekling.rollout.journal import Budget
 
     price = options.chat_price(price_in, price_out)

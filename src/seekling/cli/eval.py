@@ -70,7 +70,7 @@ def command(
     folder = out or Path("runs") / f"eval-{resolved.name}-{name}"
     from seekling.evaluate.settings import MODES
     from seekling.pipeline.eval_request import EvalRequest, run_evaluation
-    from seekling.pipeline.progress import Reporter
+    from seekling.pipeline.reporter import Reporter
 
     chosen = next((each for each in MODES if each == mode), None)
     if chosen is None:

@@ -17,7 +17,7 @@ from seekling.cli.progress import progress
 from seekling.config import IndexConfig
 
 if TYPE_CHECKING:
-    from seekling.retrieval.record import IndexRecord
+    from seekling.retrieval.index_record import IndexRecord
 
 _DEFAULTS = IndexConfig()
 
@@ -76,7 +76,7 @@ def inspect(
     index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.")], as_json: AsJson = False
 ) -> None:
     """Say what an index holds, how it was made, and whether its files are whole."""
-    from seekling.retrieval.record import check_files, read_record
+    from seekling.retrieval.index_record import check_files, read_record
 
     record = read_record(index)
     check_files(index, record)
@@ -97,7 +97,7 @@ def push(
     ],
 ) -> None:
     """Copy an index's passages and vectors into a vector database (extras chroma and qdrant)."""
-    from seekling.retrieval.stores import fill_store
+    from seekling.retrieval.vector_stores import fill_store
 
     with progress() as report:
         num_passages = fill_store(index, store, report=lambda done, total: report("push", done, total))

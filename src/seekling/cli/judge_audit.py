@@ -40,7 +40,7 @@ def command(
     from seekling.evaluate import read_records
     from seekling.evaluate.judge_audit import audit_judge, read_labels
     from seekling.pipeline.judge_reward import open_judge
-    from seekling.pipeline.progress import Reporter
+    from seekling.pipeline.reporter import Reporter
 
     config = options.section_of(JudgeConfig, ctx.params, "judge_", in_flight=in_flight)
     records = list(read_records(episodes))[: limit or None]

@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Search an index and print the best passages."""
     from seekling.retrieval.index import open_index
-    from seekling.retrieval.record import read_record, rules_of
-    from seekling.retrieval.similar import find_passage, more_like
+    from seekling.retrieval.index_record import read_record, rules_of
+    from seekling.retrieval.more_like import find_passage, more_like
 
     if top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {top_k}")

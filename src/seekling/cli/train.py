@@ -47,7 +47,7 @@ def command(
         typer.echo(f"{plan}{recipe_to_toml(resolved)}", nl=False)
         return
     folder = out or Path("runs") / (f"{resolved.name}-{protocol}" if protocol else resolved.name)
-    from seekling.pipeline.progress import Reporter
+    from seekling.pipeline.reporter import Reporter
     from seekling.pipeline.stages import run_recipe
     from seekling.report.formats import print_results
 

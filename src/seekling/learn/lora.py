@@ -16,7 +16,7 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from seekling.models.weights import LazyWeights
+from seekling.models.lazy_weights import LazyWeights
 
 
 def add_lora(model: PreTrainedModel, *, rank: int, alpha: int, seed: int = 0) -> PeftModel:

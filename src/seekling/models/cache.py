@@ -10,16 +10,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from seekling.errors import ModelError
+from seekling.files import remove_leftovers, replacing
 
 MARKER = "seekling.json"
-_BUILDING = ".building-"
 
 
 def cache_home() -> Path:
@@ -83,22 +81,17 @@ def _only_builder(folder: Path) -> Iterator[None]:
 
 
 def _build(entry: Path, build: Callable[[Path], dict[str, str]]) -> None:
-    # We hold the lock, so an unfinished folder here belongs to a process that was killed.
-    for stale in entry.parent.glob(_BUILDING + "*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=entry.parent))
+    remove_leftovers(entry.parent)
     try:
-        facts = build(folder)
-        sizes = {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
-        (folder / MARKER).write_text(json.dumps({**facts, "files": sizes}, indent=2) + "\n", encoding="utf-8")
-        for made in (folder, *folder.rglob("*")):  # mkdtemp and safetensors make things private; a cache may be shared
-            made.chmod(0o755 if made.is_dir() else 0o644)
-        if entry.exists():
-            shutil.rmtree(entry)
-        os.replace(folder, entry)
+        with replacing(entry) as folder:
+            folder.mkdir()
+            facts = build(folder)
+            files = [file for file in folder.rglob("*") if file.is_file()]
+            sizes = {str(file.relative_to(folder)): file.stat().st_size for file in files}
+            (folder / MARKER).write_text(json.dumps({**facts, "files": sizes}, indent=2) + "\n", encoding="utf-8")
+            for file in files:  # safetensors makes them private; a cache may be shared
+                file.chmod(0o644)
     except OSError as error:
         raise ModelError(
             f"cannot write the model cache {entry}: {error}; free some disk space or set SEEKLING_HOME"
         ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

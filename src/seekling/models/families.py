@@ -35,53 +35,18 @@ class Head:
         return logits.div_(self.cap).tanh_().mul(self.cap) if self.cap else logits
 
 
-def _plain(config: Any) -> dict[str, float]:
-    return {}
-
-
-def _capped(config: Any) -> dict[str, float]:
-    return {"cap": config.final_logit_softcapping or 0.0}
-
-
-def _multiplied(config: Any) -> dict[str, float]:
-    return {"scale": config.logit_scale}
-
-
-def _divided(config: Any) -> dict[str, float]:
-    return {"scale": 1 / config.logits_scaling}
-
-
+_PLAIN = (
+    *("apertus", "arcee", "ernie4_5", "exaone4", "gemma", "glm", "glm4", "helium", "hunyuan_v1_dense", "llama"),
+    *("ministral3", "mistral", "olmo", "olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe", "seed_oss"),
+    *("smollm3", "starcoder2"),
+)
+_CAPPED = "gemma2", "gemma3_text", "nanochat"
 FAMILIES: dict[str, Callable[[Any], dict[str, float]]] = {
-    "apertus": _plain,
-    "arcee": _plain,
-    "cohere": _multiplied,
-    "cohere2": _multiplied,
-    "ernie4_5": _plain,
-    "exaone4": _plain,
-    "gemma": _plain,
-    "gemma2": _capped,
-    "gemma3_text": _capped,
-    "glm": _plain,
-    "glm4": _plain,
-    "granite": _divided,
-    "helium": _plain,
-    "hunyuan_v1_dense": _plain,
+    **dict.fromkeys(_PLAIN, lambda config: {}),
+    **dict.fromkeys(_CAPPED, lambda config: {"cap": config.final_logit_softcapping or 0.0}),
+    **dict.fromkeys(("cohere", "cohere2"), lambda config: {"scale": config.logit_scale}),
+    "granite": lambda config: {"scale": 1 / config.logits_scaling},
     "hyperclovax": lambda config: {"scale": config.logits_scaling},
-    "llama": _plain,
-    "ministral3": _plain,
-    "mistral": _plain,
-    "nanochat": _capped,
-    "olmo": _plain,
-    "olmo2": _plain,
-    "olmo3": _plain,
-    "phi": _plain,
-    "phi3": _plain,
-    "qwen2": _plain,
-    "qwen3": _plain,
-    "qwen3_moe": _plain,
-    "seed_oss": _plain,
-    "smollm3": _plain,
-    "starcoder2": _plain,
 }
 """What of a configuration makes the head, by transformers' `model_type`."""
 

@@ -5,8 +5,9 @@ torch and transformers are imported inside the functions, so naming this module 
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from seekling.cores import use_cores_here
 from seekling.errors import ConfigError, MissingExtraError, ModelError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError)
+"""What transformers raises on files that are not what they should be."""
 
 
 def load_policy(
@@ -37,41 +40,87 @@ def load_policy(
         ModelError: files are missing, damaged, or of a model that transformers does not know.
         MissingExtraError: torch or transformers is not installed.
     """
-    try:
-        import torch
-        import transformers
-        from safetensors import SafetensorError
-    except ImportError as error:
-        raise MissingExtraError(f"running a model needs {error.name}: pip install 'seekling[train]'") from None
-    transformers.utils.logging.disable_progress_bar()
-    use_cores_here()
+    use_transformers()
     place = pick_device(device)
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
-        # transformers' annotations do not say that output_loading_info makes the result a pair.
-        model, loaded = cast(
-            "tuple[PreTrainedModel, dict[str, set[str]]]",
-            transformers.AutoModelForCausalLM.from_pretrained(
-                str(path),
-                dtype=torch.bfloat16 if pick_dtype(dtype, place) == "bfloat16" else torch.float32,
-                local_files_only=True,
-                output_loading_info=True,
-            ),
-        )
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"cannot load a language model from {path}: {reason}") from error
-    if loaded["missing_keys"]:
-        missing = sorted(loaded["missing_keys"])
-        raise ModelError(
-            f"{path} lacks {len(missing)} weights of its own architecture, such as {missing[0]}; "
-            "they would be random: the directory is damaged, or not a causal language model"
-        )
+    tokenizer = load_tokenizer(path)
+    model = load_model("AutoModelForCausalLM", path, dtype=pick_dtype(dtype, place), device=place)
     _ensure_padding(tokenizer, path)
     model.config.pad_token_id = tokenizer.pad_token_id
-    model.to(place)  # type: ignore[arg-type]  # transformers' annotation lacks it
-    model.eval()
     return model, tokenizer
+
+
+def use_transformers() -> None:
+    """Make torch and transformers ready: quiet, and with no more threads than there are processors for them.
+
+    Raises:
+        MissingExtraError: one of them is not installed.
+    """
+    for package in ("torch", "transformers", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(f"running a model needs {package}: pip install 'seekling[train]'")
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    use_cores_here()
+
+
+def load_model(
+    kind: str, path: Path | str, *, dtype: Dtype = "float32", device: Device = "auto", may_lack: str = ""
+) -> PreTrainedModel:
+    """Load a model in eval mode; all its weights must be there.
+
+    Args:
+        kind: transformers' class, such as AutoModel.
+        path: a directory that `resolve_model` returned.
+        dtype: of the weights in memory.
+        device: where they go.
+        may_lack: weights whose name holds this may be missing, and are not used.
+
+    Raises:
+        ModelError: files are missing, damaged, or of a model that transformers does not know.
+    """
+    import torch
+    import transformers
+    from safetensors import SafetensorError
+
+    try:
+        model, loaded = getattr(transformers, kind).from_pretrained(
+            str(path),
+            dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except (*_UNREADABLE, SafetensorError) as error:
+        raise ModelError(f"cannot load a model from {path}: {_first_line(error)}") from error
+    missing = sorted(key for key in loaded["missing_keys"] if not may_lack or may_lack not in key)
+    if missing:
+        raise ModelError(
+            f"{path} lacks {len(missing)} weights of its own architecture, such as {missing[0]}; "
+            "they would be random: the directory is damaged, or of another kind of model"
+        )
+    ready: PreTrainedModel = model.to(pick_device(device)).eval()
+    return ready
+
+
+def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
+    """Load the tokenizer in a model's directory.
+
+    Raises:
+        ModelError: there is none, or it is damaged.
+    """
+    import transformers
+
+    try:
+        tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(
+            str(path), local_files_only=True
+        )
+    except _UNREADABLE as error:
+        raise ModelError(f"cannot load a tokenizer from {path}: {_first_line(error)}") from error
+    return tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def pick_device(device: Device) -> Literal["cpu", "cuda"]:

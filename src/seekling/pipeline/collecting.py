@@ -24,7 +24,7 @@ from seekling.evaluate.judging import Judge
 from seekling.experts.select import Selection, is_correct, select_episodes
 from seekling.files import write_atomically
 from seekling.pipeline.judge_reward import open_judge
-from seekling.pipeline.progress import Reporter, deferred_interrupt
+from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.served import claim, open_env, token_counter
 from seekling.pipeline.world import open_world

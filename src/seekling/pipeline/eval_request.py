@@ -26,9 +26,9 @@ from seekling.files import write_atomically
 from seekling.models import resolve_model
 from seekling.pipeline.evaluate import Extras, QuestionRoller, ask_and_score, num_passages_of
 from seekling.pipeline.judge_reward import open_judge
-from seekling.pipeline.progress import Reporter
-from seekling.pipeline.record import describe_evaluation
+from seekling.pipeline.reporter import Reporter
 from seekling.pipeline.run_folder import RunFolder
+from seekling.pipeline.run_record import describe_evaluation
 from seekling.pipeline.served import claim, open_env, token_counter
 from seekling.pipeline.world import World, open_world
 from seekling.rollout.chat import ChatClient

@@ -18,9 +18,9 @@ from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, JudgeDetails
 from seekling.evaluate.settings import EvalSettings
 from seekling.evaluate.summary import EvalSummary, summarize
-from seekling.pipeline.progress import Reporter
+from seekling.pipeline.reporter import Reporter
 from seekling.pipeline.run_folder import RunFolder
-from seekling.retrieval.record import read_record
+from seekling.retrieval.index_record import read_record
 from seekling.reward.functions import score_episode
 from seekling.rollout.loop import Decoding
 from seekling.serve.agent import Agent, eval_decoding

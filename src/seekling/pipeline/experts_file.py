@@ -18,7 +18,7 @@ from seekling.experts.scripted import first_plan, play
 from seekling.experts.select import select_episodes
 from seekling.experts.stepwise import read_steps, step_trajectory
 from seekling.files import write_atomically
-from seekling.pipeline.progress import Reporter
+from seekling.pipeline.reporter import Reporter
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.reward.match import exact_match

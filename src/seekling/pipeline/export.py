@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import tomllib
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +13,7 @@ import safetensors.torch
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from seekling.config import Recipe, build_recipe
+from seekling.config import Recipe
 from seekling.doctor import free_bytes, must_checkpoint, opened_memory, read_model_shape
 from seekling.doctor.memory import Stage
 from seekling.errors import ConfigError, ModelError
@@ -23,7 +22,7 @@ from seekling.kernels.memory import release_free_memory
 from seekling.learn.critic import Critic
 from seekling.learn.learner import Learner
 from seekling.models import cache_home, load_policy, pick_device, pick_dtype, resolve_model
-from seekling.serve.local_model import chosen_policy, trained_policy
+from seekling.serve.local_model import chosen_policy, recipe_of_run, trained_policy
 
 WEIGHTS = "policy.pt"
 """File of a training state that holds the policy's weights and its optimizer."""
@@ -197,10 +196,7 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
     Raises:
         ConfigError: no such run, policy or adapter, or `out` exists.
     """
-    try:
-        recipe = build_recipe(tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8")), origin=str(run))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{run} is not a run folder ({error}); train one with: seekling train RECIPE") from None
+    recipe = recipe_of_run(run)
     if out.exists():
         raise ConfigError(f"{out} exists already; name a folder that does not")
     source, words = _choose(run, policy)

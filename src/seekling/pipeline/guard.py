@@ -13,7 +13,7 @@ from seekling.evaluate.health import PREFIX, ROLLED_BACK, find_signs, is_best_ye
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, has_difference
 from seekling.pipeline.export import WEIGHTS
-from seekling.pipeline.progress import Reporter
+from seekling.pipeline.reporter import Reporter
 from seekling.pipeline.run_folder import Mark, RunFolder
 from seekling.reward.match import exact_match
 from seekling.types import EpisodeRecord

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from seekling.config import JudgeConfig
 from seekling.evaluate.judging import Judge, VerdictCache
-from seekling.pipeline.progress import Reporter
+from seekling.pipeline.reporter import Reporter
 from seekling.reward.judge import Judgement, judged_reward
 from seekling.reward.match import exact_match
 from seekling.rollout.chat import ChatClient, ChatModel

@@ -11,7 +11,7 @@ from seekling.env.presets import describe_limits
 from seekling.errors import DataError, MissingExtraError, ModelError
 from seekling.models import cache_home, cached_model, pick_device, pick_dtype
 from seekling.pipeline.world import read_splits
-from seekling.retrieval.stores import is_store
+from seekling.retrieval.vector_stores import is_store
 
 if TYPE_CHECKING:
     from seekling.doctor import ModelShape, Speed, StageCost

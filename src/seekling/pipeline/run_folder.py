@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
+
+import pydantic
+from pydantic.dataclasses import dataclass
 
 from seekling.config import Recipe, build_recipe, recipe_to_toml
 from seekling.errors import ConfigError, DataError
@@ -24,7 +28,8 @@ Mark = Literal["", "candidate", "better"]
 step rewards the policy from before it, so a state is judged by the steps that follow it."""
 
 
-class Candidate(NamedTuple):
+@dataclass(frozen=True)
+class Candidate:
     """A policy of a run beside its score on the development questions."""
 
     stage: str
@@ -40,21 +45,32 @@ class Candidate(NamedTuple):
         name = f"RL step {self.step}" if self.stage == "rl" else "SFT"
         return f"{name} ({self.k}/{self.n} on dev)" if self.n else f"{name} (the last; no dev questions were asked)"
 
+    @property
+    def share(self) -> Fraction:
+        """Of right answers. One whose questions all failed for reasons of infrastructure stands behind any other."""
+        return Fraction(self.k, self.n) if self.n else Fraction(-1)
+
 
 def best_of(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The one with the highest share of right answers; of equals the latest. None without any.
-
-    One whose questions all failed for reasons of infrastructure is known to be nothing: it stands behind any other.
-    """
-    best: Candidate | None = None
-    for candidate in candidates:
-        if best is None or _share(candidate) >= _share(best):
-            best = candidate
-    return best
+    """The one with the highest share of right answers; of equals the latest. None without any."""
+    return max(reversed(list(candidates)), key=lambda each: each.share, default=None)
 
 
-def _share(candidate: Candidate) -> Fraction:
-    return Fraction(candidate.k, candidate.n) if candidate.n else Fraction(-1)
+class _Progress(pydantic.BaseModel):
+    """The content of progress.json."""
+
+    done: list[str] = []
+    """Stages."""
+    states: list[str] = []
+    """Names of the training states, the newest last."""
+    best: str = ""
+    """Of them, the one to roll back to."""
+    candidate: str = ""
+    """The one that will be, if the steps after it are better."""
+    seconds: dict[str, float] = {}
+    """Spent per stage so far."""
+    policies: list[Candidate] = []
+    chosen: Candidate | None = None
 
 
 class TrainingState(NamedTuple):
@@ -88,13 +104,12 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         if not toml.exists():
             write_atomically(toml, recipe_to_toml(recipe))
-        self._progress: dict[str, Json] = {"done": [], "states": [], "best": "", "candidate": "", "seconds": {}}
-        self._progress |= {"policies": [], "chosen": None}
+        self._progress = _Progress()
         progress = path / "progress.json"
         if progress.exists():
             try:
-                self._progress |= json.loads(progress.read_text(encoding="utf-8"))
-            except (ValueError, TypeError) as error:
+                self._progress = _Progress.model_validate_json(progress.read_bytes())
+            except ValueError as error:
                 raise DataError(f"{progress} is damaged ({error}); delete {path} to start the run over") from None
         self._remove_what_a_crash_left()
         self._started = time.perf_counter()
@@ -114,27 +129,20 @@ class RunFolder:
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent per stage so far."""
-        seconds = self._progress["seconds"]
-        assert isinstance(seconds, dict)
-        return {name: float(str(value)) for name, value in seconds.items()}
+        return dict(self._progress.seconds)
 
     def is_done(self, stage: str) -> bool:
         """Whether a stage has been finished, by this or an earlier process."""
-        done = self._progress["done"]
-        assert isinstance(done, list)
-        return stage in done
+        return stage in self._progress.done
 
     def finish(self, stage: str) -> None:
         """Note that a stage is finished."""
-        done = self._progress["done"]
-        assert isinstance(done, list)
-        done.append(stage)
-        self._write_progress()
+        self._note(done=[*self._progress.done, stage])
 
     def add_seconds(self, stage: str, seconds: float) -> None:
         """Add to a stage's time."""
-        self._progress["seconds"] = {**self.seconds(), stage: self.seconds().get(stage, 0.0) + seconds}
-        self._write_progress()
+        before = self._progress.seconds
+        self._note(seconds={**before, stage: before.get(stage, 0.0) + seconds})
 
     @property
     def saved(self) -> TrainingState | None:
@@ -145,30 +153,26 @@ class RunFolder:
     @property
     def policies(self) -> list[Candidate]:
         """The policies among which the best is chosen, in the order of training."""
-        rows = cast("list[dict[str, Json]]", self._progress["policies"])
-        return [_candidate(row) for row in rows]
+        return list(self._progress.policies)
 
     def add_policy(self, candidate: Candidate) -> None:
         """Note that a policy was asked the development questions, or that there are none."""
-        kept = [each for each in self.policies if each[:2] != candidate[:2]]
-        self._progress["policies"] = [dict(each._asdict()) for each in (*kept, candidate)]
-        self._write_progress()
+        same = candidate.stage, candidate.step
+        self._note(policies=[*(each for each in self.policies if (each.stage, each.step) != same), candidate])
 
     @property
     def chosen(self) -> Candidate | None:
         """The best policy; None before it is chosen."""
-        row = cast("dict[str, Json] | None", self._progress["chosen"])
-        return None if row is None else _candidate(row)
+        return self._progress.chosen
 
     def choose(self, candidate: Candidate) -> None:
         """Note which policy is the best."""
-        self._progress["chosen"] = dict(candidate._asdict())
-        self._write_progress()
+        self._note(chosen=candidate)
 
     @property
     def rollback_state(self) -> TrainingState | None:
         """The state from which the steps with the highest rewards were taken; None when none is kept."""
-        return next((state for state in self._states() if state.path.name == self._progress["best"]), None)
+        return next((state for state in self._states() if state.path.name == self._progress.best), None)
 
     def save_state(
         self, stage: str, step: int, save: Callable[[Path], None], *, keep_last: int = 1, mark: Mark = ""
@@ -191,30 +195,22 @@ class RunFolder:
                 folder.mkdir()
                 save(folder)
             states.append(TrainingState(stage, step, path))
-        if mark == "better" or not self._progress["best"]:
-            self._progress["best"] = self._progress["candidate"] or (path.name if mark else "")
-        if mark:
-            self._progress["candidate"] = path.name
-        named = (self._progress["best"], self._progress["candidate"])
-        kept = [state for state in states if state in states[-keep_last:] or state.path.name in named]
-        self._progress["states"] = [state.path.name for state in kept]
-        self._write_progress()
+        best, before = self._progress.best, self._progress.candidate
+        if mark == "better" or not best:
+            best = before or (path.name if mark else "")
+        candidate = path.name if mark else before
+        kept = [state for state in states if state in states[-keep_last:] or state.path.name in (best, candidate)]
+        self._note(states=[state.path.name for state in kept], best=best, candidate=candidate)
         self._remove_other_states()
 
     def drop_states(self) -> None:
         """Remove the training states of a run that is over: they are its largest files and serve no more."""
-        self._progress |= {"states": [], "best": "", "candidate": ""}
-        self._write_progress()
+        self._note(states=[], best="", candidate="")
         self._remove_other_states()
 
     def _states(self) -> list[TrainingState]:
-        names = self._progress["states"]
-        assert isinstance(names, list)
-        parts = [str(name).split("-") for name in names]
-        return [
-            TrainingState(stage, int(step), self.path / "checkpoints" / f"{first}-{stage}-{step}")
-            for first, stage, step in parts
-        ]
+        parts = [(name, *name.split("-")[1:]) for name in self._progress.states]
+        return [TrainingState(stage, int(step), self.path / "checkpoints" / name) for name, stage, step in parts]
 
     def _remove_other_states(self) -> None:
         """A state that was written and never noted, or noted no more, is as if it had never been."""
@@ -282,8 +278,9 @@ class RunFolder:
         """Write record.json: versions, hashes, seeds, machine, timings."""
         write_atomically(self.path / "record.json", json.dumps(record, ensure_ascii=False, indent=1) + "\n")
 
-    def _write_progress(self) -> None:
-        write_atomically(self.path / "progress.json", json.dumps(self._progress) + "\n")
+    def _note(self, **changes: object) -> None:
+        self._progress = self._progress.model_copy(update=changes)
+        write_atomically(self.path / "progress.json", self._progress.model_dump_json() + "\n")
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
@@ -318,13 +315,7 @@ def _read_rows(path: Path) -> list[tuple[str, dict[str, Any] | None]]:
     return rows
 
 
-def _candidate(row: Mapping[str, Json]) -> Candidate:
-    return Candidate(str(row["stage"]), *(int(str(row[name])) for name in ("step", "k", "n")))
-
-
 def _refuse_other_recipe(path: Path, toml: Path, recipe: Recipe) -> None:
-    import tomllib
-
     try:
         earlier = build_recipe(tomllib.loads(toml.read_text(encoding="utf-8")), origin=str(toml))
     except (tomllib.TOMLDecodeError, ConfigError) as error:

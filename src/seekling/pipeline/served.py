@@ -17,7 +17,7 @@ from seekling.env.tools import all_tools
 from seekling.errors import ConfigError, MissingExtraError, ModelError
 from seekling.files import write_atomically
 from seekling.models import resolve_model
-from seekling.pipeline.progress import Reporter
+from seekling.pipeline.reporter import Reporter
 from seekling.pipeline.world import World
 from seekling.types import Json
 

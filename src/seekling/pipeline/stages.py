@@ -36,9 +36,9 @@ from seekling.pipeline.experts_file import (
 from seekling.pipeline.export import WEIGHTS, copy_policy, export_stage, new_critic, new_learner, stage_base
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
-from seekling.pipeline.progress import Reporter, deferred_interrupt
-from seekling.pipeline.record import describe_run
+from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, TrainingState, best_of
+from seekling.pipeline.run_record import describe_run
 from seekling.pipeline.sync import PROBE, CheckedSampler, Score, scored_by
 from seekling.pipeline.trackers import Trackers, open_trackers
 from seekling.pipeline.world import World, open_world

@@ -11,8 +11,9 @@ import hashlib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from seekling.config import Recipe, TrackingConfig, recipe_to_toml
+from seekling.config import Recipe, recipe_to_toml
 from seekling.errors import ConfigError, MissingExtraError
 
 if typing.TYPE_CHECKING:
@@ -90,27 +91,11 @@ class _TensorBoard:
             writer.close()
 
 
-class _WandB:
-    def __init__(self, recipe: Recipe, run: Path) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise _missing("wandb", error) from None
-        config = recipe.tracking
-        try:
-            self._run = wandb.init(
-                project=config.project,
-                name=recipe.name,
-                id=_id_of(recipe, run),
-                resume="allow" if config.mode == "online" else None,
-                dir=str(run),
-                mode=config.mode,
-                config=recipe.model_dump(mode="json"),
-            )
-        except wandb.errors.Error as error:
-            raise _refused("wandb", error, config) from None
-        for stage in ("sft", "rl", "dev", "eval"):
-            self._run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
+class _HostedRun:
+    """A run of Weights & Biases, or of trackio, which has its interface."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log({f"{stage}/step": step, **{f"{stage}/{name}": value for name, value in metrics.items()}})
@@ -119,30 +104,45 @@ class _WandB:
         self._run.finish()
 
 
-class _Trackio:
-    def __init__(self, recipe: Recipe, run: Path) -> None:
-        try:
-            import trackio
-        except ImportError as error:
-            raise _missing("trackio", error) from None
-        self._run = trackio.init(
-            project=recipe.tracking.project,
-            name=f"{recipe.name}-{_id_of(recipe, run)}",
+def _open_wandb(recipe: Recipe, run: Path) -> _HostedRun:
+    try:
+        import wandb
+    except ImportError as error:
+        raise _missing("wandb", error) from None
+    config = recipe.tracking
+    try:
+        opened = wandb.init(
+            project=config.project,
+            name=recipe.name,
+            id=_id_of(recipe, run),
+            resume="allow" if config.mode == "online" else None,
+            dir=str(run),
+            mode=config.mode,
             config=recipe.model_dump(mode="json"),
-            resume="allow",
         )
+    except wandb.errors.Error as error:
+        raise ConfigError(
+            f"wandb does not take the run of project {config.project!r} ({error}); log in to it, set tracking.mode = "
+            '"offline", or take it out of tracking.to'
+        ) from None
+    for stage in ("sft", "rl", "dev", "eval"):
+        opened.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
+    return _HostedRun(opened)
 
-    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log({f"{stage}/step": step, **{f"{stage}/{name}": value for name, value in metrics.items()}})
 
-    def close(self) -> None:
-        self._run.finish()
+def _open_trackio(recipe: Recipe, run: Path) -> _HostedRun:
+    try:
+        import trackio
+    except ImportError as error:
+        raise _missing("trackio", error) from None
+    name, config = f"{recipe.name}-{_id_of(recipe, run)}", recipe.model_dump(mode="json")
+    return _HostedRun(trackio.init(project=recipe.tracking.project, name=name, config=config, resume="allow"))
 
 
 _OPEN: Mapping[str, Callable[[Recipe, Path], Tracker]] = {
     "tensorboard": _TensorBoard,
-    "wandb": _WandB,
-    "trackio": _Trackio,
+    "wandb": _open_wandb,
+    "trackio": _open_trackio,
 }
 
 
@@ -156,11 +156,4 @@ def _missing(name: str, error: ImportError) -> MissingExtraError:
     return MissingExtraError(
         f'tracking.to names "{name}", whose package is not installed ({error}); '
         f"install it with: pip install 'seekling[{name}]', or take it out"
-    )
-
-
-def _refused(name: str, error: Exception, config: TrackingConfig) -> ConfigError:
-    return ConfigError(
-        f"{name} does not take the run of project {config.project!r} ({error}); log in to it, set tracking.mode = "
-        '"offline", or take it out of tracking.to'
     )

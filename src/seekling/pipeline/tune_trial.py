@@ -42,6 +42,7 @@ from seekling.learn.loss import cross_entropy
 from seekling.learn.pack import pack_rows
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.export import new_critic, new_learner
+from seekling.pipeline.run_record import peak_memory_bytes
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 from seekling.serve.agent import make_sampler
@@ -64,7 +65,7 @@ class Measured:
     """The row that was timed had all the episodes that a step learns from at once."""
 
 
-class MadeUp:
+class RandomEpisodes:
     """Episodes of random tokens: instructions that all share, a question that a group shares, two turns.
 
     Args:
@@ -145,20 +146,22 @@ def measure(recipe: Recipe, what: str) -> Measured:
     vocabulary = model.config.vocab_size
     _never_end(model, tokenizer)
     sampler = make_sampler(recipe, model, tokenizer)
-    made_up = MadeUp(recipe, vocabulary)
+    episodes = RandomEpisodes(recipe, vocabulary)
     stage: Stage = "sft" if what == "sft" else "rl"
     has_learner = what != "sample" or recipe.rl.steps > 0
-    learner = _open_learner(recipe, model_dir, stage, made_up) if has_learner else None
+    learner = _open_learner(recipe, model_dir, stage, episodes) if has_learner else None
     if what == "sample":
-        found = _sample(sampler, made_up, recipe.rl.group_size)
+        found = _sample(sampler, episodes, recipe.rl.group_size)
     else:
         assert learner is not None
-        found = _learn(learner, made_up, stage)
-    unfilled = unfilled_bytes(recipe, read_model_shape(model_dir), sampler, what, made_up)
+        found = _learn(learner, episodes, stage)
+    unfilled = unfilled_bytes(recipe, read_model_shape(model_dir), sampler, what, episodes)
     return replace(found, peak_bytes=found.peak_bytes + unfilled)
 
 
-def unfilled_bytes(recipe: Recipe, shape: ModelShape, sampler: LocalSampler, what: str, made_up: MadeUp) -> int:
+def unfilled_bytes(
+    recipe: Recipe, shape: ModelShape, sampler: LocalSampler, what: str, episodes: RandomEpisodes
+) -> int:
     """What a run's caches may take on top of what the trial's did: on a CPU a slot takes memory only as it fills up.
 
     Args:
@@ -166,13 +169,13 @@ def unfilled_bytes(recipe: Recipe, shape: ModelShape, sampler: LocalSampler, wha
         shape: of its model.
         sampler: made for it.
         what: as in `measure`.
-        made_up: its episodes, which fill a part of their slots.
+        episodes: of the trial, which fill a part of their slots.
     """
     if sampler.device.type != "cpu":
         return 0
     tokens = up_to_step(recipe.cache_tokens)
     if what == "sample":
-        tokens = max(0, tokens - up_to_step(made_up.total_tokens))
+        tokens = max(0, tokens - up_to_step(episodes.total_tokens))
     elif what == "sft" or not recipe.rl.optimizer.stream_minibatches:
         tokens = 0
     # Streamed parts of a step are learned from while other episodes hold their caches.
@@ -186,7 +189,7 @@ def _never_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> No
         model.generation_config.eos_token_id = None
 
 
-def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, made_up: MadeUp) -> Learner:
+def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, episodes: RandomEpisodes) -> Learner:
     """A learner after its first step: what optimizers remember is there, and all else that a run of the stage has."""
     learner = new_learner(recipe, model_dir, stage)
     parts = [learner]
@@ -195,46 +198,46 @@ def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, made_up: MadeUp
     if stage == "rl" and recipe.rl.has_critic:
         learner.critic = new_critic(recipe, learner)
         parts.append(learner.critic)
-    row, _ = made_up.first_row(stage)
+    row, _ = episodes.first_row(stage)
     for part in parts:
         part.forward_backward(Batch(row[:1], np.ones(1)), cross_entropy)
         part.optim_step(1e-9)
     return learner
 
 
-def _sample(sampler: LocalSampler, made_up: MadeUp, group_size: int) -> Measured:
+def _sample(sampler: LocalSampler, episodes: RandomEpisodes, group_size: int) -> Measured:
     """As many episodes as are in flight, all at once; before that a few tokens of as many others.
 
     Those compile the loops, and meet most sizes of matrices for the first time.
     """
     seconds = 0.0
-    for turn_tokens in (WARM_UP_TOKENS, made_up.turn_tokens):
-        prompts = list(islice(made_up.prompts(siblings=group_size), sampler.num_slots))
+    for turn_tokens in (WARM_UP_TOKENS, episodes.turn_tokens):
+        prompts = list(islice(episodes.prompts(siblings=group_size), sampler.num_slots))
         sampler.release_caches()
         started = time.perf_counter()
-        asyncio.run(_episodes(sampler, made_up, prompts, turn_tokens))
+        asyncio.run(_episodes(sampler, episodes, prompts, turn_tokens))
         seconds = time.perf_counter() - started
-    return Measured(sampler.num_slots * made_up.total_tokens / seconds, _peak_bytes(sampler.device))
+    return Measured(sampler.num_slots * episodes.total_tokens / seconds, _peak_bytes(sampler.device))
 
 
 async def _episodes(
-    sampler: LocalSampler, made_up: MadeUp, prompts: Sequence[tuple[int, ...]], turn_tokens: int
+    sampler: LocalSampler, episodes: RandomEpisodes, prompts: Sequence[tuple[int, ...]], turn_tokens: int
 ) -> None:
     async def episode(number: int, token_ids: tuple[int, ...]) -> None:
         for turn in range(2):
             seed = 2 * number + turn
             sample = await sampler.sample(SampleRequest(number, token_ids, turn_tokens, seed=seed))
-            token_ids = (*token_ids, *sample.token_ids, *made_up.observation())
+            token_ids = (*token_ids, *sample.token_ids, *episodes.observation())
         sampler.close_session(number)
 
     await asyncio.gather(*(episode(number, prompt) for number, prompt in enumerate(prompts)))
 
 
-def _learn(learner: Learner, made_up: MadeUp, stage: Stage) -> Measured:
+def _learn(learner: Learner, episodes: RandomEpisodes, stage: Stage) -> Measured:
     """The longest row for its memory, then one of a step twice: the first time meets matrix shapes that are new."""
-    row, is_whole = made_up.first_row(stage)
+    row, is_whole = episodes.first_row(stage)
     seconds, num_tokens = 0.0, 0
-    for trajectories in (made_up.longest_row(stage), row, row):
+    for trajectories in (episodes.longest_row(stage), row, row):
         started = time.perf_counter()
         stats = learner.forward_backward(Batch(trajectories, np.ones(len(trajectories))), cross_entropy)
         seconds, num_tokens = time.perf_counter() - started, stats.num_plain_tokens
@@ -256,10 +259,7 @@ def _peak_bytes(device: torch.device) -> int:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+        return peak_memory_bytes()
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from seekling.corpus.questions import question_set_hash, read_questions, split_q
 from seekling.corpus.splits import split_by_page, with_shared_page, with_shared_text
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError
-from seekling.pipeline.progress import Reporter
+from seekling.pipeline.reporter import Reporter
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import Library, open_library
 from seekling.retrieval.remote import open_distant

@@ -7,9 +7,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +18,8 @@ from seekling.corpus.readers import describe_readers, read_sources
 from seekling.errors import DataError
 from seekling.retrieval.bm25 import build_bm25
 from seekling.retrieval.cutting import passage_cutter
-from seekling.retrieval.known import KnownPages, known_pages, move_vectors, remove_note, write_note
-from seekling.retrieval.record import (
+from seekling.retrieval.dense import build_dense
+from seekling.retrieval.index_record import (
     Changes,
     Counts,
     EncoderRecord,
@@ -30,12 +28,11 @@ from seekling.retrieval.record import (
     rules_of,
     write_record,
 )
+from seekling.retrieval.known_pages import KnownPages, known_pages, move_vectors, remove_note, write_note
 from seekling.retrieval.store import PASSAGE_DOCUMENTS, DocumentStore, DocumentWriter, PassageStore, TableWriter
+from seekling.retrieval.stored_vectors import KnownVectors
 from seekling.retrieval.terms import TITLE_WEIGHT, describe_terms
 from seekling.types import Document, Passage
-
-if TYPE_CHECKING:
-    from seekling.retrieval.known_vectors import KnownVectors
 
 Progress = Callable[[str, int, int | None], None]
 """Called as progress(stage, done, total); total is None while it is unknown."""
@@ -43,18 +40,6 @@ Progress = Callable[[str, int, int | None], None]
 DROPPED = "dropped.jsonl"
 """The pages that `drop_similar` left out: {"id", "like", "similarity"} a line."""
 _REPORT_EVERY = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """What was written of a corpus."""
-
-    corpus_hash: str
-    metadata_hash: str
-    columns: dict[str, int]
-    num_documents: int
-    num_dropped: int
-    changes: Changes | None
 
 
 def build_into(
@@ -86,44 +71,34 @@ def build_into(
     encoder_note = f"{config.vectors} {encoder.model_dump_json()}" if encoder is not None else ""
     write_note(folder, readers, encoder_note)
     known = known_pages(readers, index, partial)
-    texts = _write_texts(corpus_path, folder, config, known, index[0] if index else None, report)
+    record = _write_texts(corpus_path, folder, config, known, index[0] if index else None, report)
     if partial is not None:
         move_vectors(partial, folder, encoder_note)
-    passages = PassageStore(folder)
-    num_passages, num_terms, vectors = len(passages), 0, ""
-    if not num_passages:
-        raise DataError(f"{corpus_path} has {texts.num_documents} documents and no text in them: nothing to index")
+    passages, counts, settings = PassageStore(folder), record.counts, config
+    if not counts.passages:
+        raise DataError(f"{corpus_path} has {counts.documents} documents and no text in them: nothing to index")
     if config.kind != "dense":
+        rules = rules_of(config)
         lines = (f"{passage.title}\n" * TITLE_WEIGHT + passage.text for passage in passages)
         num_terms = build_bm25(
-            lines, folder, rules=rules_of(config), report=lambda done: report("index words", done, num_passages)
+            lines, folder, rules=rules, report=lambda done: report("index words", done, counts.passages)
         )
+        counts = counts.model_copy(update={"terms": num_terms})
+        record = record.model_copy(update={"terms": describe_terms(rules)})
     if encoder is not None:
-        from seekling.retrieval.dense import build_dense
-
         vectors = build_dense(
             _encoded_texts(passages),
-            num_passages,
+            counts.passages,
             folder,
             encoder,
             vectors=config.vectors,
             known=_known_vectors(index, encoder),
-            report=lambda stage, done: report(stage, done, num_passages),
+            report=lambda stage, done: report(stage, done, record.counts.passages),
         )
+        settings = config.model_copy(update={"vectors": vectors})
     remove_note(folder)
-    record = IndexRecord(
-        settings=config.model_copy(update={"vectors": vectors} if vectors else {}),
-        counts=Counts(documents=texts.num_documents, dropped=texts.num_dropped, passages=num_passages, terms=num_terms),
-        corpus_hash=texts.corpus_hash,
-        metadata_hash=texts.metadata_hash,
-        columns=texts.columns,
-        readers=readers,
-        terms=describe_terms(rules_of(config)) if num_terms else {},
-        encoder=encoder,
-        versions={name: importlib.metadata.version(name) for name in ("seekling", "bm25s", "PyStemmer", "numpy")},
-        files=describe_files(folder),
-        changes=texts.changes,
-    )
+    made = {"settings": settings, "counts": counts, "encoder": encoder, "files": describe_files(folder)}
+    record = record.model_copy(update=made)
     write_record(folder, record)
     return record
 
@@ -141,8 +116,6 @@ def _title_alone(document: Document) -> list[Passage]:
 def _known_vectors(index: tuple[Path, IndexRecord] | None, encoder: EncoderRecord) -> KnownVectors | None:
     if index is None or index[1].encoder != encoder:
         return None
-    from seekling.retrieval.known_vectors import KnownVectors
-
     passages = PassageStore(index[0])
     return KnownVectors(index[0], _encoded_texts(passages), len(passages))
 
@@ -162,13 +135,13 @@ def hash_corpus(corpus_path: Path, config: IndexConfig, known: KnownPages, repor
 
 def _write_texts(
     corpus_path: Path, folder: Path, config: IndexConfig, known: KnownPages, index: Path | None, report: Progress
-) -> _Texts:
-    """Write documents and passages in one pass over the corpus."""
+) -> IndexRecord:
+    """Write documents and passages in one pass over the corpus; the record says what that knows."""
     cut = _title_alone if config.entries == "titles" else passage_cutter(config)
     unique = _Unique(config.drop_similar, folder)
     changes = _ChangeCounter(index) if index is not None else None
     metadata, columns, rows = MetadataHash(), Counter[str](), array("i")
-    with DocumentWriter(folder) as documents, TableWriter(folder, "passages") as passages, unique:
+    with DocumentWriter(folder) as documents, TableWriter(folder, "passages") as passages:
 
         def write_each() -> Iterator[Document]:
             pages = known.documents(read_sources(corpus_path, html=config.html))
@@ -187,14 +160,16 @@ def _write_texts(
 
         # The hash reads every document anyway, so it pulls them through the writers.
         digest = corpus_hash(write_each())
-        num_documents = len(documents)
+        counts = Counts(documents=len(documents), dropped=unique.num_dropped, passages=len(passages))
     np.save(folder / PASSAGE_DOCUMENTS, np.frombuffer(rows, dtype=np.int32))
-    return _Texts(
+    return IndexRecord(
+        settings=config,
+        counts=counts,
         corpus_hash=digest,
         metadata_hash=metadata.value(),
         columns=dict(sorted(columns.items())),
-        num_documents=num_documents,
-        num_dropped=unique.num_dropped,
+        readers=describe_readers(config.html),
+        versions={name: importlib.metadata.version(name) for name in ("seekling", "bm25s", "PyStemmer", "numpy")},
         changes=changes.changes() if changes else None,
     )
 
@@ -204,25 +179,19 @@ class _Unique:
 
     def __init__(self, threshold: float, folder: Path) -> None:
         self._near = NearDuplicates(threshold) if threshold else None
-        self._file = (folder / DROPPED).open("w", encoding="utf-8") if threshold else None
+        self._path = folder / DROPPED
+        if threshold:
+            self._path.touch()
         self.num_dropped = 0
 
     def is_new(self, document: Document) -> bool:
-        if self._near is None or self._file is None:
-            return True
-        found = self._near.find_or_add(document.id, document.content)
+        found = self._near.find_or_add(document.id, document.content) if self._near is not None else None
         if found is not None:
             self.num_dropped += 1
             row = {"id": document.id, "like": found[0], "similarity": round(found[1], 3)}
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
         return found is None
-
-    def __enter__(self) -> _Unique:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class _ChangeCounter:

@@ -7,6 +7,7 @@ Only one process at a time may open an embedded Chroma folder: a second one hang
 from __future__ import annotations
 
 import contextlib
+import json
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,11 +17,10 @@ import numpy as np
 
 from seekling.client import key_from
 from seekling.errors import MissingExtraError
-from seekling.retrieval.stores import (
+from seekling.retrieval.vector_stores import (
     NOTE,
     StoreAddress,
     note_from_text,
-    note_to_text,
     passage_from_payload,
     passage_to_payload,
     store_failing,
@@ -80,7 +80,7 @@ class ChromaStore:
         with self._failing():
             self._collection = self._client.create_collection(
                 self._address.collection,
-                metadata={NOTE: note_to_text(note)},
+                metadata={NOTE: json.dumps(dict(note))},
                 configuration={"hnsw": {"space": "cosine"}},
                 embedding_function=None,
             )

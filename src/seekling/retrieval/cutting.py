@@ -8,6 +8,7 @@ from collections.abc import Callable
 from seekling.config import IndexConfig
 from seekling.corpus.passages import Spans, SpansOf, cut_passages, word_spans
 from seekling.errors import MissingExtraError, ModelError
+from seekling.models import resolve_model
 from seekling.types import Document, Passage
 
 
@@ -41,8 +42,6 @@ def token_spans(spec: str) -> SpansOf:
         from tokenizers import Tokenizer
     except ImportError:
         raise MissingExtraError("counting tokens needs tokenizers: pip install 'seekling[train]'") from None
-    from seekling.models import resolve_model
-
     path = resolve_model(spec) / "tokenizer.json"
     if not path.is_file():
         raise ModelError(f"{spec} has no tokenizer.json, so its tokens cannot be counted; choose another model")

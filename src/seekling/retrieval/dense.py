@@ -1,7 +1,6 @@
 """Dense retrieval: passages and queries become unit vectors of one encoder; the best are found by inner product.
 
-Vectors lie in files that are mapped. A small index is searched exactly, block by block with numpy, so that a missing
-passage is never the index's fault; a large one through compressed codes (`compressed.py`).
+A small index is searched exactly (`exact.py`), a large one through compressed codes (`compressed.py`).
 """
 
 from __future__ import annotations
@@ -9,44 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from seekling.errors import IndexMismatchError
 from seekling.retrieval import compressed
 from seekling.retrieval.encoders import Encoder, encoder_changes, load_encoder
-from seekling.retrieval.interface import EMPTY_RANKING, Ranking, nearest_in_blocks
-from seekling.retrieval.record import EncoderRecord
-from seekling.retrieval.rows import RowWriter
+from seekling.retrieval.exact import ExactVectors
+from seekling.retrieval.index_record import EncoderRecord
+from seekling.retrieval.interface import EMPTY_RANKING, Ranking
+from seekling.retrieval.packed_rows import ROWS, row_dtype, row_packer
+from seekling.retrieval.row_writer import RowWriter
 from seekling.retrieval.store import load_array
+from seekling.retrieval.stored_vectors import EXACT, KnownVectors
 
-if TYPE_CHECKING:
-    from seekling.retrieval.known_vectors import KnownVectors
-
-EXACT = "vectors.npy"
 COMPRESS_FROM = 250_000
 """Passages from which on "auto" compresses: at 768 dimensions exact search then reads 0.8 GB per batch of queries."""
 
 _SORTED_TEXTS = 256
-_BLOCK_ROWS = 4_096
 _QUERIES_AT_ONCE = 64
 # A sum of products depends in its last bits on how many queries were asked together. Rounding hides that, and makes
 # equal passages tie, so that a ranking does not hang on it.
 _SCORE_DECIMALS = 5
-
-
-class ExactVectors:
-    """Ranks every row of an array."""
-
-    def __init__(self, vectors_ND: np.ndarray) -> None:
-        self._vectors_ND = vectors_ND
-
-    def nearest(self, queries_BD: np.ndarray, top_k: int, *, decimals: int) -> list[Ranking]:
-        """Rank rows by inner product with each query; scores are rounded to `decimals`."""
-        starts = range(0, len(self._vectors_ND), _BLOCK_ROWS)
-        blocks = (self._vectors_ND[start : start + _BLOCK_ROWS] for start in starts)
-        return nearest_in_blocks(blocks, queries_BD, top_k, decimals=decimals)
 
 
 class DenseRanker:
@@ -104,8 +88,8 @@ def build_dense(
         vectors = "compressed" if num_texts >= COMPRESS_FROM else "exact"
     if vectors == "compressed":
         compressed.import_faiss()
-        rows = compressed.row_writer(folder, num_texts, record.dimension, _SORTED_TEXTS)
-        pack = compressed.row_packer(folder, record.dimension)
+        rows = RowWriter(folder / ROWS, (num_texts,), row_dtype(record.dimension), _SORTED_TEXTS)
+        pack = row_packer(folder, record.dimension)
     else:
         shape = num_texts, record.dimension
         rows, pack = RowWriter(folder / EXACT, shape, np.dtype("<f4"), _SORTED_TEXTS), np.asarray
@@ -138,21 +122,9 @@ def open_dense(folder: Path, record: EncoderRecord, spec: str, *, rebuild: str) 
             f"Name the encoder that made it, or rebuild it with: {rebuild}"
         )
     vectors = (
-        compressed.CompressedVectors(folder)
-        if (folder / compressed.ROWS).exists()
-        else ExactVectors(load_array(folder / EXACT))
+        compressed.CompressedVectors(folder) if (folder / ROWS).exists() else ExactVectors(load_array(folder / EXACT))
     )
     return DenseRanker(load_encoder(record.model_copy(update={"spec": spec})), vectors)
-
-
-def read_vectors(folder: Path, size: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The vectors of an index in blocks: the position of the first, and (B, D) float32 unit vectors."""
-    if (folder / compressed.ROWS).exists():
-        yield from compressed.read_vectors(folder, size)
-        return
-    vectors_ND = load_array(folder / EXACT)
-    for start in range(0, len(vectors_ND), size):
-        yield start, np.array(vectors_ND[start : start + size])
 
 
 def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:

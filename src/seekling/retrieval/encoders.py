@@ -16,20 +16,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from seekling.errors import ModelError
-from seekling.retrieval.record import EncoderRecord, fingerprint_files
+from seekling.models import resolve_model
+from seekling.retrieval.index_record import EncoderRecord, fingerprint_files
 
 _DEFAULT_MAX_TOKENS = 512
 # Two servers of one model differ by rounding, another model by about 1 / sqrt(D).
 _PROBE_TOLERANCE = 0.005
 _FILES = (
-    "*.json",
-    "*_*/*.json",
-    "*.txt",
-    "*.model",
-    "*.safetensors",
-    "*.bin",
-    "*_Dense/*.safetensors",
-    "*_Dense/*.bin",
+    *("*.json", "*_*/*.json", "*.txt", "*.model", "*.safetensors", "*.bin"),
+    *("*_Dense/*.safetensors", "*_Dense/*.bin"),
 )
 
 Pooling = Literal["mean", "cls", "max", "lasttoken"]
@@ -61,28 +56,15 @@ class _Habits(NamedTuple):
     passage_prefix: str
 
 
+_INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
 # By name, first match counts; from the model cards of intfloat, BAAI, thenlper and Alibaba-NLP.
 _KNOWN = (
-    (
-        r"\be5-.*instruct",
-        _Habits(
-            "mean",
-            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
-            "",
-        ),
-    ),
+    (r"\be5-.*instruct", _Habits("mean", _INSTRUCTION, "")),
     (r"\be5\b", _Habits("mean", "query: ", "passage: ")),
     (r"\bbge-m3", _Habits("cls", "", "")),
     (r"\bbge-.*\bzh\b", _Habits("cls", "为这个句子生成表示以用于检索相关文章：", "")),  # noqa: RUF001
     (r"\bbge\b", _Habits("cls", "Represent this sentence for searching relevant passages: ", "")),
-    (
-        r"\b(qwen3-embedding|gte-qwen2)",
-        _Habits(
-            "lasttoken",
-            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
-            "",
-        ),
-    ),
+    (r"\b(qwen3-embedding|gte-qwen2)", _Habits("lasttoken", _INSTRUCTION, "")),
     (r"\bgte-(modernbert|.*v1\.5)", _Habits("cls", "", "")),
     (r"\bgte\b", _Habits("mean", "", "")),
 )
@@ -96,18 +78,16 @@ def describe_encoder(spec: str) -> EncoderRecord:
     bge and gte are known), else it is mean pooling without prefixes.
 
     Args:
-        spec: what `resolve_model` understands, or the address of an endpoint (`endpoint.py`).
+        spec: what `resolve_model` understands, or the address of an endpoint (`endpoint_encoder.py`).
 
     Raises:
         ModelError: the spec cannot be resolved, or the model needs what we do not do (another pooling, other layers).
         ServerError: the endpoint does not answer.
     """
     if is_endpoint(spec):
-        from seekling.retrieval.endpoint import describe_endpoint
+        from seekling.retrieval.endpoint_encoder import describe_endpoint
 
         return describe_endpoint(spec)
-    from seekling.models import resolve_model
-
     path = resolve_model(spec)
     config = _read_json(path / "config.json")
     habits = habits_of(spec, str(config.get("_name_or_path", "")))
@@ -140,7 +120,7 @@ def load_encoder(record: EncoderRecord) -> Encoder:
         MissingExtraError: a package that it needs is not installed.
     """
     if is_endpoint(record.spec):
-        from seekling.retrieval.endpoint import EndpointEncoder
+        from seekling.retrieval.endpoint_encoder import EndpointEncoder
 
         return EndpointEncoder(record)
     from seekling.retrieval.local_encoder import LocalEncoder
@@ -223,13 +203,8 @@ def _declared_pooling(path: Path, spec: str, modules: Sequence[tuple[str, str]])
 
 
 def _max_tokens(path: Path, config: dict[str, object]) -> int:
-    for limit in (
-        _read_json(path / "sentence_bert_config.json").get("max_seq_length"),
-        config.get("max_position_embeddings"),
-    ):
-        if isinstance(limit, int):
-            return min(limit, _DEFAULT_MAX_TOKENS)
-    return _DEFAULT_MAX_TOKENS
+    limits = _read_json(path / "sentence_bert_config.json").get("max_seq_length"), config.get("max_position_embeddings")
+    return next((min(limit, _DEFAULT_MAX_TOKENS) for limit in limits if isinstance(limit, int)), _DEFAULT_MAX_TOKENS)
 
 
 def _read_json(path: Path) -> dict[str, object]:

@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from seekling.errors import ConfigError
+from seekling.retrieval.index_record import IndexRecord
 from seekling.retrieval.interface import Ranker, Ranking
-from seekling.retrieval.record import IndexRecord
 from seekling.retrieval.store import DocumentStore, PassageStore
 
 _CONDITION = re.compile(r"\s*([^=!~<>]*[^=!~<>\s])\s*(!=|>=|<=|=|~)\s*(.*?)\s*", re.DOTALL)

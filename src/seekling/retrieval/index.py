@@ -16,11 +16,11 @@ from seekling.corpus.readers import describe_readers
 from seekling.errors import IndexMismatchError
 from seekling.retrieval.bm25 import Bm25Ranker
 from seekling.retrieval.build import Progress, build_into, hash_corpus
+from seekling.retrieval.dense import open_dense
+from seekling.retrieval.encoders import describe_encoder
 from seekling.retrieval.filters import FilteredRanker, allowed_passages
 from seekling.retrieval.hybrid import HybridRanker
-from seekling.retrieval.interface import Ranker, Retriever, check_request
-from seekling.retrieval.known import known_pages
-from seekling.retrieval.record import (
+from seekling.retrieval.index_record import (
     RECORD_NAME,
     EncoderRecord,
     IndexRecord,
@@ -30,6 +30,8 @@ from seekling.retrieval.record import (
     rebuild_command,
     rules_of,
 )
+from seekling.retrieval.interface import Ranker, Retriever, check_request
+from seekling.retrieval.known_pages import known_pages
 from seekling.retrieval.rerank import reranked
 from seekling.retrieval.store import DocumentStore, PassageStore
 from seekling.retrieval.terms import describe_terms
@@ -91,7 +93,7 @@ def build_index(
     """
     out = Path(out_dir).resolve()  # what a link points to is replaced, not the link
     report = progress or (lambda stage, done, total: None)
-    encoder = _encoder_record(config.encoder) if config.kind != "bm25" else None
+    encoder = describe_encoder(config.encoder) if config.kind != "bm25" else None
     rules_of(config)
     restore_moved(out)
     found = None if force else _existing(out, config, encoder)
@@ -145,24 +147,16 @@ def _open_ranker(folder: Path, record: IndexRecord, spec: str, dense_weight: flo
     rules = rules_of(record.settings)
     if record.encoder is None:
         return Bm25Ranker(folder, rules)
-    from seekling.retrieval.dense import open_dense
-
     dense = open_dense(folder, record.encoder, spec, rebuild=rebuild_command(folder, record.settings))
     if record.settings.kind == "dense":
         return dense
     return HybridRanker([Bm25Ranker(folder, rules), dense], weights=[1 - dense_weight, dense_weight])
 
 
-def _encoder_record(spec: str) -> EncoderRecord:
-    from seekling.retrieval.encoders import describe_encoder
-
-    return describe_encoder(spec)
-
-
 def _refuse_difference(folder: Path, record: IndexRecord, expect: IndexConfig) -> None:
     fingerprint = ""
     if record.encoder is not None and expect.kind != "bm25" and expect.encoder != record.encoder.spec:
-        fingerprint = _encoder_record(expect.encoder).fingerprint
+        fingerprint = describe_encoder(expect.encoder).fingerprint
     found = differences(record, expect, encoder_fingerprint=fingerprint)
     if found:
         raise IndexMismatchError(

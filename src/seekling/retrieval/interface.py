@@ -7,13 +7,12 @@ the two apart lets the hybrid ask for long lists of both without reading a singl
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from seekling.errors import DataError
-from seekling.retrieval.products import products
 from seekling.types import Document, Hit
 
 
@@ -99,37 +98,3 @@ def best_of(positions_N: np.ndarray, scores_N: np.ndarray, top_k: int) -> Rankin
         positions_N, scores_N = positions_N[is_kept_N], scores_N[is_kept_N]
     order_K = np.lexsort((positions_N, -scores_N))[:top_k]
     return Ranking(positions_N[order_K].astype(np.int64), scores_N[order_K].astype(np.float64))
-
-
-def nearest_in_blocks(
-    blocks: Iterable[np.ndarray], queries_BD: np.ndarray, top_k: int, *, decimals: int
-) -> list[Ranking]:
-    """Rank all rows by inner product with each query, a block at a time.
-
-    Args:
-        blocks: (N, D) each; rows are numbered through.
-        queries_BD: (B, D).
-        top_k: at least 1.
-        decimals: that scores are rounded to.
-
-    Returns:
-        Per query `top_k`, or all rows where there are fewer.
-    """
-    best: list[Ranking] = [EMPTY_RANKING] * len(queries_BD)
-    floor_B = np.full(len(queries_BD), -np.inf, np.float32)
-    start = 0
-    for block_ND in blocks:
-        scores_NB = products(block_ND, queries_BD)
-        # Rounding lifts a score by half a unit at most: whatever is a whole one below the k-th best stays out.
-        rows, columns = np.nonzero(scores_NB >= floor_B - 10.0**-decimals)
-        for query in np.unique(columns).tolist():
-            rows_M = rows[columns == query]
-            best[query] = best_of(
-                np.concatenate([best[query].positions_K, rows_M + start]),
-                np.concatenate([best[query].scores_K, np.round(scores_NB[rows_M, query], decimals)]),
-                top_k,
-            )
-            if len(best[query].scores_K) >= top_k:
-                floor_B[query] = best[query].scores_K[top_k - 1]
-        start += len(block_ND)
-    return best

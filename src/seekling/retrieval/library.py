@@ -14,8 +14,8 @@ from seekling.corpus import sections
 from seekling.errors import ToolError
 from seekling.retrieval.encoders import is_endpoint
 from seekling.retrieval.index import open_index
+from seekling.retrieval.index_record import read_record
 from seekling.retrieval.interface import DocumentSource, Retriever
-from seekling.retrieval.record import read_record
 from seekling.retrieval.remote import open_distant
 from seekling.retrieval.store import DocumentStore
 from seekling.types import Document, Hit

@@ -12,20 +12,20 @@ from __future__ import annotations
 import importlib.util
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seekling.cores import use_cores_here
-from seekling.errors import MissingExtraError, ModelError
-from seekling.retrieval.record import EncoderRecord
+from seekling.errors import ModelError
+from seekling.models import load_model, load_tokenizer, resolve_model, use_transformers
+from seekling.retrieval.index_record import EncoderRecord
 
 if TYPE_CHECKING:
     import onnxruntime  # type: ignore[import-untyped]
     import torch
-    from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import BatchEncoding
 
 _BATCH = 32
 _CHARS_PER_TOKEN = 64
@@ -39,10 +39,12 @@ class LocalEncoder:
 
     def __init__(self, record: EncoderRecord) -> None:
         self._record = record
-        path = resolve_with_torch(record.spec)
+        use_transformers()
+        path = resolve_model(record.spec)
         self._tokenizer = load_tokenizer(path)
         self._session = _open_onnx(path)
-        self._model = None if self._session is not None else _load_model(path)
+        # Many encoders come without the pooler that their class has; we do not use it.
+        self._model = None if self._session is not None else load_model("AutoModel", path, may_lack="pooler")
         self._layers = [_load_layer(path / layer) for layer in record.layers]
         self._lock = threading.Lock()
 
@@ -56,10 +58,7 @@ class LocalEncoder:
 
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
         vectors_BD = np.empty((len(texts), self._record.dimension), dtype=np.float32)
-        # Texts of like length share a batch, so that little is computed for padding.
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        for start in range(0, len(order), _BATCH):
-            places = order[start : start + _BATCH]
+        for places in batches_by_length(texts, _BATCH):
             # A fast tokenizer that two threads use at once fails with "Already borrowed".
             with self._lock:
                 vectors_BD[places] = self._encode_batch([texts[place] for place in places])
@@ -112,90 +111,15 @@ def _pool(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, pooling: str) -> torc
     return hidden_BTD[rows_B, first_B if pooling == "cls" else last_B]
 
 
+def batches_by_length(texts: Sequence[str], size: int) -> Iterator[list[int]]:
+    """Places of texts of like length, so that little is computed for padding."""
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+    return (order[start : start + size] for start in range(0, len(order), size))
+
+
 def tokenizable(text: str, max_tokens: int) -> str:
     """As much of a text as so many tokens can hold, as whole characters: a model can write half a surrogate pair."""
     return text[: max_tokens * _CHARS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8")
-
-
-def load_checked(path: Path, load: Callable[[], tuple[PreTrainedModel, dict[str, set[str]]]]) -> PreTrainedModel:
-    """Load a model that must be complete; it goes to the GPU where there is one.
-
-    Args:
-        path: to name in errors.
-        load: gives the model, and what transformers says about the loading.
-
-    Raises:
-        ModelError: the files are no such model, or weights are missing.
-    """
-    import torch
-    from safetensors import SafetensorError
-
-    try:
-        model, loaded = load()
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"cannot load a model from {path}: {reason}") from error
-    # Many encoders come without the pooler that their class has; we do not use it.
-    missing = sorted(key for key in loaded["missing_keys"] if "pooler" not in key)
-    if missing:
-        raise ModelError(f"{path} lacks {len(missing)} weights of its own architecture, such as {missing[0]}")
-    model.eval()
-    if torch.cuda.is_available():
-        torch.nn.Module.to(model, "cuda")
-    return model
-
-
-def resolve_with_torch(spec: str) -> Path:
-    """The directory of a model that torch is to run, with no more threads than there are processors for it.
-
-    Raises:
-        MissingExtraError: torch or transformers is not installed.
-        ModelError: the spec cannot be resolved.
-    """
-    for package in ("torch", "transformers", "safetensors"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError(f"dense retrieval and reranking need {package}: pip install 'seekling[train]'")
-    import transformers
-
-    from seekling.models import resolve_model
-
-    transformers.utils.logging.disable_progress_bar()
-    use_cores_here()
-    return resolve_model(spec)
-
-
-def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a model's directory.
-
-    Raises:
-        ModelError: there is none, or it is damaged.
-    """
-    import transformers
-
-    try:
-        tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(
-            str(path), local_files_only=True
-        )
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"cannot load a tokenizer from {path}: {reason}") from error
-    return tokenizer
-
-
-def _load_model(path: Path) -> PreTrainedModel:
-    import torch
-    import transformers
-
-    # transformers' annotations do not say that output_loading_info makes the result a pair.
-    return load_checked(
-        path,
-        lambda: cast(
-            "tuple[PreTrainedModel, dict[str, set[str]]]",
-            transformers.AutoModel.from_pretrained(
-                str(path), dtype=torch.float32, local_files_only=True, output_loading_info=True
-            ),
-        ),
-    )
 
 
 def _open_onnx(path: Path) -> onnxruntime.InferenceSession | None:

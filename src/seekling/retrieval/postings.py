@@ -2,14 +2,17 @@
 
 Both give the same scores to the last bit and the same order. The compiled way lets other threads run meanwhile.
 
-bm25s's own loops score every passage. Over 164,294 passages ours takes .05 of the time of bm25s with numpy
-for one query and .03 for each of 200 at once, and .90 and .73 of that with numba (RESULTS.md, BM25 beside bm25s).
+bm25s's own loop scores every passage and orders equal scores by chance. Over 164,000 passages of 40 words drawn by
+Zipf's law, one thread, 200 queries of 8 words at once, top 3, microseconds a query, ours and bm25s's compiled one: 7
+and 82 for rare words, 15 and 81 for middling ones, 178 and 171 for frequent ones; by numpy 1,300 for the last. On an
+index of one's own: `python benchmarks/retrieval.py bm25 INDEX QUESTIONS`.
 
-Shape letters: N passages, Q distinct terms of a query, M postings.
+Shape letters: N passages, M postings, B queries, Q distinct terms of all queries in a row, K the best of a query.
 """
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,6 +28,8 @@ KEPT_ROOMS = 2
 
 _MOST_HITS = 1 << 20
 """Places in the rankings of the queries that are searched at once: 16 MB."""
+_POSTINGS_TO_SCAN = 1 / 8
+"""From this share of postings to passages on, looking at every sum in order is faster than at those that changed."""
 
 
 class Postings:
@@ -51,75 +56,94 @@ class Postings:
             queries: numbers of terms; a term that stands there several times counts as often.
             top_k: at least 1.
         """
-        part = max(1, _MOST_HITS // min(top_k, self.num_passages))
+        num_places = min(top_k, self.num_passages)
+        part = max(1, _MOST_HITS // num_places)
         if len(queries) > part:
-            return [
-                ranking
-                for start in range(0, len(queries), part)
-                for ranking in self.best(queries[start : start + part], top_k)
-            ]
+            starts = range(0, len(queries), part)
+            return [ranking for start in starts for ranking in self.best(queries[start : start + part], top_k)]
         # A word that is repeated is looked up once: a query of a million "castle" would hold up all others for minutes.
-        wanted = [_distinct(query) for query in queries]
+        wanted = [Counter(query) for query in queries]
         kernel = compiled()
         if kernel is None:
-            return [self._best_by_numpy(np.array(terms), np.array(times), top_k) for terms, times in wanted]
-        starts_B = np.cumsum([0, *(len(terms) for terms, _ in wanted)])
-        terms_Q = np.array([term for terms, _ in wanted for term in terms], np.int64)
-        times_Q = np.array([times for _, each in wanted for times in each], np.int64)
-        room_N = self._take_room()
-        # Only for words that a query repeats, which few do.
-        group_N = np.zeros(self.num_passages if (times_Q > 1).any() else 0, dtype=np.float32)
-        shape = len(wanted), min(top_k, self.num_passages)
-        found_B, positions_BK, scores_BK = np.empty(shape[0], np.int64), np.empty(shape, np.int64), np.empty(shape)
-        kernel(
-            self._data_M, self._indices_M, self._indptr_V, starts_B, terms_Q, times_Q, room_N, group_N, found_B,
-            positions_BK, scores_BK,
-        )  # fmt: skip
+            return [self._best_by_numpy(times_of, top_k) for times_of in wanted]
+        starts_B = np.cumsum([0, *map(len, wanted)])
+        terms_Q = np.array([term for times_of in wanted for term in times_of], np.int64)
+        times_Q = np.array([times for times_of in wanted for times in times_of.values()], np.float32)
+        found_B = np.empty(len(wanted), np.int64)
+        positions_BK, scores_BK = np.empty((len(wanted), num_places), np.int64), np.empty((len(wanted), num_places))
+        with self._lock:
+            sums_N = self._rooms.pop() if self._rooms else None
+        if sums_N is None:
+            sums_N = np.zeros(self.num_passages, dtype=np.float32)
+        postings = self._data_M, self._indices_M, self._indptr_V
+        kernel(*postings, starts_B, terms_Q, times_Q, sums_N, found_B, positions_BK, scores_BK)
         with self._lock:
             if len(self._rooms) < KEPT_ROOMS:
-                self._rooms.append(room_N)
+                self._rooms.append(sums_N)
         return [
             # Copies: a short ranking must not keep the room of a long one.
             Ranking(positions_K[:found].copy(), scores_K[:found].copy())
             for positions_K, scores_K, found in zip(positions_BK, scores_BK, found_B.tolist(), strict=True)
         ]
 
-    def _take_room(self) -> np.ndarray:
-        """(N,) float32 zeros; whoever took them leaves zeros behind."""
-        with self._lock:
-            if self._rooms:
-                return self._rooms.pop()
-        return np.zeros(self.num_passages, dtype=np.float32)
-
-    def _best_by_numpy(self, terms_Q: np.ndarray, times_Q: np.ndarray, top_k: int) -> Ranking:
-        scores_N = np.zeros(self.num_passages, dtype=np.float32)
-        for times in dict.fromkeys(times_Q.tolist()):
-            group_N = scores_N if times == 1 else np.zeros_like(scores_N)
-            for term in terms_Q[times_Q == times].tolist():
-                stretch = slice(self._indptr_V[term], self._indptr_V[term + 1])
-                group_N[self._indices_M[stretch]] += self._data_M[stretch]
-            if times > 1:
-                scores_N += group_N * np.float32(times)
+    def _best_by_numpy(self, times_of: Counter[int], top_k: int) -> Ranking:
+        sums_N = np.zeros(self.num_passages, dtype=np.float32)
+        for term, times in times_of.items():
+            stretch = slice(self._indptr_V[term], self._indptr_V[term + 1])
+            sums_N[self._indices_M[stretch]] += self._data_M[stretch] * np.float32(times)
         # Lucene's idf is above zero for every term, so a score of zero means that no term matched.
-        positions_M = np.flatnonzero(scores_N)
-        return best_of(positions_M, scores_N[positions_M], top_k)
-
-
-def _distinct(query: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    """The terms of a query, each once, and how often it stands there; equal numbers stand together, ones first."""
-    if len(set(query)) == len(query):
-        return query, [1] * len(query)
-    times_of = Counter(query)
-    group_of = {times: place for place, times in enumerate(dict.fromkeys([1, *times_of.values()]))}
-    terms = sorted(times_of, key=lambda term: group_of[times_of[term]])
-    return terms, [times_of[term] for term in terms]
+        positions_M = np.flatnonzero(sums_N)
+        return best_of(positions_M, sums_N[positions_M], top_k)
 
 
 @cache
 def compiled() -> Callable[..., None] | None:
     """The compiled search; None where numba is not installed."""
     try:
-        from seekling.retrieval.postings_loop import search
+        return compile_loop(_search, nogil=True)
     except ImportError:
         return None
-    return compile_loop(search, nogil=True)
+
+
+def _search(  # type: ignore[no-untyped-def]
+    data_M, indices_M, indptr_V, starts_B, terms_Q, times_Q, sums_N, found_B, positions_BK, scores_BK
+):  # pragma: no cover - compiled
+    """Find each query's best; `sums_N` is zeros before and after.
+
+    Query b has the terms from `starts_B[b]` to before the next; its ranking is the first `found_B[b]` of its rows. The
+    best so far are a heap of (score, -position), whose root is the worst: the lowest score, of equal ones the last.
+    """
+    room = positions_BK.shape[1]
+    for query in range(len(found_B)):
+        terms, num_postings = range(starts_B[query], starts_B[query + 1]), 0
+        for q in terms:
+            for m in range(indptr_V[terms_Q[q]], indptr_V[terms_Q[q] + 1]):
+                sums_N[indices_M[m]] += data_M[m] * times_Q[q]
+            num_postings += indptr_V[terms_Q[q] + 1] - indptr_V[terms_Q[q]]
+        best = [(np.float64(0), np.int64(0)) for _ in range(0)]  # tells numba the type
+        if num_postings < len(sums_N) * _POSTINGS_TO_SCAN:
+            for q in terms:
+                for m in range(indptr_V[terms_Q[q]], indptr_V[terms_Q[q] + 1]):
+                    position = np.int64(indices_M[m])
+                    entry = (np.float64(sums_N[position]), -position)
+                    sums_N[position] = 0  # another term will not see it again
+                    if entry[0] > 0 and len(best) < room:
+                        heapq.heappush(best, entry)
+                    elif entry[0] > 0 and entry > best[0]:
+                        heapq.heapreplace(best, entry)
+        else:
+            floor = np.float32(0)
+            for each in range(len(sums_N)):
+                if sums_N[each] > floor:
+                    entry = (np.float64(sums_N[each]), np.int64(-each))
+                    if len(best) < room:
+                        heapq.heappush(best, entry)
+                    else:
+                        heapq.heapreplace(best, entry)
+                    if len(best) == room:
+                        floor = np.float32(best[0][0])
+            sums_N[:] = 0
+        found_B[query] = len(best)
+        for place in range(len(best) - 1, -1, -1):
+            score, negated = heapq.heappop(best)
+            scores_BK[query, place], positions_BK[query, place] = score, -negated

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from seekling.client import key_from
 from seekling.errors import MissingExtraError
-from seekling.retrieval.stores import (
+from seekling.retrieval.vector_stores import (
     NOTE,
     StoreAddress,
     note_from_text,
-    note_to_text,
     passage_from_payload,
     passage_to_payload,
     store_failing,
@@ -71,7 +72,7 @@ class QdrantStore:
                 self._address.collection,
                 vectors_config=models.VectorParams(size=dimension, distance=models.Distance.COSINE, on_disk=True),
                 quantization_config=models.ScalarQuantization(scalar=codes),
-                metadata={NOTE: note_to_text(note)},
+                metadata={NOTE: json.dumps(dict(note))},
             )
 
     def add(self, first: int, passages: Sequence[Passage], vectors_BD: np.ndarray) -> None:
@@ -95,16 +96,7 @@ class QdrantStore:
         ]
         with self._failing():
             found = self._client.query_batch_points(self._address.collection, asked)
-        hits = []
-        for of_one_query in found:
-            payloads = [(point, point.payload or {}) for point in of_one_query.points]
-            hits.append(
-                [
-                    (passage_from_payload(str(kept.get("id", point.id)), str(kept.get("text", "")), kept), point.score)
-                    for point, kept in payloads
-                ]
-            )
-        return hits
+        return [[(_passage_of(point), point.score) for point in of_one_query.points] for of_one_query in found]
 
     def dimension(self) -> int:
         """See `Store`; 0 for a collection of several named vectors, which we do not search."""
@@ -116,3 +108,8 @@ class QdrantStore:
     def _failing(self) -> Iterator[None]:
         with store_failing("Qdrant", self._address.place, self._failures), self._lock:
             yield
+
+
+def _passage_of(point: Any) -> Passage:
+    kept = point.payload or {}
+    return passage_from_payload(str(kept.get("id", point.id)), str(kept.get("text", "")), kept)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 
 from seekling.errors import ModelError
+from seekling.models import load_model, load_tokenizer, resolve_model, use_transformers
 from seekling.retrieval.interface import Retriever, best_of, check_request
+from seekling.retrieval.local_encoder import batches_by_length, tokenizable
 from seekling.types import Hit
 
 DEPTH = 50
@@ -68,23 +69,10 @@ class CrossEncoder:
     """
 
     def __init__(self, spec: str) -> None:
-        from seekling.retrieval.local_encoder import load_checked, load_tokenizer, resolve_with_torch
-
-        path = resolve_with_torch(spec)
-        import torch
-        import transformers
-
+        use_transformers()
+        path = resolve_model(spec)
         self._tokenizer = load_tokenizer(path)
-        self._model = load_checked(
-            path,
-            # transformers' annotations do not say that output_loading_info makes the result a pair.
-            lambda: cast(
-                "tuple[transformers.PreTrainedModel, dict[str, set[str]]]",
-                transformers.AutoModelForSequenceClassification.from_pretrained(
-                    str(path), dtype=torch.float32, local_files_only=True, output_loading_info=True
-                ),
-            ),
-        )
+        self._model = load_model("AutoModelForSequenceClassification", path)
         num_labels = self._model.config.num_labels
         if num_labels not in (1, 2):
             raise ModelError(f"{spec} gives {num_labels} scores per pair, a reranker gives 1, or 2: use another model")
@@ -94,17 +82,13 @@ class CrossEncoder:
     def scores(self, query: str, texts: Sequence[str]) -> np.ndarray:
         """(len(texts),) float64: higher is more relevant; rounded, so that it does not hang on the batch."""
         scores_K = np.empty(len(texts))
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        for start in range(0, len(order), _BATCH):
-            places = order[start : start + _BATCH]
+        for places in batches_by_length(texts, _BATCH):
             with self._lock:
                 scores_K[places] = self._score_batch(query, [texts[place] for place in places])
         return np.round(scores_K, _SCORE_DECIMALS)
 
     def _score_batch(self, query: str, texts: list[str]) -> np.ndarray:
         import torch
-
-        from seekling.retrieval.local_encoder import tokenizable
 
         # A query that fills the input would leave no room for the passage.
         query = self._cut(tokenizable(query, self._max_tokens))

@@ -1,9 +1,8 @@
-"""Inner products with many rows in compiled loops on one core; only for where numba is installed.
+"""Scores of packed rows that are scattered over a file, in a compiled loop; only for where numba is installed.
 
-Packed rows that are scattered over a file are read and multiplied in one loop: a Python call for each would take longer
-than reading it.
+They are read and multiplied in one loop: a Python call for each would take longer than reading it.
 
-Shape letters: B queries, N or C rows, D dimensions.
+Shape letters: C rows, D dimensions.
 """
 
 from __future__ import annotations
@@ -56,18 +55,3 @@ Args:
 Returns:
     How many rows could be read.
 """
-
-
-def _multiply(queries_BD, rows_ND, products_BN):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    for b in range(len(queries_BD)):
-        for n in range(len(rows_ND)):
-            total = np.float32(0)
-            for d in range(rows_ND.shape[1]):
-                total += queries_BD[b, d] * rows_ND[n, d]
-            products_BN[b, n] = total
-
-
-multiply: Callable[[np.ndarray, np.ndarray, np.ndarray], None] = compile_loop(
-    _multiply, nogil=True, fastmath={"reassoc", "contract"}
-)
-"""Write (B, N) inner products of (B, D) queries with (N, D) rows, all float32 and contiguous."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from seekling.errors import DataError, IndexMismatchError, InfrastructureError
 from seekling.files import move_over
-from seekling.retrieval.record import RECORD_NAME
+from seekling.retrieval.index_record import RECORD_NAME
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ import threading
 
 from starlette.requests import Request
 
-RETRY_AFTER = {"Retry-After": "1"}
-"""The header of a 503: come back after so many seconds."""
+from seekling.serve.request_body import RefusedRequestError
 
 BROKEN = {"Connection": "close"}
 """The header of a 500: uvicorn closes the connection after it, and a client that kept it would lose a request."""
@@ -16,12 +15,9 @@ _REQUEST_BYTES = 16 * 1024
 """What a request takes besides its body, about: its connection, its task, what was read from it."""
 
 
-class BusyError(Exception):
-    """Too much is waiting already; the text says what."""
-
-
-class TooLargeError(Exception):
-    """A request is larger than the server takes; the text says by how much."""
+def busy(what: str) -> RefusedRequestError:
+    """The refusal of a request when too much is waiting: come back after a second."""
+    return RefusedRequestError(503, f"{what} are waiting already; try again", "overloaded", {"Retry-After": "1"})
 
 
 class Admission:
@@ -46,8 +42,7 @@ class Admission:
             The body; whoever has answered the request calls its `release`.
 
         Raises:
-            TooLargeError: it is larger than one may be.
-            BusyError: together with the others it is too large.
+            RefusedRequestError: it is larger than one may be (413), or together with the others too large (503).
             ClientDisconnect: the client went away.
         """
         admitted = Admitted(self)
@@ -64,11 +59,10 @@ class Admission:
                     parts.clear()
                     admitted.release()
             if num_bytes > self._body_bytes:
-                raise TooLargeError(
-                    f"the request has {num_bytes} bytes; this server takes {self._body_bytes}: send fewer"
-                )
+                what = f"the request has {num_bytes} bytes; this server takes {self._body_bytes}: send fewer"
+                raise RefusedRequestError(413, what, "request_too_large")
             if not has_room:
-                raise BusyError(f"requests of {self._num_bytes} bytes are waiting already; try again")
+                raise busy(f"requests of {self._num_bytes} bytes")
         except BaseException:
             admitted.release()
             raise

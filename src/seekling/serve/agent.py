@@ -6,7 +6,6 @@ Used by every stage of a run, and by `seekling ask`. It does not train and has n
 from __future__ import annotations
 
 import contextlib
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seekling.config import Recipe, build_recipe
+from seekling.config import Recipe
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.sandbox import open_sandbox
 from seekling.env.tools import all_tools
-from seekling.errors import ConfigError, InfrastructureError
+from seekling.errors import InfrastructureError
 from seekling.kernels.backend import use_kernels
 from seekling.models import load_policy, pick_dtype, resolve_model
 from seekling.retrieval.library import Library, open_library
@@ -27,7 +26,7 @@ from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import takes_vllm
-from seekling.serve.local_model import trained_policy
+from seekling.serve.local_model import recipe_of_run, trained_policy
 from seekling.types import Episode, Question, StopReason
 
 if TYPE_CHECKING:
@@ -139,14 +138,7 @@ def _open_sampler(
         return
     from seekling.rollout.vllm_sampler import VllmSampler
 
-    sampler = VllmSampler(
-        model_dir,
-        model,
-        tokenizer,
-        in_flight=recipe.rollout.in_flight,
-        episode_tokens=recipe.cache_tokens,
-        cache_bytes=recipe.rollout.cache_bytes,
-    )
+    sampler = VllmSampler(model_dir, model, tokenizer, **_sampler_settings(recipe))
     del model  # vLLM has its own
     with contextlib.closing(sampler):
         yield sampler, tokenizer
@@ -154,14 +146,14 @@ def _open_sampler(
 
 def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalSampler:
     """The in-process engine as a recipe's rollout section describes it."""
-    return LocalSampler(
-        model,
-        tokenizer,
-        in_flight=recipe.rollout.in_flight,
-        episode_tokens=recipe.cache_tokens,
-        cache_bytes=recipe.rollout.cache_bytes,
-        draft_tokens=recipe.rollout.draft_tokens,
-    )
+    return LocalSampler(model, tokenizer, draft_tokens=recipe.rollout.draft_tokens, **_sampler_settings(recipe))
+
+
+def _sampler_settings(recipe: Recipe) -> dict[str, int]:
+    rollout = recipe.rollout
+    return {
+        "in_flight": rollout.in_flight, "episode_tokens": recipe.cache_tokens, "cache_bytes": rollout.cache_bytes
+    }  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -178,10 +170,7 @@ def load_agent(run: Path | str, *, policy: str = "", log: Callable[[str], None] 
         IndexMismatchError: its index is missing or damaged.
     """
     folder = Path(run)
-    try:
-        recipe = build_recipe(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")), origin=str(folder))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{folder} is not a run folder ({error}); train one with: seekling train RECIPE") from None
+    recipe = recipe_of_run(folder)
     # Questions come one by one: that needs one cache, and no vLLM, which the machine that asks may not have.
     rollout = recipe.rollout.model_copy(update={"sampler": "engine", "in_flight": 1})
     recipe = recipe.model_copy(update={"rollout": rollout})

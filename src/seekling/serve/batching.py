@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from seekling.serve.admission import BusyError
+from seekling.serve.admission import busy
 
 _LINGER = 0.05
 """After a batch, so much of its time passes before the next: whoever was just answered can ask again and share it.
@@ -76,11 +76,11 @@ class Batcher:
         """The answers, in the order of the keys.
 
         Raises:
-            BusyError: too many queries are waiting; none of these was added.
+            RefusedRequestError: too many queries are waiting; none of these was added.
         """
         new = [key for key in dict.fromkeys(keys) if key not in self._jobs]
         if self._waiting and len(self._waiting) + len(new) > self._waiting_queries:
-            raise BusyError(f"{len(self._waiting)} queries are waiting already; try again")
+            raise busy(f"{len(self._waiting)} queries")
         loop = asyncio.get_running_loop()
         for key in new:
             self._jobs[key] = job = _Job(key, loop.create_future())

@@ -29,7 +29,8 @@ from starlette.types import Receive, Scope, Send
 from seekling.errors import SeeklingError
 from seekling.rollout.chat import ChatReply
 from seekling.rollout.local_chat import ChatRequest, LocalChat
-from seekling.serve.admission import BROKEN, RETRY_AFTER, Admission, BusyError, TooLargeError
+from seekling.serve.admission import BROKEN, Admission
+from seekling.serve.request_body import RefusedRequestError, read_fields, read_object
 from seekling.types import Json, Message, Role
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -76,12 +77,6 @@ class _Body(pydantic.BaseModel):
     stream_options: _StreamOptions | None = None
 
 
-class _Refusal(Exception):
-    def __init__(self, status: int, message: str, code: str) -> None:
-        super().__init__(message)
-        self.status, self.message, self.code = status, message, code
-
-
 def make_chat_app(chat: LocalChat, *, key: str = "", waiting_bytes: int = MAX_WAITING_BYTES) -> Starlette:
     """The server of one model.
 
@@ -125,7 +120,9 @@ def make_chat_app(chat: LocalChat, *, key: str = "", waiting_bytes: int = MAX_WA
     def check_key(request: Request) -> None:
         given = request.headers.get("authorization", "")
         if key and not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
-            raise _Refusal(401, "the Authorization header does not hold this server's key", "invalid_api_key")
+            raise RefusedRequestError(
+                401, "the Authorization header does not hold this server's key", "invalid_api_key"
+            )
 
     return Starlette(
         routes=[
@@ -134,9 +131,7 @@ def make_chat_app(chat: LocalChat, *, key: str = "", waiting_bytes: int = MAX_WA
             Route("/health", health),
         ],
         exception_handlers={
-            _Refusal: _refused,
-            TooLargeError: _too_large,
-            BusyError: _busy,
+            RefusedRequestError: _refused,
             HTTPException: _http_error,
             SeeklingError: _failed,
             Exception: _broken,
@@ -157,45 +152,37 @@ class _EventStream(StreamingResponse):
 
 
 def _read(raw: bytes) -> _Body:
+    row = read_object(raw, status=400)
     try:
-        row = json.loads(raw)
         # JSON can hold halves of characters, which no tokenizer takes: they would fail amid the replies of others.
         json.dumps(row, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError) as error:
-        raise _Refusal(400, f"the body is not JSON ({error})", "invalid_json") from None
-    if not isinstance(row, dict):
-        raise _Refusal(400, f"the body is a JSON {type(row).__name__}; expected an object", "invalid_json")
+    except UnicodeEncodeError as error:
+        raise RefusedRequestError(400, f"the body is not JSON ({error})", "invalid_json") from None
     for name in _UNSUPPORTED:
         if row.get(name):
-            raise _Refusal(400, f"this server does not support {name!r}; leave it out", "unsupported_parameter")
-    try:
-        return _Body.model_validate(row)
-    except pydantic.ValidationError as error:
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
-        raise _Refusal(400, "; ".join(problems), "invalid_value") from None
+            raise RefusedRequestError(
+                400, f"this server does not support {name!r}; leave it out", "unsupported_parameter"
+            )
+    return read_fields(row, _Body, status=400)
 
 
 async def _ready(body: _Body, chat: LocalChat) -> ChatRequest:
     if body.model != chat.endpoint.model:
-        raise _Refusal(404, f"there is no model {body.model!r} here, only {chat.endpoint.model!r}", "model_not_found")
+        raise RefusedRequestError(
+            404, f"there is no model {body.model!r} here, only {chat.endpoint.model!r}", "model_not_found"
+        )
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stop) > 8 or not all(stop):
-        raise _Refusal(400, "stop takes up to 8 texts, none of them empty", "invalid_value")
+        raise RefusedRequestError(400, "stop takes up to 8 texts, none of them empty")
     messages = tuple(each.message() for each in body.messages)
-    num_chars = sum(len(each.content) for each in messages)
-    if num_chars > chat.context_tokens * _CHARS_PER_TOKEN:
-        raise _Refusal(
-            400,
-            f"the messages have {num_chars} characters; prompt and reply together have {chat.context_tokens} tokens",
-            "context_length_exceeded",
-        )
-    num_tokens = await asyncio.wrap_future(chat.count_prompt_tokens(messages))
-    if num_tokens >= chat.context_tokens:
-        raise _Refusal(
-            400,
-            f"the messages are {num_tokens} tokens long; prompt and reply together have {chat.context_tokens}",
-            "context_length_exceeded",
-        )
+    size, unit = sum(len(each.content) for each in messages), "characters"
+    is_long = size > chat.context_tokens * _CHARS_PER_TOKEN
+    if not is_long:
+        size, unit = await asyncio.wrap_future(chat.count_prompt_tokens(messages)), "tokens"
+        is_long = size >= chat.context_tokens
+    if is_long:
+        what = f"the messages have {size} {unit}; prompt and reply together have {chat.context_tokens} tokens"
+        raise RefusedRequestError(400, what, "context_length_exceeded")
     limit = body.max_completion_tokens or body.max_tokens or chat.context_tokens
     seed = random.getrandbits(62) if body.seed is None else body.seed % 2**62
     temperature = 1.0 if body.temperature is None else body.temperature
@@ -274,16 +261,8 @@ def _error(status: int, message: str, code: str, headers: Mapping[str, str] | No
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, _Refusal)
-    return _error(error.status, error.message, error.code)
-
-
-async def _too_large(request: Request, error: Exception) -> Response:
-    return _error(413, str(error), "request_too_large")
-
-
-async def _busy(request: Request, error: Exception) -> Response:
-    return _error(503, str(error), "overloaded", RETRY_AFTER)
+    assert isinstance(error, RefusedRequestError)
+    return _error(error.status, str(error), error.code, error.headers)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

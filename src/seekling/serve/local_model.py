@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from seekling.config import Recipe, build_recipe
 from seekling.errors import ConfigError
 from seekling.models import load_policy, resolve_model
 from seekling.rollout.engine.local import LocalSampler
@@ -17,6 +19,18 @@ from seekling.types import Json
 
 CONTEXT_TOKENS = 4096
 """Prompt and reply, unless the model or the caller allows less."""
+
+
+def recipe_of_run(run: Path) -> Recipe:
+    """The recipe of a run folder.
+
+    Raises:
+        ConfigError: it is no run folder, or its recipe cannot be read.
+    """
+    try:
+        return build_recipe(tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8")), origin=str(run))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{run} is not a run folder ({error}); train one with: seekling train RECIPE") from None
 
 
 def trained_policy(run: Path, policy: str = "") -> tuple[Path, str]:

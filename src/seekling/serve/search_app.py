@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from seekling.config import SearchServerConfig
-from seekling.serve.admission import BROKEN, RETRY_AFTER, Admission, BusyError, TooLargeError
+from seekling.serve.admission import BROKEN, Admission
+from seekling.serve.request_body import RefusedRequestError
 from seekling.serve.search_index import ServedIndex
 from seekling.serve.search_metrics import SearchMetrics
-from seekling.serve.search_request import BadRequestError
 from seekling.types import Json
 
 _CLIENT_CLOSED = 499
@@ -102,12 +102,8 @@ class _App:
             async with asyncio.timeout(self._config.timeout_s):
                 admitted = await self._admission.read(request)
                 response = Response(await answer(admitted.body), media_type="application/json")
-        except BadRequestError as error:
-            response = _error(error.status, str(error))
-        except TooLargeError as error:
-            response = _error(413, str(error))
-        except BusyError as error:
-            response = _error(503, str(error), RETRY_AFTER)
+        except RefusedRequestError as error:
+            response = _error(error.status, str(error), error.headers)
         except TimeoutError:
             what = "the request did not arrive" if admitted is None else "the search did not end"
             response = _error(408 if admitted is None else 504, f"{what} within {self._config.timeout_s:g} s")

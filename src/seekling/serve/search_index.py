@@ -10,13 +10,19 @@ from pathlib import Path
 from seekling.config import SearchServerConfig
 from seekling.errors import ConfigError
 from seekling.retrieval.index import open_index
+from seekling.retrieval.index_record import IndexRecord, read_record
 from seekling.retrieval.interface import DocumentSource, Retriever
-from seekling.retrieval.record import IndexRecord, read_record
+from seekling.retrieval.retrieve_json import documents_to_json, hits_to_json
 from seekling.retrieval.store import DocumentStore
-from seekling.retrieval.wire import documents_to_json, hits_to_json
 from seekling.serve.batching import AnswerCache, Batcher, Key
+from seekling.serve.request_body import (
+    DocumentsRequest,
+    RefusedRequestError,
+    RetrieveRequest,
+    read_fields,
+    read_object,
+)
 from seekling.serve.search_metrics import SearchMetrics
-from seekling.serve.search_request import BadRequestError, read_ids, read_retrieve
 from seekling.types import Json
 
 _MAX_DOCUMENTS = 100
@@ -72,20 +78,22 @@ class ServedIndex:
 
     async def retrieve(self, body: bytes) -> bytes:
         """Answer the body of a request to /retrieve with the body of the reply."""
-        asked = read_retrieve(body, default_top_k=self._config.top_k)
-        longest = max(map(len, asked.queries), default=0)
+        asked = read_fields(read_object(body, status=422), RetrieveRequest, status=422)
+        queries = asked.texts()
+        longest = max(map(len, queries), default=0)
         if longest > self._config.query_chars:
-            raise BadRequestError(
-                f"a query has {longest} characters; this server takes {self._config.query_chars}: shorten it", 413
+            raise RefusedRequestError(
+                413, f"a query has {longest} characters; this server takes {self._config.query_chars}: shorten it"
             )
-        top_k = min(asked.top_k, self._record.counts.passages)
-        num_hits = top_k * len(asked.queries)
+        top_k = min(asked.topk or self._config.top_k, self._record.counts.passages)
+        num_hits = top_k * len(queries)
         if num_hits > self._config.hits_per_request:
-            raise BadRequestError(
-                f"{len(asked.queries)} queries with topk {top_k} ask for {num_hits} passages; this server gives "
-                f"{self._config.hits_per_request} per request: ask for fewer at once"
+            raise RefusedRequestError(
+                422,
+                f"{len(queries)} queries with topk {top_k} ask for {num_hits} passages; this server gives "
+                f"{self._config.hits_per_request} per request: ask for fewer at once",
             )
-        keys = [Key(query, top_k, asked.with_scores) for query in asked.queries]
+        keys = [Key(query, top_k, bool(asked.return_scores)) for query in queries]
         answers = {key: answer for key in keys if (answer := self._cache.get(key)) is not None}
         missing = [key for key in dict.fromkeys(keys) if key not in answers]
         self._metrics.count_queries(self.name, num_cached=len(keys) - len(missing), num_searched=len(missing))
@@ -97,9 +105,11 @@ class ServedIndex:
 
     async def documents(self, body: bytes) -> bytes:
         """Answer the body of a request to /documents with the body of the reply."""
-        ids = read_ids(body)
+        ids = read_fields(read_object(body, status=422), DocumentsRequest, status=422).ids
         if len(ids) > _MAX_DOCUMENTS:
-            raise BadRequestError(f"{len(ids)} documents asked for; this server gives {_MAX_DOCUMENTS} per request")
+            raise RefusedRequestError(
+                422, f"{len(ids)} documents asked for; this server gives {_MAX_DOCUMENTS} per request"
+            )
         found = await asyncio.to_thread(lambda: [self._documents.find(id_) for id_ in ids])
         return documents_to_json(found)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from seekling.errors import InfrastructureError
-from seekling.models.weights import shapes_of
+from seekling.models.lazy_weights import shapes_of
 
 
 @dataclass(frozen=True, slots=True)

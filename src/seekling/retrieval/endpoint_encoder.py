@@ -21,17 +21,19 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
+import pydantic
+from pydantic import Field
 
 from seekling.client import BadReplyError, Client, Patience, RefusedError, key_from
 from seekling.errors import ConfigError, DataError
 from seekling.models import cache_home
 from seekling.retrieval.encoders import habits_of, is_same_probe
-from seekling.retrieval.record import EncoderRecord
+from seekling.retrieval.index_record import EncoderRecord
 from seekling.types import Json
 
 _BATCH = 64
@@ -39,31 +41,35 @@ _BATCH = 64
 _AT_ONCE = 4
 _PROBE_TEXT = "The harbour town of Bergen was founded in 1070."
 _PROBE_VALUES = 16
-_OPTIONS = {"key_env", "dimensions", "api", "query_prefix", "passage_prefix", "query_fields", "passage_fields"}
-_TASKS: dict[str, tuple[dict[str, Json], dict[str, Json]]] = {
-    "openai": ({}, {}),
-    "gemini": ({"taskType": "RETRIEVAL_QUERY"}, {"taskType": "RETRIEVAL_DOCUMENT"}),
-}
-"""By API: fields of every request for queries, and for passages."""
 _PROBE_DIGITS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where vectors come from, as a spec says."""
+class Endpoint(pydantic.BaseModel):
+    """Where vectors come from, as a spec says; the module's docstring explains the options."""
 
-    url: str
-    model: str
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    url: Annotated[str, Field(pattern="^https?://[^/]")]
+    model: Annotated[str, Field(min_length=1)]
     key_env: str = ""
-    dimensions: int = 0
+    dimensions: Annotated[int, Field(ge=0)] = 0
     """To ask for; 0: as many as the model gives."""
-    is_gemini: bool = False
-    """Speaks Gemini's own API, not OpenAI's."""
-    query_prefix: str = ""
-    passage_prefix: str = ""
-    query_fields: Mapping[str, Json] = field(default_factory=dict)
+    api: Literal["openai", "gemini"] = "openai"
+    query_prefix: str
+    passage_prefix: str
+    query_fields: pydantic.Json[dict[str, Any]] = {}
     """More of a request for the vectors of queries."""
-    passage_fields: Mapping[str, Json] = field(default_factory=dict)
+    passage_fields: pydantic.Json[dict[str, Any]] = {}
+
+    @property
+    def is_gemini(self) -> bool:
+        """Speaks Gemini's own API, not OpenAI's."""
+        return self.api == "gemini"
+
+    def fields(self, *, of_queries: bool) -> dict[str, Json]:
+        """What every request has besides the model and the texts."""
+        task = {"taskType": "RETRIEVAL_QUERY" if of_queries else "RETRIEVAL_DOCUMENT"} if self.is_gemini else {}
+        return {**task, **(self.query_fields if of_queries else self.passage_fields)}
 
 
 class EndpointEncoder:
@@ -89,11 +95,15 @@ class EndpointEncoder:
         Raises:
             ServerError: the server gave none.
         """
-        return self._encode([self._record.query_prefix + text for text in texts], self._endpoint.query_fields)
+        return self._encode(
+            [self._record.query_prefix + text for text in texts], self._endpoint.fields(of_queries=True)
+        )
 
     def passages(self, texts: Sequence[str]) -> np.ndarray:
         """(B, D) float32 unit vectors of passages; raises as `queries` does."""
-        return self._encode([self._record.passage_prefix + text for text in texts], self._endpoint.passage_fields)
+        return self._encode(
+            [self._record.passage_prefix + text for text in texts], self._endpoint.fields(of_queries=False)
+        )
 
     def _encode(self, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
         # Servers refuse half a surrogate pair, which a model can write.
@@ -130,12 +140,13 @@ def describe_endpoint(spec: str, patience: Patience | None = None) -> EncoderRec
         ServerError: nobody answers.
     """
     endpoint = parse_endpoint(spec)
+    asked = endpoint.fields(of_queries=False)
     try:
-        probe_D = _embed(_client(endpoint, patience), endpoint, [_PROBE_TEXT], endpoint.passage_fields)[0]
+        probe_D = _embed(_client(endpoint, patience), endpoint, [_PROBE_TEXT], asked)[0]
     except RefusedError as error:
         raise ConfigError(f"{error}; check the address, the model {endpoint.model!r} and the key") from None
     # What passages are asked for with made the vectors of an index; queries may be asked for otherwise.
-    fields = f"\n{json.dumps(endpoint.passage_fields, sort_keys=True)}" if endpoint.passage_fields else ""
+    fields = f"\n{json.dumps(asked, sort_keys=True)}" if asked else ""
     identity = f"{endpoint.url}\n{endpoint.model}\n{len(probe_D)}{fields}"
     return EncoderRecord(
         spec=spec,
@@ -156,37 +167,20 @@ def parse_endpoint(spec: str) -> Endpoint:
         ConfigError: it names no model, or something unknown after the question mark.
     """
     parts = urlsplit(spec)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = sorted(set(options) - _OPTIONS)
-    dimensions, api = options.get("dimensions", "0"), options.get("api", "openai")
-    if unknown or not parts.fragment or not parts.netloc or not dimensions.isdecimal() or api not in _TASKS:
-        raise ConfigError(
-            f"{spec!r} is not an embeddings endpoint; expected https://host/v1#model, with ?key_env=NAME of the "
-            "variable that holds the key, dimensions=N, query_prefix, passage_prefix, query_fields, passage_fields and "
-            "api=gemini where they are needed"
-        )
     habits = habits_of(parts.fragment)
-    return Endpoint(
-        parts._replace(query="", fragment="").geturl().rstrip("/").removesuffix("/embeddings"),
-        parts.fragment,
-        options.get("key_env", ""),
-        int(dimensions),
-        is_gemini=api == "gemini",
-        query_prefix=options.get("query_prefix", habits.query_prefix),
-        passage_prefix=options.get("passage_prefix", habits.passage_prefix),
-        query_fields=_TASKS[api][0] | _fields(options, "query_fields"),
-        passage_fields=_TASKS[api][1] | _fields(options, "passage_fields"),
-    )
-
-
-def _fields(options: Mapping[str, str], name: str) -> dict[str, Json]:
+    given = {"query_prefix": habits.query_prefix, "passage_prefix": habits.passage_prefix}
+    given |= dict(parse_qsl(parts.query, keep_blank_values=True))
+    given["url"] = parts._replace(query="", fragment="").geturl().rstrip("/").removesuffix("/embeddings")
     try:
-        fields = json.loads(options.get(name, "{}"))
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
-        raise ConfigError(f'{name} must be a JSON object such as {{"input_type":"query"}}, not {options[name]!r}')
-    return fields
+        return Endpoint.model_validate({**given, "model": parts.fragment})
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(
+            f"{spec!r} is not an embeddings endpoint ({'.'.join(map(str, first['loc']))}: {first['msg']}); expected "
+            "https://host/v1#model, with ?key_env=NAME of the variable that holds the key, dimensions=N, query_prefix, "
+            'passage_prefix, query_fields and passage_fields (JSON objects such as {"input_type":"query"}) and '
+            "api=gemini where they are needed"
+        ) from None
 
 
 def _client(endpoint: Endpoint, patience: Patience | None) -> Client:
