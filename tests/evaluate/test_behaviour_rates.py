@@ -6,8 +6,6 @@ import json
 from seekling.evaluate.behaviour_rates import (
     PROGRAM_BEHAVIOURS,
     behaviour_curves,
-    behaviour_rates,
-    error_causes,
     first_change,
 )
 from seekling.evaluate.behaviours import detect_behaviours
@@ -17,19 +15,19 @@ from tests.evaluate.episodes import evaluation, failed, invalid, question, recor
 
 def test_rates_are_over_scored_episodes_and_leave_out_what_cannot_happen():
     records = [*evaluation("rww", stage="eval-rl"), record(question(8), None, invalid()), failed(question(9))]
-    rates = behaviour_rates(records)
+    rates = summarize(records).behaviours
     assert (rates["format_break"].k, rates["format_break"].n) == (1, 4)
     assert (rates["answer_from_memory"].k, rates["answer_from_memory"].n) == (2, 4)
     assert not PROGRAM_BEHAVIOURS & set(rates)
     in_code = dataclasses.replace(records[0], episode=dataclasses.replace(records[0].episode, protocol="code"))
-    assert set(behaviour_rates([in_code])) >= PROGRAM_BEHAVIOURS
+    assert set(summarize([in_code]).behaviours) >= PROGRAM_BEHAVIOURS
 
 
 def test_the_causes_of_errors_sum_to_all_that_is_not_right():
     records = [*evaluation("rrwwf", stage="eval-rl"), record(question(8), None, search(("page-2",)))]
-    causes = error_causes(records)
-    assert causes == {"not_retrieved": 2, "not_read": 0, "misread": 0, "no_answer": 1, "infrastructure": 1}
     summary = summarize(records)
+    causes = {"not_retrieved": 2, "not_read": 0, "misread": 0, "no_answer": 1, "infrastructure": 1}
+    assert summary.error_causes == causes
     assert sum(summary.error_causes.values()) == len(records) - summary.em.k
     assert summary.behaviours["answer_from_memory"].k == 2
     assert EvalSummary.from_json(json.loads(json.dumps(summary.to_json()))) == summary

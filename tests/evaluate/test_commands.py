@@ -54,7 +54,7 @@ def test_score_prints_a_table_for_people(tmp_path):
     [
         ([{"id": "1", "prediction": "x"}], "1 question(s) have no prediction, such as '2'"),
         ([{"id": n, "prediction": "x"} for n in "123"], "1 prediction(s) have no question, such as '3'"),
-        ([{"id": "1", "prediction": "x"}] * 2, "p.jsonl:2: id '1' was already on line 1"),
+        ([{"id": "1", "prediction": "x"}] * 2, "p.jsonl:2: id '1' was on an earlier line already"),
     ],
 )
 def test_score_names_missing_extra_and_repeated_ids(tmp_path, rows, message):
@@ -104,7 +104,7 @@ def test_compare_refuses_different_question_sets_with_their_number(tmp_path):
     [
         (["one"], "expected two or more runs with --stage once"),
         (["one", "two", "three", "--stage", "a", "--stage", "b"], "got 3 run(s) and 2 stage(s)"),
-        (["one", "two"], "no episodes at"),
+        (["one", "two"], "each of its lines should be an episode record"),
     ],
 )
 def test_compare_says_what_it_expects(words, message):

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seekling.config import Recipe, recipe_to_toml
-from seekling.evaluate import EvalSettings, summarize, write_comparisons, write_summary
 from seekling.evaluate.confidence import calibrate
+from seekling.evaluate.result_files import write_comparisons, write_summary
+from seekling.evaluate.settings import EvalSettings
+from seekling.evaluate.summary import summarize
 from seekling.reward import make_reward, score_episode
 from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
 from tests.settings import recipe_of

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from seekling.evaluate.episode_facts import facts_of
 from seekling.evaluate.judging import JudgeAudit, JudgeDetails
 from seekling.report import write_report
-from seekling.report.facts import facts_of
 from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
 from tests.report.browser import find_browser

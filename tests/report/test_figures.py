@@ -7,7 +7,7 @@ import json
 import pytest
 
 from seekling.errors import DataError, MissingExtraError
-from seekling.evaluate.files import write_summary
+from seekling.evaluate.result_files import write_summary
 from seekling.evaluate.summary import summarize
 from seekling.report.figures import BarFigure, CurveFigure, StackFigure, figures_of, write_figures
 from seekling.report.read import read_run

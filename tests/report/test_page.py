@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from seekling.config import Recipe
 from seekling.errors import DataError
-from seekling.evaluate import EvalSettings, read_records, summarize, write_summary
+from seekling.evaluate.result_files import read_records, write_summary
+from seekling.evaluate.settings import EvalSettings
+from seekling.evaluate.summary import summarize
 from seekling.report import write_report
 from seekling.report.encode import encode
-from seekling.report.episodes import CHUNK, Packer
 from seekling.report.formats import print_results
+from seekling.report.packing import CHUNK, Packer
 from seekling.report.read import RunReader, read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, Reward, StopReason, ToolCall, Turn
 from tests.report.run_folder import write_records, write_run

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from seekling.report.facts import facts_of, outcome
+from seekling.evaluate.episode_facts import facts_of
 from seekling.report.panels import panels
 from seekling.types import Episode, EpisodeRecord, Question, Reward, StopReason, ToolCall, Turn
 
@@ -40,13 +40,13 @@ def record(*turns, said=None, em=0.0, question=QUESTION, stage="eval-rl", stop=S
 def test_outcomes_follow_the_recorded_scores(stop, answer, scores, reward, expected):
     episode = Episode("q", "", "tags", (), (), answer, stop)
     one = EpisodeRecord("rl", Question("q", "?", ("b", "a")), episode, reward=reward, scores=scores)
-    assert outcome(one) == expected
+    assert facts_of(one).outcome == expected
 
 
 def test_without_a_gold_answer_there_is_no_outcome():
     episode = Episode("q", "", "tags", (), (), "x", StopReason.ANSWERED)
     one = EpisodeRecord("rl", Question("q", "?", ()), episode)
-    assert (outcome(one), facts_of(one).cause) == ("unscored", "")
+    assert (facts_of(one).outcome, facts_of(one).cause) == ("unscored", "")
 
 
 def test_facts_say_where_the_gold_page_came_up():

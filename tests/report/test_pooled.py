@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from seekling.evaluate.files import write_summary
 from seekling.evaluate.intervals import difference_of
+from seekling.evaluate.result_files import write_summary
 from seekling.evaluate.samples import summarize_samples
 from seekling.evaluate.summary import summarize
 from seekling.report.pooled import pooled_gains, read_pooled

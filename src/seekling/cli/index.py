@@ -13,7 +13,7 @@ import rich.text
 import typer
 
 from seekling.cli.options import AsJson, section_of
-from seekling.cli.progress import progress
+from seekling.cli.progress_bars import progress
 from seekling.config import IndexConfig
 
 if TYPE_CHECKING:

@@ -35,8 +35,6 @@ _NEWTON_STEPS = 25
 FOLDS = 5
 """The threshold is chosen on answers that the fit has not seen."""
 _Z_90 = 1.2816
-
-
 CURVE_POINTS = 100
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from seekling.evaluate.evidence import Need, executed_queries, fold, needs_of
+from seekling.reward.rouge import longest_common_subsequence
 from seekling.types import Episode, Question
 
 PARROT_SHARE = 0.8
@@ -45,7 +46,7 @@ def is_parroted(query: str, question: Question) -> bool:
     asked, words = fold(question.question).split(), fold(query).split()
     if len(words) < 2:
         return False
-    share = _common_in_order(asked, words) / max(1, len(asked))
+    share = longest_common_subsequence(asked, words) / max(1, len(asked))
     return share >= PARROT_SHARE or (share >= PARROT_SHARE_ASKED and bool(_ASKING & set(words[:2])))
 
 
@@ -93,13 +94,3 @@ def _num_pages_read(episode: Episode) -> int:
     """Different pages and sections whose text a program read."""
     calls = (call for turn in episode.turns for call in turn.calls if call.name == "read_section" and not call.error)
     return len({str(call.arguments.get("section_id")) for call in calls})
-
-
-def _common_in_order(first: Sequence[str], second: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
-    row = [0] * (len(second) + 1)
-    for word in first:
-        diagonal = 0
-        for place, other in enumerate(second, start=1):
-            diagonal, row[place] = row[place], diagonal + 1 if word == other else max(row[place], row[place - 1])
-    return row[-1]

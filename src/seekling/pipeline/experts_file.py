@@ -12,7 +12,7 @@ from pathlib import Path
 
 from seekling.config import Recipe
 from seekling.errors import ConfigError, DataError
-from seekling.evaluate.files import read_records
+from seekling.evaluate.result_files import read_records
 from seekling.experts.scripted import first_turn, play
 from seekling.experts.select import select_episodes
 from seekling.experts.stepwise import read_steps, step_trajectory

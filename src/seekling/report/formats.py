@@ -13,8 +13,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from seekling.errors import DataError
-from seekling.evaluate.files import read_records
 from seekling.evaluate.intervals import Difference, Rate, format_difference, format_mean, format_rate
+from seekling.evaluate.result_files import read_records
 from seekling.evaluate.worsening import describe_worsening
 from seekling.report.read import read_run
 from seekling.report.results import Cell, Table, policies_of

@@ -26,9 +26,9 @@ from seekling.evaluate.worsening import describe_worsening
 from seekling.files import write_atomically
 from seekling.report.curves import charts_of
 from seekling.report.encode import encode
-from seekling.report.episodes import PackedEpisodes, Packer
 from seekling.report.formats import to_json
 from seekling.report.headline import course_of, headline_of, seconds_of
+from seekling.report.packing import PackedEpisodes, Packer
 from seekling.report.panels import panels
 from seekling.report.read import RunFolder, read_run
 from seekling.report.results import Policy, policies_of

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.episode_facts import EpisodeFacts
 from seekling.evaluate.intervals import rate_of
-from seekling.report.facts import Facts
 from seekling.types import EpisodeRecord, Json
 
 _MANY = 8
 """Episodes with this many searches or more are counted together."""
 
 
-def panels(records: Sequence[EpisodeRecord], facts: Sequence[Facts]) -> dict[str, Json]:
+def panels(records: Sequence[EpisodeRecord], facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
     """The panels of every stage.
 
     Args:
@@ -50,12 +50,12 @@ def _rate(k: int, n: int) -> Json:
     return rate
 
 
-def _behaviours(facts: Sequence[Facts]) -> dict[str, Json]:
+def _behaviours(facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
     counted = Counter(name for one in facts for name in one.behaviours)
     return {name: _rate(counted[name], len(facts)) for name in BEHAVIOURS}
 
 
-def _causes(facts: Sequence[Facts]) -> dict[str, Json]:
+def _causes(facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
     """Every episode once: right, a cause, or unscored."""
     counted = Counter(
         "right" if one.outcome == "right" else one.cause or ("failed" if one.outcome == "failed" else "unscored")
@@ -64,7 +64,7 @@ def _causes(facts: Sequence[Facts]) -> dict[str, Json]:
     return {name: counted[name] for name in ("right", *ERROR_CAUSES, "failed", "unscored") if counted[name]}
 
 
-def _retrieval(facts: Sequence[Facts]) -> dict[str, Json]:
+def _retrieval(facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
     known = [one for one in facts if one.found_at is not None]
     found = [one for one in known if one.found_at]
     scored = [one for one in known if one.outcome != "unscored"]
@@ -88,7 +88,7 @@ def _histogram(values: Sequence[int]) -> list[Json]:
     return [counted[value] for value in range(max(counted, default=-1) + 1)]
 
 
-def _time(records: Sequence[EpisodeRecord], facts: Sequence[Facts]) -> dict[str, Json]:
+def _time(records: Sequence[EpisodeRecord], facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
     return {
         "seconds": _quantiles([record.episode.duration_s for record in records]),
         "action_tokens": _quantiles([one.action_tokens for one in facts]),

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from seekling.errors import DataError
 from seekling.evaluate.compare import records_by_question, refuse_different_questions
-from seekling.evaluate.files import read_records
 from seekling.evaluate.intervals import Difference, Rate, difference_of, mean_of
+from seekling.evaluate.result_files import read_records
 from seekling.evaluate.samples import SampleSummary, summarize_samples
 from seekling.report.read import RunFolder
 from seekling.reward.functions import score_episode

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from seekling.errors import DataError
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.episode_facts import EpisodeFacts, facts_of
 from seekling.evaluate.evidence import find_evidence, is_abstention
-from seekling.report.facts import Facts, facts_of
 from seekling.types import EpisodeRecord, Turn
 
 OUTCOMES = ("right", "wrong", "none", "failed", "unscored")
@@ -52,7 +52,7 @@ class Shown:
     """An episode beside the facts that were worked out to choose it."""
 
     record: EpisodeRecord
-    facts: Facts
+    facts: EpisodeFacts
 
 
 def select(records: Iterable[EpisodeRecord], selection: Selection) -> list[Shown]:
@@ -140,7 +140,7 @@ def _is_asked_for(record: EpisodeRecord, selection: Selection) -> bool:
     )
 
 
-def _is_wanted(facts: Facts, selection: Selection) -> bool:
+def _is_wanted(facts: EpisodeFacts, selection: Selection) -> bool:
     return (
         selection.outcome in ("", facts.outcome)
         and selection.cause in ("", facts.cause)
@@ -150,7 +150,7 @@ def _is_wanted(facts: Facts, selection: Selection) -> bool:
     )
 
 
-def _head(record: EpisodeRecord, facts: Facts, place: str) -> Text:
+def _head(record: EpisodeRecord, facts: EpisodeFacts, place: str) -> Text:
     title = Text(f" {place}  " if place else " ", "bold")
     title.append(facts.outcome, f"bold {_STYLES[facts.outcome]}")
     title.append(f"  {plain(record.stage)}" + (f", step {record.step}" if record.step else ""))
@@ -203,7 +203,7 @@ def _highlighted(text: str, answer: str) -> Text:
     return shown
 
 
-def _foot(record: EpisodeRecord, facts: Facts) -> Text:
+def _foot(record: EpisodeRecord, facts: EpisodeFacts) -> Text:
     episode = record.episode
     text = Text("answer: ", "bold")
     text.append("(none)" if episode.answer is None else plain(episode.answer), _STYLES[facts.outcome])

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from seekling.errors import InfrastructureError
-from seekling.report.episodes import Packer
+from seekling.report.packing import Packer
 from seekling.report.page import blocks_of, render
 from seekling.report.read import RunReader
 

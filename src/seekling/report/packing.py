@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.episode_facts import EpisodeFacts, facts_of
 from seekling.report.encode import encode
-from seekling.report.facts import Facts, facts_of
 from seekling.report.lines import LinesFile
 from seekling.types import Episode, EpisodeRecord, Json, Question, ToolCall, Turn
 
@@ -30,7 +30,7 @@ class PackedEpisodes:
     chunks: dict[str, str]
     """JSON by name, in the order of the episodes."""
     records: list[EpisodeRecord]
-    facts: list[Facts]
+    facts: list[EpisodeFacts]
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Packed:
     """What was made of a file so far: facts of every record, JSON of every full chunk."""
 
     items: list[EpisodeRecord]
-    facts: list[Facts] = field(default_factory=list)
+    facts: list[EpisodeFacts] = field(default_factory=list)
     chunks: list[str] = field(default_factory=list)
 
 
@@ -53,7 +53,7 @@ class Packer:
         chunks: dict[str, str] = {}
         sizes: list[tuple[str, int]] = []
         records: list[EpisodeRecord] = []
-        facts: list[Facts] = []
+        facts: list[EpisodeFacts] = []
         for number, file in enumerate(files):
             packed = self._packed.get(file.name)
             if packed is None or packed.items is not file.items:
@@ -72,7 +72,9 @@ class Packer:
         return PackedEpisodes(_index(records, facts, sizes), chunks, records, facts)
 
 
-def _index(records: Sequence[EpisodeRecord], facts: Sequence[Facts], sizes: list[tuple[str, int]]) -> dict[str, Json]:
+def _index(
+    records: Sequence[EpisodeRecord], facts: Sequence[EpisodeFacts], sizes: list[tuple[str, int]]
+) -> dict[str, Json]:
     stages = list(dict.fromkeys(record.stage for record in records))
     questions: dict[tuple[str, str, str], int] = {}
     table: list[Json] = []

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from seekling.errors import DataError
-from seekling.evaluate import read_records, read_summary, summarize, write_comparisons, write_summary
+from seekling.evaluate.result_files import read_records, read_summary, write_comparisons, write_summary
+from seekling.evaluate.summary import summarize
 from tests.evaluate.episodes import evaluation
 
 
@@ -57,7 +58,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"no episodes at .*expected <run>/episodes"):
+    with pytest.raises(DataError, match=r"cannot read .*none\.jsonl .*each of its lines should be an episode record"):
         list(read_records(tmp_path / "none.jsonl"))
     with pytest.raises(DataError, match="is not an evaluation summary"):
         read_summary(tmp_path / "none.json")
