@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from seekling.config import Recipe
-from seekling.doctor import Memory, MemoryPlan, ModelShape, longest_row_tokens, must_checkpoint, opened_memory
+from seekling.doctor import Memory, MemoryPlan, ModelShape, longest_row_tokens, opened_memory
 from seekling.doctor.memory import (
     KEPT_BYTES,
     KEPT_WHEN_SHORT_BYTES,
@@ -168,14 +168,12 @@ def test_layers_are_computed_twice_only_where_their_row_would_not_fit():
     assert tight.sft().activations_bytes == 16_384 * 10 * 100 * 4 + work
     assert tight.sft().logits_bytes == 0 < plain.logits_bytes < work
     assert tight.checkpoints
-    recipe = recipe_with(**sections)
     for memory, expected in ((plain.total_bytes, False), (plain.total_bytes - 1, True), (None, False)):
-        assert must_checkpoint(recipe, SHAPE, dtype="float32", free_bytes=memory) is expected
-    own = recipe_with(model={"memory_gb": 2.0}, **sections)
-    assert must_checkpoint(own, SHAPE, dtype="float32", free_bytes=10**12)
+        assert plan(free_bytes=memory, **sections).checkpoints is expected
+    assert plan(free_bytes=10**12, model={"memory_gb": 2.0}, **sections).checkpoints
     # A trajectory is never cut: the longest one is a row too.
-    long = recipe_with(rollout={"episode_tokens": 16_384}, rl={"steps": 0})
-    assert must_checkpoint(long, SHAPE, dtype="float32", free_bytes=plain.total_bytes - 1)
+    long = plan(rollout={"episode_tokens": 16_384}, rl={"steps": 0}, free_bytes=plain.total_bytes - 1)
+    assert long.checkpoints
 
 
 @pytest.mark.parametrize("more", [PPO, {**STREAMED, "questions_per_step": 4}])

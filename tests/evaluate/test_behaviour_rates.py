@@ -1,7 +1,6 @@
 """Rates per evaluation and per training step, worked by hand."""
 
 import dataclasses
-import json
 
 from seekling.evaluate.behaviour_rates import (
     PROGRAM_BEHAVIOURS,
@@ -9,7 +8,7 @@ from seekling.evaluate.behaviour_rates import (
     first_change,
 )
 from seekling.evaluate.behaviours import detect_behaviours
-from seekling.evaluate.summary import EvalSummary, summarize
+from seekling.evaluate.summary import summarize
 from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
 
 
@@ -30,13 +29,6 @@ def test_the_causes_of_errors_sum_to_all_that_is_not_right():
     assert summary.error_causes == causes
     assert sum(summary.error_causes.values()) == len(records) - summary.em.k
     assert summary.behaviours["answer_from_memory"].k == 2
-    assert EvalSummary.from_json(json.loads(json.dumps(summary.to_json()))) == summary
-
-
-def test_a_summary_of_an_older_version_is_read_without_behaviours():
-    row = summarize(evaluation("rw", stage="eval-rl")).to_json()
-    del row["behaviours"], row["error_causes"]
-    assert EvalSummary.from_json(row).behaviours == {}
 
 
 def at(step, letters):

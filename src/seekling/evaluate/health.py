@@ -54,14 +54,9 @@ class Sign:
 
 
 def find_signs(history: Sequence[Metrics], config: HealthConfig) -> list[Sign]:
-    """The signs of collapse after the newest step.
+    """The signs of collapse after the newest of all RL steps so far, in the order of `MEANINGS`.
 
-    Args:
-        history: metrics of all RL steps so far, in order; the first `window` of them are taken for healthy.
-        config: limits.
-
-    Returns:
-        In the order of `MEANINGS`; none before a window has passed since the first one, or since a rollback.
+    The first `window` steps are taken for healthy; there is no sign before another has passed, also since a rollback.
     """
     recent = history[last_rollback(history) :]
     if config.action == "off" or len(history) < 2 * config.window or len(recent) < config.window:
@@ -95,13 +90,10 @@ def is_best_yet(history: Sequence[Metrics], every: int) -> bool:
 
 
 def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
-    """What the metrics of a run say about its health, as sentences for people.
+    """What the logged metrics of a run's RL steps say about its health, as sentences for people.
 
-    Args:
-        history: rows of its RL steps as they were logged; what is damaged in them is passed over.
-
-    Returns:
-        A sentence for every sign, at the step at which it came up, for every skipped update and every rollback.
+    One for every sign, at the step at which it came up, for every skipped update and every rollback; what is damaged in
+    the rows is passed over.
     """
     sentences: list[str] = []
     shown: set[str] = set()

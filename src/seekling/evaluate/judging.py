@@ -74,11 +74,7 @@ class Judged:
 
 
 class VerdictCache:
-    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on.
-
-    Args:
-        path: the file; made when the first verdict is kept. None keeps them in memory.
-    """
+    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on; path None keeps them here."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -113,22 +109,12 @@ class VerdictCache:
 class Judge:
     """Decides whether answers are right.
 
-    Args:
-        client: the judging model.
-        cache: of its verdicts.
-        num_tries: how often an unreadable verdict is asked for again, the first time included.
-        in_flight: cases judged at once.
-        max_tokens: of a reply; reasoning judges need more.
+    An unreadable verdict is asked for `num_tries` times; `in_flight` cases are judged at once; reasoning judges need
+    more `max_tokens` for a reply.
     """
 
     def __init__(
-        self,
-        client: ChatModel,
-        cache: VerdictCache,
-        *,
-        num_tries: int = 3,
-        in_flight: int = 8,
-        max_tokens: int = 1024,
+        self, client: ChatModel, cache: VerdictCache, *, num_tries: int = 3, in_flight: int = 8, max_tokens: int = 1024
     ) -> None:
         self._client, self._cache = client, cache
         self._num_tries, self._in_flight, self._max_tokens = num_tries, in_flight, max_tokens

@@ -88,10 +88,7 @@ def majority_answer(answers: Sequence[str | None]) -> str | None:
 
 
 def summarize_samples(evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]]) -> SampleSummary:
-    """Put several evaluations of the same questions together.
-
-    Args:
-        evaluations: name and records of each, one record per question.
+    """Put several evaluations of the same questions together: name and records of each, one record per question.
 
     Raises:
         DataError: fewer than two evaluations, one of them is empty or asks a question twice, or they asked different

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.behaviour_rates import behaviour_rates
+from seekling.evaluate.behaviours import ERROR_CAUSES
 from seekling.evaluate.episode_facts import EpisodeFacts
 from seekling.evaluate.intervals import rate_of
 from seekling.types import EpisodeRecord, Json
@@ -16,31 +17,23 @@ _MANY = 8
 
 
 def panels(records: Sequence[EpisodeRecord], facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
-    """The panels of every stage.
-
-    Args:
-        records: of one run.
-        facts: of each.
-
-    Returns:
-        By stage.
-    """
-    by_stage: dict[str, list[int]] = {}
-    for number, record in enumerate(records):
-        by_stage.setdefault(record.stage, []).append(number)
+    """The panels of every stage of a run, by its records and the facts of each."""
+    by_stage: dict[str, list[tuple[EpisodeRecord, EpisodeFacts]]] = {}
+    for record, one in zip(records, facts, strict=True):
+        by_stage.setdefault(record.stage, []).append((record, one))
     stages: dict[str, Json] = {}
-    for stage, numbers in by_stage.items():
-        kept = [number for number in numbers if facts[number].outcome != "failed"]
-        mine = [facts[number] for number in kept]
-        # Episodes of one question are no independent trials, and an interval that takes them for such is too narrow.
-        is_sample = len({records[number].question.key for number in kept}) == len(kept)
+    for stage, pairs in by_stage.items():
+        kept = [record for record, one in pairs if one.outcome != "failed"]
+        mine = [one for _, one in pairs if one.outcome != "failed"]
+        behaviours = behaviour_rates([one.behaviours for one in mine])
         stages[stage] = {
-            "episodes": len(numbers),
-            "is_sample": is_sample,
-            "behaviours": _behaviours(mine),
-            "causes": _causes([facts[number] for number in numbers]),
+            "episodes": len(pairs),
+            # Episodes of one question are no independent trials; an interval that takes them for such is too narrow.
+            "is_sample": len({record.question.key for record in kept}) == len(kept),
+            "behaviours": {name: asdict(rate) for name, rate in behaviours.items()},
+            "causes": _causes([one for _, one in pairs]),
             "retrieval": _retrieval(mine),
-            "time": _time([records[number] for number in kept], mine),
+            "time": _time(kept, mine),
         }
     return stages
 
@@ -48,11 +41,6 @@ def panels(records: Sequence[EpisodeRecord], facts: Sequence[EpisodeFacts]) -> d
 def _rate(k: int, n: int) -> Json:
     rate: Json = asdict(rate_of(k, n))
     return rate
-
-
-def _behaviours(facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
-    counted = Counter(name for one in facts for name in one.behaviours)
-    return {name: _rate(counted[name], len(facts)) for name in BEHAVIOURS}
 
 
 def _causes(facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
