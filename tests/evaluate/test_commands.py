@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from seekling.cli.main import app
 from tests.chat_server import chat_server, completion
-from tests.evaluate.episodes import evaluation
+from tests.evaluate.episodes import write_evaluations
 
 
 def seekling(*words):
@@ -124,16 +124,8 @@ def test_score_asks_a_judge_once_per_content_and_leaves_its_errors_out(score, tm
     assert "got one of --judge-url and --judge-model" in said(score({"1": "x"}, "--judge-url", "http://localhost/v1"))
 
 
-def write_run(run, **stages):
-    (run / "episodes").mkdir(parents=True)
-    for name, outcomes in stages.items():
-        stage = f"eval-{name}"
-        write_rows(run / "episodes" / f"{stage}.jsonl", [r.to_json() for r in evaluation(outcomes, stage=stage)])
-    return run
-
-
 def test_compare_sets_two_runs_against_each_other(tmp_path):
-    first, second = write_run(tmp_path / "one", rl="rrww"), write_run(tmp_path / "two", rl="rwrr")
+    first, second = write_evaluations(tmp_path / "one", rl="rrww"), write_evaluations(tmp_path / "two", rl="rwrr")
     result = seekling("report", "--compare", first, second, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -143,7 +135,7 @@ def test_compare_sets_two_runs_against_each_other(tmp_path):
 
 
 def test_compare_sets_two_stages_of_one_run_against_each_other(tmp_path):
-    run = write_run(tmp_path / "one", sft="rwwwwwwf", rl="rrrrwwwr")
+    run = write_evaluations(tmp_path / "one", sft="rwwwwwwf", rl="rrrrwwwr")
     result = seekling("report", "--compare", run, "--stage", "eval-sft", "--stage", "eval-rl")
     assert result.exit_code == 0, result.output
     assert "EM second - first: +42.9 points" in result.stdout
@@ -152,7 +144,7 @@ def test_compare_sets_two_stages_of_one_run_against_each_other(tmp_path):
 
 
 def test_compare_refuses_different_question_sets_with_their_number(tmp_path):
-    first, second = write_run(tmp_path / "one", rl="rrww"), write_run(tmp_path / "two", rl="rwr")
+    first, second = write_evaluations(tmp_path / "one", rl="rrww"), write_evaluations(tmp_path / "two", rl="rwr")
     result = seekling("report", "--compare", first, second)
     assert result.exit_code == 1
     assert "1 differ" in result.output
@@ -173,7 +165,7 @@ def test_compare_says_what_it_expects(words, message):
 
 
 def test_report_writes_the_page_and_the_comparisons_a_run_lacks(tmp_path):
-    run = write_run(tmp_path / "one", sft="rwww", rl="rrrw")
+    run = write_evaluations(tmp_path / "one", has_summaries=False, sft="rwww", rl="rrrw")
     result = seekling("report", run)
     assert result.exit_code == 0, result.output
     assert json.loads((run / "eval" / "compare-sft-rl.json").read_text())["num_wins"] == 2
@@ -184,7 +176,7 @@ def test_report_writes_the_page_and_the_comparisons_a_run_lacks(tmp_path):
 
 
 def test_report_of_a_damaged_run_still_writes_the_page(tmp_path):
-    run = write_run(tmp_path / "one", sft="rwww", rl="rrrw")
+    run = write_evaluations(tmp_path / "one", has_summaries=False, sft="rwww", rl="rrrw")
     (run / "episodes" / "eval-rl.jsonl").write_text("{cut")
     result = seekling("report", run, "--out", tmp_path / "deep" / "page.html")
     assert result.exit_code == 0, result.output
@@ -195,7 +187,10 @@ def test_report_of_a_damaged_run_still_writes_the_page(tmp_path):
 
 
 def test_compare_takes_many_runs_and_corrects_for_it(tmp_path):
-    runs = [write_run(tmp_path / name, rl=each) for name, each in (("a", "wwwwww"), ("b", "rrwwww"), ("c", "rrrrrr"))]
+    runs = [
+        write_evaluations(tmp_path / name, rl=each)
+        for name, each in (("a", "wwwwww"), ("b", "rrwwww"), ("c", "rrrrrr"))
+    ]
     found = json.loads(seekling("report", "--compare", *runs, "--json").stdout)["comparisons"]
     assert [(each["first"], each["second"]) for each in found] == [
         ("a eval-rl", "b eval-rl"),
@@ -207,7 +202,7 @@ def test_compare_takes_many_runs_and_corrects_for_it(tmp_path):
 
 
 def test_compare_by_intersection_says_so_loudly(tmp_path):
-    first, second = write_run(tmp_path / "one", rl="rrww"), write_run(tmp_path / "two", rl="rwr")
+    first, second = write_evaluations(tmp_path / "one", rl="rrww"), write_evaluations(tmp_path / "two", rl="rwr")
     result = seekling("report", "--compare", first, second, "--intersect")
     assert result.exit_code == 0, result.output
     assert "INTERSECTION of different question sets: 1 questions of the first and 0 of the second" in result.stdout
@@ -215,7 +210,7 @@ def test_compare_by_intersection_says_so_loudly(tmp_path):
 
 
 def test_compare_pools_seeds_of_one_system(tmp_path):
-    runs = [write_run(tmp_path / name, rl=each) for name, each in (("a", "rrww"), ("b", "rwww"))]
+    runs = [write_evaluations(tmp_path / name, rl=each) for name, each in (("a", "rrww"), ("b", "rwww"))]
     found = json.loads(seekling("report", "--compare", *runs, "--pool", "--json").stdout)
     assert (found["num_samples"], found["em_mean"]["value"]) == (2, 0.375)
     assert found["pass_at_k"]["2"]["value"] == 0.5

@@ -35,9 +35,6 @@ def test_missing_and_extra_ids_are_both_counted():
         caught.value
     )
     assert "(4 of them)" in str(caught.value)
-
-
-def test_an_empty_question_file_is_refused():
     with pytest.raises(DataError, match="holds no question"):
         score_predictions({}, [])
 
@@ -77,8 +74,3 @@ def test_predictions_are_read_with_null_numbers_as_ids_and_sources(tmp_path):
 def test_a_bad_row_is_named_with_file_and_line(tmp_path, row, message):
     with pytest.raises(DataError, match=message):
         read_predictions(write(tmp_path, {"id": "1", "prediction": "x"}, row))
-
-
-def test_a_missing_predictions_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"cannot read .*none"):
-        read_predictions(tmp_path / "none.jsonl")

@@ -72,12 +72,8 @@ def test_three_samples_of_three_questions_are_those_worked_by_hand():
             ("c", sampled("paris", "Lyon", None, stage="eval-c")),
         ]
     )
-    assert (summary.names, summary.num_samples, summary.num_questions, summary.num_excluded) == (
-        ("a", "b", "c"),
-        3,
-        3,
-        0,
-    )
+    assert summary.names == ("a", "b", "c")
+    assert (summary.num_samples, summary.num_questions, summary.num_excluded) == (3, 3, 0)
     assert summary.em_mean.value == pytest.approx((1 + 1 / 3 + 0) / 3)
     assert summary.em_mean.n == 3
     assert [(rate.k, rate.n) for rate in summary.em_per_sample] == [(1, 3), (2, 3), (1, 3)]

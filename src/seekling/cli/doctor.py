@@ -94,25 +94,25 @@ def _reachable_models() -> dict[str, str]:
 def _print_machine(
     machine: Machine, speed: Speed | None, missing: str, kernels: str, layers: str, models: dict[str, str]
 ) -> None:
+    features = " ".join(machine.processor_features) or "none that matter"
+    rows = {
+        "system": f"{machine.system}, Python {machine.python}",
+        "processor": f"{machine.processor}, {machine.num_cores:g} cores usable ({features})",
+        "memory": f"{_size(machine.memory_bytes)}, {_size(machine.available_bytes)} free now",
+        "disk": f"{_size(machine.cache_free_bytes)} free at {machine.cache_folder}",
+        "torch": missing,
+    }
+    if speed is not None:
+        verdict = "bfloat16 pays" if speed.is_bfloat16_faster else "float32 is the better choice"
+        rates = f"float32 {speed.float32_flops / 1e9:.0f}, bfloat16 {speed.bfloat16_flops / 1e9:.0f} GFLOP/s"
+        rows["torch"] = f"{speed.torch}; GPU: {', '.join(speed.gpus) or 'none'}"
+        rows["speed"] = f"{rates} ({verdict}); memory {speed.memory_bytes_per_s / 1e9:.0f} GB/s"
+        rows["kernels"] = kernels
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("system", f"{machine.system}, Python {machine.python}")
-    features = " ".join(machine.processor_features) or "none that matter"
-    table.add_row("processor", f"{machine.processor}, {machine.num_cores:g} cores usable ({features})")
-    table.add_row("memory", f"{_size(machine.memory_bytes)}, {_size(machine.available_bytes)} free now")
-    table.add_row("disk", f"{_size(machine.cache_free_bytes)} free at {machine.cache_folder}")
-    if speed is None:
-        table.add_row("torch", missing)
-    else:
-        table.add_row("torch", f"{speed.torch}; GPU: {', '.join(speed.gpus) or 'none'}")
-        verdict = "bfloat16 pays" if speed.is_bfloat16_faster else "float32 is the better choice"
-        rates = f"float32 {speed.float32_flops / 1e9:.0f}, bfloat16 {speed.bfloat16_flops / 1e9:.0f} GFLOP/s"
-        table.add_row("speed", f"{rates} ({verdict}); memory {speed.memory_bytes_per_s / 1e9:.0f} GB/s")
-        table.add_row("kernels", kernels)
-    table.add_row("sandbox", layers)
-    for name, state in models.items():
-        table.add_row(name, state)
+    for name, text in {**rows, "sandbox": layers, **models}.items():
+        table.add_row(name, text)
     console = Console()
     console.print(table)
     if speed is not None and speed.is_machine_busy:

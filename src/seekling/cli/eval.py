@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seekling.evaluate.judging import Judge
     from seekling.evaluate.predictions import PredictionScores
     from seekling.evaluate.scores import Scores
+    from seekling.evaluate.settings import Mode
     from seekling.pipeline.eval_request import EvalOutcome
 
 Benchmarks = Annotated[
@@ -39,9 +40,7 @@ def command(
     mode: Annotated[str, typer.Option(help="search, or a bound: closed-book, gold-passage, oracle-search.")] = "search",
     samples: Annotated[int, typer.Option(min=1, help="Samples per question; more need eval.rollout.temperature.")] = 1,
     benchmark: Benchmarks = None,
-    dev: Annotated[
-        bool, typer.Option("--dev", help="Ask the recipe's development questions; the name becomes dev-NAME.")
-    ] = False,
+    dev: Annotated[bool, typer.Option("--dev", help="Ask the recipe's development questions, as dev-NAME.")] = False,
     questions: Annotated[Path | None, typer.Option(help="Question file instead of the recipe's test set.")] = None,
     endpoint_url: options.EndpointUrl = "",
     endpoint_model: options.EndpointModel = "",
@@ -66,26 +65,15 @@ def command(
     that was interrupted goes on where it stopped, and asks again what failed for reasons of infrastructure. With
     --endpoint a served model plays by the recipe's rules. --mode closed-book and gold-passage bound every result.
     """
-    if (Path(model) / "recipe.toml").is_file():
-        from seekling.serve.local_model import trained_policy
-
-        trained, words = trained_policy(Path(model))
-        typer.echo(f"policy of {model}: {words}", err=True)
-        model = str(trained)
-    changes = [*(overrides or []), *([f"model.spec={model}"] if model else [])]
-    resolved = load_recipe(recipe, changes)
+    resolved = load_recipe(recipe, [*(overrides or []), *_model_change(model)])
     name = f"dev-{name}" if dev else name
     folder = out or Path("runs") / f"eval-{resolved.name}-{name}"
-    from seekling.evaluate.settings import MODES
     from seekling.pipeline.eval_request import EvalRequest, run_evaluation
     from seekling.pipeline.progress import Reporter
 
-    chosen = next((each for each in MODES if each == mode), None)
-    if chosen is None:
-        raise ConfigError(f"--mode {mode!r} is none of {', '.join(MODES)}")
     request = EvalRequest(
         name=name,
-        mode=chosen,
+        mode=_mode(mode),
         num_samples=samples,
         benchmarks=tuple(benchmark or ()),
         questions=questions,
@@ -99,6 +87,26 @@ def command(
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")
     _show(run_evaluation(resolved, folder, request, reporter), folder, as_json)
+
+
+def _model_change(model: str) -> list[str]:
+    """The override that names the model; of a run, its best policy."""
+    if (Path(model) / "recipe.toml").is_file():
+        from seekling.serve.local_model import trained_policy
+
+        trained, words = trained_policy(Path(model))
+        typer.echo(f"policy of {model}: {words}", err=True)
+        model = str(trained)
+    return [f"model.spec={model}"] if model else []
+
+
+def _mode(name: str) -> Mode:
+    from seekling.evaluate.settings import MODES
+
+    for mode in MODES:
+        if mode == name:
+            return mode
+    raise ConfigError(f"--mode {name!r} is none of {', '.join(MODES)}")
 
 
 def _show(outcome: EvalOutcome, folder: Path, as_json: bool) -> None:

@@ -112,10 +112,8 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
     yield "kind", settings.kind
     yield "documents", f"{record.counts.documents:,}"
     if settings.drop_similar:
-        yield (
-            "left out",
-            f"{record.counts.dropped:,} near-duplicates ({settings.drop_similar} or more), see dropped.jsonl",
-        )
+        similar = f"near-duplicates ({settings.drop_similar} or more), see dropped.jsonl"
+        yield "left out", f"{record.counts.dropped:,} {similar}"
     overlap = f", {settings.overlap_words} of them from the one before" if settings.overlap_words else ""
     if settings.entries == "titles":
         yield "titles", f"{record.counts.passages:,}"
@@ -124,12 +122,10 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
     if record.terms:
         stem, stop = "stemmed" if settings.stem else "not stemmed", "without" if settings.stop_words else "with"
         yield "terms", f"{record.counts.terms:,}, {settings.language}, {stem}, {stop} stop words"
-    if record.encoder is not None:
-        yield (
-            "encoder",
-            f"{record.encoder.spec}, {record.encoder.dimension} dimensions, {record.encoder.pooling} pooling",
-        )
-        yield "prefixes", f"query {record.encoder.query_prefix!r}, passage {record.encoder.passage_prefix!r}"
+    encoder = record.encoder
+    if encoder is not None:
+        yield "encoder", f"{encoder.spec}, {encoder.dimension} dimensions, {encoder.pooling} pooling"
+        yield "prefixes", f"query {encoder.query_prefix!r}, passage {encoder.passage_prefix!r}"
         yield "vectors", settings.vectors
     columns = ", ".join(f"{name} ({count:,})" for name, count in record.columns.items())
     yield "filters", f"id, title{', ' if columns else ''}{columns}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -161,6 +162,8 @@ def compare(
     from seekling.evaluate.compare import compare_all
     from seekling.evaluate.result_files import read_records
     from seekling.evaluate.samples import summarize_samples
+    from seekling.report.formats import print_tables
+    from seekling.report.tables import pooled_table
 
     chosen = _resolve(runs, stage or ["eval-rl"])
     evaluations = [(f"{run.name} {name}", read_records(_episodes_file(run, name))) for run, name in chosen]
@@ -169,20 +172,15 @@ def compare(
         if as_json:
             print(json.dumps(samples.to_json(), ensure_ascii=False, indent=2))
         else:
-            from seekling.report.formats import print_tables
-            from seekling.report.tables import pooled_table
-
             names = ", ".join(run.name for run in runs)
             print_tables([pooled_table([(names, " ".join(stage or ["eval-rl"]), f"{len(chosen)} runs", samples)])])
         return
     results = compare_all(evaluations, intersect=intersect)
+    rows: list[Json] = [result.to_json() for result in results]
     if as_json:
-        rows: list[Json] = [result.to_json() for result in results]
         print(json.dumps(rows[0] if len(rows) == 1 else {"comparisons": rows}, ensure_ascii=False, indent=2))
-        return
-    for number, result in enumerate(results):
-        if number:
-            print()
+    for number, result in enumerate(() if as_json else results):
+        print(end="\n" if number else "")
         _print_comparison(result)
 
 
@@ -193,9 +191,7 @@ def _resolve(runs: list[Path], stages: list[str]) -> list[tuple[Path, str]]:
             f"got {len(runs)} run(s) and {len(stages)} stage(s); expected two or more runs with --stage once, "
             "one run with --stage twice or more, or as many stages as runs"
         )
-    all_runs = runs if len(runs) == count else runs * count
-    all_stages = stages if len(stages) == count else stages * count
-    return list(zip(all_runs, all_stages, strict=True))
+    return list(zip(runs * (count // len(runs)), stages * (count // len(stages)), strict=True))
 
 
 def _episodes_file(run: Path, stage: str) -> Path:
@@ -255,8 +251,7 @@ def episodes(
     from seekling.report.terminal import Selection, list_line, print_plain, select
 
     records, problems = _read_episodes(run)
-    for problem in problems:
-        typer.secho(f"note: {problem}", fg=typer.colors.YELLOW, err=True)
+    _tell(problems)
     wanted = Selection(stage, outcome, tuple(behaviour or ()), cause, kind, question, step)
     chosen = select(records, wanted)
     chosen = chosen[:limit] if limit else chosen
@@ -290,15 +285,8 @@ def _read_episodes(run: Path) -> tuple[list[EpisodeRecord], list[str]]:
 
 
 def _print_json(chosen: list[Shown]) -> None:
-    rows = [
-        {
-            **each.record.to_json(),
-            "outcome": each.facts.outcome,
-            "behaviours": list(each.facts.behaviours),
-            "cause": each.facts.cause,
-        }
-        for each in chosen
-    ]
+    names = ("outcome", "behaviours", "cause")
+    rows = [each.record.to_json() | {name: asdict(each.facts)[name] for name in names} for each in chosen]
     print(json.dumps(rows, ensure_ascii=False))
 
 

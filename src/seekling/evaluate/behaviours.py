@@ -214,12 +214,8 @@ def _states_something(turn: Turn, question: Question, episode: Episode) -> bool:
     for sentence in re.split(r"[\n.]", turn.action):
         text = _ANSWER_LEAD.sub("", _TAG.sub(" ", sentence).strip())
         words = fold(text).split()
-        if (
-            text.endswith("?")
-            or not words
-            or holds(instructions, " ".join(words[:ECHO_WORDS]))
-            or holds(asked, " ".join(words))
-        ):
+        is_copied = holds(instructions, " ".join(words[:ECHO_WORDS])) or holds(asked, " ".join(words))
+        if text.endswith("?") or not words or is_copied:
             continue
         is_about_it = len(words) >= PHRASE_WORDS and bool(set(words) & set(asked.split()))
         if is_about_it or _ANSWER_FORM.search(sentence):

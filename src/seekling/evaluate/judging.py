@@ -74,7 +74,7 @@ class Judged:
 
 
 class VerdictCache:
-    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on; path None keeps them here."""
+    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on; None keeps them here."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._lock = path, threading.Lock()

@@ -55,7 +55,7 @@ def repeats_to_the_end(record: EpisodeRecord) -> bool:
 
 
 def find_worsening(before: Iterable[EpisodeRecord], after: Iterable[EpisodeRecord]) -> list[Worsening]:
-    """What episodes do worse than others of the same questions did, one record per question, in the order of the checks.
+    """What episodes do worse than others of the same questions did, one record each, in the order of the checks.
 
     Questions of only one side are left out.
     """

@@ -15,7 +15,7 @@ from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.episode_facts import EpisodeFacts, facts_of
 from seekling.report.encode import encode
 from seekling.report.lines import LinesFile
-from seekling.types import Episode, EpisodeRecord, Json, Question, ToolCall, Turn
+from seekling.types import EpisodeRecord, Json, Question, ToolCall, Turn
 
 CHUNK = 250
 _SHORT = 120
@@ -126,25 +126,23 @@ def _question(question: Question) -> dict[str, Json]:
 
 
 def _chunk(records: Sequence[EpisodeRecord]) -> dict[str, Json]:
-    strings = _Strings()
+    strings: _Strings = {}
     rows = [_episode(record, strings) for record in records]
-    return {"strings": list[Json](strings.table), "episodes": list[Json](rows)}
+    return {"strings": list[Json](strings), "episodes": list[Json](rows)}
 
 
-class _Strings:
-    """Numbers for strings, equal strings getting the same one."""
+_Strings = dict[str, int]
+"""Numbers of strings, in the order in which they came up."""
 
-    def __init__(self) -> None:
-        self.table: dict[str, int] = {}
 
-    def number(self, text: str) -> int:
-        return self.table.setdefault(text, len(self.table))
+def _number(text: str, strings: _Strings) -> int:
+    return strings.setdefault(text, len(strings))
 
 
 def _episode(record: EpisodeRecord, strings: _Strings) -> dict[str, Json]:
-    episode: Episode = record.episode
+    episode = record.episode
     return {
-        "prompt": [[message.role, strings.number(message.content)] for message in episode.prompt],
+        "prompt": [[message.role, _number(message.content, strings)] for message in episode.prompt],
         "turns": [_turn(turn, strings) for turn in episode.turns],
         "answer": episode.answer,
         "stop": episode.stop_reason.value,
@@ -160,10 +158,10 @@ def _episode(record: EpisodeRecord, strings: _Strings) -> dict[str, Json]:
 
 def _turn(turn: Turn, strings: _Strings) -> dict[str, Json]:
     packed: dict[str, Json] = {
-        "action": strings.number(turn.action),
+        "action": _number(turn.action, strings),
         "kind": turn.kind,
         "payload": turn.payload,
-        "observation": strings.number(turn.observation) if turn.observation else None,
+        "observation": _number(turn.observation, strings) if turn.observation else None,
         "calls": [_call(call, turn, strings) for call in turn.calls],
         "forced": turn.is_forced,
         "cut": turn.is_observation_truncated,
@@ -184,5 +182,5 @@ def _call(call: ToolCall, turn: Turn, strings: _Strings) -> dict[str, Json]:
         "arguments": dict(call.arguments),
         "error": call.error,
         "documents": list[Json](call.document_ids),
-        "result": None if is_shown else strings.number(call.result),
+        "result": None if is_shown else _number(call.result, strings),
     }
