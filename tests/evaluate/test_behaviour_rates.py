@@ -5,7 +5,6 @@ import dataclasses
 from seekling.evaluate.behaviour_rates import (
     PROGRAM_BEHAVIOURS,
     behaviour_curves,
-    first_change,
 )
 from seekling.evaluate.behaviours import detect_behaviours
 from seekling.evaluate.summary import summarize
@@ -46,11 +45,3 @@ def test_a_curve_has_a_point_per_step_and_per_window():
     assert [(point.step, point.rate.k, point.rate.n) for point in memory] == [(1, 2, 2), (2, 1, 2), (3, 0, 3)]
     pooled = curve_of(*records, max_points=2)
     assert [(point.step, point.rate.k, point.rate.n) for point in pooled] == [(2, 3, 4), (3, 0, 3)]
-
-
-def test_a_behaviour_has_changed_when_the_intervals_no_longer_touch():
-    steady = curve_of(*at(1, "w" * 20), *at(2, "w" * 18 + "rr"))
-    assert first_change(steady) is None
-    gone = curve_of(*at(1, "w" * 20), *at(2, "w" * 10 + "r" * 10), *at(3, "r" * 20))
-    assert first_change(gone).step == 2
-    assert first_change([]) is None

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from seekling.errors import DataError
-from seekling.evaluate.intervals import mean_of
 from seekling.evaluate.samples import majority_answer, pass_at_k, summarize_samples
 from tests.evaluate.episodes import evaluation, failed, question, record
 
@@ -106,19 +105,3 @@ def test_other_questions_and_too_few_evaluations_are_refused():
     ]
     with pytest.raises(DataError, match="2 with another text or other golds"):
         summarize_samples([("a", evaluation("rr", stage="x")), ("b", changed)])
-
-
-def test_the_interval_over_questions_covers_where_one_over_samples_would_not():
-    # 40 questions, each always or never right: eight samples of a question say no more than one.
-    rng, covered, pooled = np.random.default_rng(1), [], []
-    for _ in range(1000):
-        shares = (rng.random(40) < 0.4).astype(float)
-        interval = mean_of(shares.tolist())
-        covered.append(interval.low <= 0.4 <= interval.high)
-        half = 1.96 * (0.4 * 0.6 / (40 * 8)) ** 0.5
-        pooled.append(abs(shares.mean() - 0.4) <= half)
-    assert 0.93 <= np.mean(covered) <= 0.98
-    assert np.mean(pooled) < 0.6
-    outcomes = "".join("r" if share else "w" for share in shares)
-    summary = summarize_samples([(str(n), evaluation(outcomes, stage="x")) for n in range(8)])
-    assert summary.em_mean == interval

@@ -20,18 +20,7 @@ from seekling.reward import make_reward, score_episode
 from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
 from tests.settings import recipe_of
 
-TOWNS = [
-    "Aldermoor",
-    "Brinhaven",
-    "Caldry",
-    "Dunmere",
-    "Eskholm",
-    "Fennwick",
-    "Garrowby",
-    "Hestle",
-    "Inverlode",
-    "Jarrock",
-]
+TOWNS = ["Aldermoor", "Brinhaven", "Caldry", "Dunmere", "Eskholm", "Fennwick", "Garrowby", "Hestle", "Inverlode"]
 PEOPLE = ["Ilse Varga", "Tomas Reed", "Anneke Holt", "Piers Ondine", "Mara Kestrel", "Joris Vale", "Edda Thorn"]
 WORKS = ["the Salt Bridge", "the Lantern Hall", "the Old Observatory", "the Tide Mill", "the Copper Archive"]
 PROMPT = (

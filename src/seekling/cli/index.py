@@ -13,7 +13,6 @@ import rich.text
 import typer
 
 from seekling.cli.options import AsJson, section_of
-from seekling.cli.progress_bars import progress
 from seekling.config import IndexConfig
 
 if TYPE_CHECKING:
@@ -63,11 +62,12 @@ def command(
     An index that the same corpus and settings made is kept. The index holds the texts too: the corpus is not needed
     afterwards. After Ctrl-C the same command goes on where it stopped.
     """
+    from seekling.pipeline.progress import Reporter
     from seekling.retrieval.index import build_index
 
     config = section_of(IndexConfig, ctx.params)
     started = time.monotonic()
-    with progress() as report:
+    with Reporter().stages() as report:
         record = build_index(corpus, out, config, force=force, update=update, progress=report)
     _print_outcome(record, out, time.monotonic() - started)
 
@@ -97,9 +97,10 @@ def push(
     ],
 ) -> None:
     """Copy an index's passages and vectors into a vector database (extras chroma and qdrant)."""
+    from seekling.pipeline.progress import Reporter
     from seekling.retrieval.stores import fill_store
 
-    with progress() as report:
+    with Reporter().stages() as report:
         num_passages = fill_store(index, store, report=lambda done, total: report("push", done, total))
     rich.console.Console(soft_wrap=True, highlight=False).print(
         f"{store}: {num_passages:,} passages; to search them: retrieval.url={store}", markup=False

@@ -15,7 +15,6 @@ import rich.text
 import typer
 
 from seekling.cli.options import AsJson, whole_numbers
-from seekling.cli.progress_bars import progress
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError
 
@@ -118,6 +117,7 @@ def recall(
     """Score indexes by the pages they find: recall, MRR and nDCG, with intervals."""
     from seekling.corpus.questions import read_questions
     from seekling.evaluate.retrieval_scores import score_retrieval
+    from seekling.pipeline.progress import Reporter
 
     if len(places) < 2:
         raise ConfigError(f"got only {places[0]}; expected one or more indexes and then a question file")
@@ -125,7 +125,7 @@ def recall(
     *indexes, file = dict.fromkeys(places)
     questions = read_questions(file)[: num_questions or None]
     scores: dict[str, RetrievalScores] = {}
-    with progress() as report:
+    with Reporter().stages() as report:
         for index in indexes:
             tell = functools.partial(report, index)
             scores[index] = score_retrieval(_open_library(index), questions, lengths, progress=tell)

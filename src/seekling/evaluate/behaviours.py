@@ -30,7 +30,7 @@ from seekling.evaluate.evidence import (
     needs_of,
     shown_in,
 )
-from seekling.evaluate.queries import about, query_habits
+from seekling.evaluate.queries import need_named_in, query_habits
 from seekling.reward.match import normalize_answer
 from seekling.types import Episode, Question, StopReason, Turn
 
@@ -150,7 +150,7 @@ def _search_outcomes(question: Question, episode: Episode) -> Iterator[str]:
     for number, turn in enumerate(episode.turns):
         if not _is_attempt(turn) or not turn.observation:
             continue
-        target = about(" ".join(str(call.arguments.get("query", "")) for call in turn.calls), needs)
+        target = need_named_in(" ".join(str(call.arguments.get("query", "")) for call in turn.calls), needs)
         # A fact that was known before is shown again by many pages; only for its own query is that a success.
         if any(_brought(episode, number, need) for need in needs if target in (None, need) or came[need] == number):
             continue

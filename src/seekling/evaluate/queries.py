@@ -50,7 +50,7 @@ def is_parroted(query: str, question: Question) -> bool:
     return share >= PARROT_SHARE or (share >= PARROT_SHARE_ASKED and bool(_ASKING & set(words[:2])))
 
 
-def about(query: str, needs: Sequence[Need]) -> Need | None:
+def need_named_in(query: str, needs: Sequence[Need]) -> Need | None:
     """The need whose subject a query names most of; None when it names none."""
     words = set(fold(query).split())
 
@@ -80,7 +80,7 @@ def _is_reformulation(first: str, second: str, needs: Sequence[Need]) -> bool:
     before, after = fold(first).split(), fold(second).split()
     if before == after:
         return False
-    subjects = about(first, needs), about(second, needs)
+    subjects = need_named_in(first, needs), need_named_in(second, needs)
     if all(subjects):
         return subjects[0] is subjects[1]
     has_new_names = all(

@@ -15,7 +15,9 @@ import torch
 from seekling import __version__
 from seekling.config import Recipe
 from seekling.cores import cores_here
+from seekling.doctor.machine import look_at_machine
 from seekling.kernels.backend import chosen_kernels
+from seekling.models import cache_home
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.serve.agent import Agent
@@ -83,7 +85,7 @@ def describe_machine() -> dict[str, Json]:
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": look_at_machine(cache_home()).processor,
         "num_cores": cores_here(),
         "memory_bytes": pages * size,
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
@@ -95,15 +97,6 @@ def peak_memory_bytes() -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _versions() -> dict[str, Json]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.episode_facts import EpisodeFacts, facts_of
 from seekling.report.encode import encode
-from seekling.report.lines import LinesFile
+from seekling.report.json_lines import JsonLinesFile
 from seekling.types import EpisodeRecord, Json, Question, ToolCall, Turn
 
 CHUNK = 250
@@ -48,7 +48,7 @@ class Packer:
     def __init__(self) -> None:
         self._packed: dict[str, _Packed] = {}
 
-    def pack(self, files: Sequence[LinesFile[EpisodeRecord]]) -> PackedEpisodes:
+    def pack(self, files: Sequence[JsonLinesFile[EpisodeRecord]]) -> PackedEpisodes:
         """Pack the records of episodes files, keeping their order."""
         chunks: dict[str, str] = {}
         sizes: list[tuple[str, int]] = []

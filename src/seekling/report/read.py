@@ -20,7 +20,7 @@ from seekling.evaluate.compare import PairedComparison
 from seekling.evaluate.samples import SampleSummary
 from seekling.evaluate.summary import EvalSummary
 from seekling.report.encode import finite
-from seekling.report.lines import LinesFile
+from seekling.report.json_lines import JsonLinesFile
 from seekling.types import EpisodeRecord, Json
 
 _KNOWN = ("recipe.toml", "record.json", "progress.json", "metrics.jsonl", "episodes", "eval", "samples")
@@ -47,7 +47,7 @@ class RunFolder:
     comparisons: list[PairedComparison] = field(default_factory=list)
     samples: dict[str, SampleSummary] = field(default_factory=dict)
     """Several samples of each question as one, by name of the evaluation."""
-    files: list[LinesFile[EpisodeRecord]] = field(default_factory=list)
+    files: list[JsonLinesFile[EpisodeRecord]] = field(default_factory=list)
     """The episodes files, in the order of training."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, one sentence each."""
@@ -91,8 +91,8 @@ class RunReader:
         if not any((path / name).exists() for name in _KNOWN):
             raise DataError(f"{path} is not a run folder: it holds none of {', '.join(_KNOWN)}")
         self._is_growing = is_growing
-        self._metrics = LinesFile(path / "metrics.jsonl", "metrics.jsonl", lambda row: row, is_growing=is_growing)
-        self._episodes: dict[str, LinesFile[EpisodeRecord]] = {}
+        self._metrics = JsonLinesFile(path / "metrics.jsonl", "metrics.jsonl", lambda row: row, is_growing=is_growing)
+        self._episodes: dict[str, JsonLinesFile[EpisodeRecord]] = {}
         self._states: dict[str, tuple[int, int, int]] = {}
 
     def has_changed(self) -> bool:
@@ -141,7 +141,7 @@ class RunReader:
         known = self._episodes
         self._episodes = {}
         for path in found:
-            new = LinesFile(path, f"episodes/{path.name}", EpisodeRecord.from_json, is_growing=self._is_growing)
+            new = JsonLinesFile(path, f"episodes/{path.name}", EpisodeRecord.from_json, is_growing=self._is_growing)
             file = self._episodes[path.stem] = known.get(path.stem, new)
             file.refresh()
             run.files.append(file)
