@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -73,7 +73,7 @@ def _load_functions(path: Path) -> Mapping[str, Callable[..., object]]:
     """Run a Python file of the user's and take the functions from it."""
     if not path.is_file():
         raise ConfigError(f"--functions {path}: there is no such file; it wants a Python file")
-    defined: dict[str, object] = {"__name__": path.stem, "__file__": str(path)}
+    defined: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     exec(compile(path.read_bytes(), str(path), "exec"), defined)
     found = {name: value for name in FUNCTION_NAMES if callable(value := defined.get(name))}
     if not found:

@@ -113,7 +113,7 @@ def audit_judge(
     if labels:
         agreements.append(agreement_of("judge", "label", [(says[number], label) for number, label in known]))
         agreements.append(agreement_of("em", "label", [(ems[number], label) for number, label in known]))
-    bins = _calibration([(ratings[number], right) for number, right in (known if labels else enumerate(ems))])
+    bins = _calibration([(ratings[number], right) for number, right in (known if labels else list(enumerate(ems)))])
     return JudgeReport(
         model=judge.model,
         num_cases=len(cases),

@@ -59,7 +59,7 @@ def read_predictions(path: Path | str) -> dict[Key, str | None]:
     what = '{"id": ..., "prediction": "text" or null}'
     predictions: dict[Key, str | None] = {}
     for where, row in read_rows(path, pydantic.TypeAdapter(_Row).validate_python, what, "correct the row"):
-        key = str(row.id) if row.source is None else (row.source, str(row.id))
+        key: Key = str(row.id) if row.source is None else (row.source, str(row.id))
         if key in predictions:
             raise DataError(f"{where}: id {key!r} was on an earlier line already; keep one row per question")
         predictions[key] = row.prediction

@@ -256,7 +256,7 @@ def _draw_chart(axes: Axes, chart: Chart, names: Sequence[str]) -> dict[str, Lin
     axes.set_title(chart.title, loc="left")
     axes.set_xlabel("step")
     axes.set_ylabel(chart.y_label)
-    shown = {}
+    shown: dict[str, Line2D] = {}
     for line in chart.lines:
         colour = COLOURS[names.index(line.name) % len(COLOURS)]
         marker = "o" if len(line.xs) <= 20 else ""
