@@ -133,7 +133,7 @@ def _changes(policies: Sequence[Policy]) -> Table:
     found = [(place, each) for place, run in runs.items() for each in changes_of(run)]
     if not found:
         raise DataError("no two stages of these runs were compared; `seekling report RUN` compares them")
-    rows = tuple(
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             *([place] if len(runs) > 1 else []),
             " → ".join(POLICIES[name.removeprefix("eval-")] for name in (each.first, each.second)),
@@ -196,12 +196,12 @@ def pooled_table(pooled: Sequence[tuple[str, str, str, SampleSummary]], problems
         for *words, summary in pooled
     )
     header = ("run", "policy", "of", "questions", "EM, mean", "EM of each", "deviation", "F1, mean")
-    header = (*header, *(f"pass@{k}" for k in ks), "majority vote, EM", "left out")
+    columns = (*header, *(f"pass@{k}" for k in ks), "majority vote, EM", "left out")
     note = (
         "95 % intervals over questions: samples of one question are not independent. pass@k is the chance that one of "
         "k is right; the majority vote is on normalised answers."
     )
-    return Table("samples", "Several samples or seeds", header, rows, (note, *problems))
+    return Table("samples", "Several samples or seeds", columns, rows, (note, *problems))
 
 
 def _gains(policies: Sequence[Policy]) -> Table:
