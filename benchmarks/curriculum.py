@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from seekling.config import GroupConfig
-from seekling.evaluate.files import read_records
+from seekling.evaluate.result_files import read_records
 from seekling.learn.curriculum import Curriculum
 from seekling.reward.match import exact_match
 from seekling.types import Episode, EpisodeRecord, Question, Reward, StopReason

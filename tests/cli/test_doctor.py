@@ -1,7 +1,6 @@
 """`seekling doctor`: facts and predictions, for people and as JSON."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,24 +10,31 @@ from seekling.types import Episode, EpisodeRecord, Question, StopReason
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch, seekling_home: Path) -> None:
+def offline(monkeypatch, seekling_home):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
 
 
-def run(*arguments: str) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["doctor", *arguments])
-    assert stop.value.code == 0
+@pytest.fixture
+def recipe(tmp_path, tiny_model_dir):
+    path = tmp_path / "r.toml"
+    path.write_text(f'[model]\nspec = "{tiny_model_dir}"\n[rl]\nsteps = 2\n')
+    return path
 
 
-def test_as_json_it_is_one_document_with_a_prediction_per_stage(
-    tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
-):
-    recipe = tmp_path / "r.toml"
-    recipe.write_text(f'[model]\nspec = "{tiny_model_dir}"\n[rl]\nsteps = 2\n')
-    run(str(recipe), "eval.num_questions=7", "--json")
-    document = json.loads(capsys.readouterr().out)
+@pytest.fixture
+def run(capsys):
+    def command(*words):
+        with pytest.raises(SystemExit) as stop:
+            main(["doctor", *map(str, words)])
+        assert stop.value.code == 0
+        return capsys.readouterr().out
+
+    return command
+
+
+def test_as_json_it_is_one_document_with_a_prediction_per_stage(recipe, run):
+    document = json.loads(run(recipe, "eval.num_questions=7", "--json"))
     assert [stage["name"] for stage in document["stages"]] == [
         *("expert", "sft", "rl", "dev"),
         *("eval-base", "eval-sft", "eval-rl"),
@@ -41,39 +47,31 @@ def test_as_json_it_is_one_document_with_a_prediction_per_stage(
         assert sum(stage["memory"].values()) == stage["peak_bytes"]
 
 
-def test_for_people_memory_is_said_in_parts(tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]):
-    recipe = tmp_path / "r.toml"
-    recipe.write_text(f'[model]\nspec = "{tiny_model_dir}"\n[rl]\nsteps = 2\n')
-    run(str(recipe))
-    output = capsys.readouterr().out
+def test_for_people_memory_is_said_in_parts(recipe, run):
+    output = run(recipe)
     for word in ("weights 0.", "optimizer 0.", "activations 0.", "logits 0.", "caches 0."):
         assert word in output
 
 
-def test_the_episodes_of_an_experts_file_are_counted(
-    tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_episodes_of_an_experts_file_are_counted(tmp_path, recipe, run):
     episode = Episode("q", "s", "tags", (), (), "a", StopReason.ANSWERED)
     line = json.dumps(EpisodeRecord("expert", Question("q", "?", ("a",)), episode).to_json())
-    (tmp_path / "experts.jsonl").write_text(f"{line}\n" * 3)
-    recipe, file = tmp_path / "r.toml", tmp_path / "experts.jsonl"
-    recipe.write_text(f'[model]\nspec = "{tiny_model_dir}"\n[experts]\nfile = "{file}"\nnum_questions = 0\n')
-    run(str(recipe), "rl.steps=0", "--json")
-    stages = {stage["name"]: stage["reason"] for stage in json.loads(capsys.readouterr().out)["stages"]}
-    assert stages["expert"] == f"3 episodes of {file}"
-    assert stages["sft"] == "1 steps, 3 episodes"
+    file = tmp_path / "experts.jsonl"
+    file.write_text(f"{line}\n" * 3)
+    changes = ["rl.steps=0", f"experts.file={file}", "experts.num_questions=0"]
+    stages = {stage["name"]: stage["reason"] for stage in json.loads(run(recipe, *changes, "--json"))["stages"]}
+    assert (stages["expert"], stages["sft"]) == (f"3 episodes of {file}", "1 steps, 3 episodes")
 
 
-def test_without_a_recipe_it_only_says_what_there_is(capsys: pytest.CaptureFixture[str], seekling_home: Path):
-    run()
-    output = capsys.readouterr().out
+def test_without_a_recipe_it_only_says_what_there_is(run, seekling_home):
+    output = run()
     for word in ("processor", "memory", "sandbox", "GFLOP/s", "model hub", f"{chosen_kernels()} (model.kernels; "):
         assert word in output
     assert not any(line.strip() == "predicted" for line in output.splitlines())
     assert not seekling_home.exists()
 
 
-def test_a_model_that_is_not_here_yet_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_model_that_is_not_here_yet_is_one_clear_error(tmp_path, capsys):
     recipe = tmp_path / "r.toml"
     recipe.write_text('[model]\nspec = "nobody/nothing"\n')
     with pytest.raises(SystemExit) as stop:

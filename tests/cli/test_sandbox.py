@@ -1,7 +1,6 @@
-from __future__ import annotations
+"""`seekling sandbox`: one program, for people and as JSON."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -17,19 +16,19 @@ def read_section(section_id):
 """
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def run(capsys, *words):
     with pytest.raises(SystemExit) as ended:
         main(["sandbox", *words])
     out, err = capsys.readouterr()
     return int(ended.value.code or 0), out, err
 
 
-def write(tmp_path: Path, program: str) -> str:
+def write(tmp_path, program):
     (tmp_path / "program.py").write_text(program)
     return str(tmp_path / "program.py")
 
 
-def test_json_is_one_object_with_outcome_stdout_and_error_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_json_is_one_object_with_outcome_stdout_and_error_text(tmp_path, capsys):
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     program = write(tmp_path, "print(search_pages('moon')[0]['title'])\nread_section('x')")
     code, out, err = run(capsys, program, "--json", "--functions", str(tmp_path / "functions.py"))
@@ -40,7 +39,7 @@ def test_json_is_one_object_with_outcome_stdout_and_error_text(tmp_path: Path, c
     assert err == "called on the host\n"
 
 
-def test_without_functions_a_program_searches_an_almanac(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_without_functions_a_program_searches_an_almanac(tmp_path, capsys):
     program = write(
         tmp_path,
         "page = search_pages('river')[0]\nsection = view_sections(page['page_id'])[0]\n"
@@ -51,7 +50,7 @@ def test_without_functions_a_program_searches_an_almanac(tmp_path: Path, capsys:
     assert (code, row["outcome"], row["stdout"]) == (0, "ok", "True\n"), row
 
 
-def test_for_people_it_prints_outcome_output_and_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_for_people_it_prints_outcome_output_and_error(tmp_path, capsys):
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     program = write(tmp_path, "print('[bold]said[/bold]')\n1 / 0")
     code, out, _ = run(capsys, program, "--functions", str(tmp_path / "functions.py"))
@@ -61,7 +60,7 @@ def test_for_people_it_prints_outcome_output_and_error(tmp_path: Path, capsys: p
     assert out.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_limits_come_from_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_limits_come_from_a_recipe(tmp_path, capsys):
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     (tmp_path / "recipe.toml").write_text("[env.sandbox]\nsoft_limit_s = 0.2\n")
     program = write(tmp_path, "while True: pass")
@@ -79,9 +78,7 @@ def test_limits_come_from_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture
         (["{program}", "--functions", "{program}"], "defines none of search_pages, view_sections, read_section"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
-):
+def test_a_mistake_is_one_line_and_exit_code_1(tmp_path, capsys, words, problem):
     program = write(tmp_path, "x = 1")
     code, out, err = run(capsys, *(word.format(program=program) for word in words))
     assert (code, out) == (1, "")

@@ -9,16 +9,8 @@ from seekling.doctor import SMOLLM2_135M, CostModel, MemoryPlan, ModelShape, Spe
 from seekling.doctor.cost import episode_size
 from tests.settings import recipe_of
 
-SHAPE = ModelShape(
-    num_parameters=1_000_000,
-    is_tied=True,
-    vocabulary=1000,
-    hidden=100,
-    num_layers=10,
-    attention=100,
-    intermediate=300,
-    cache_values_per_token=2000,
-)
+SHAPE = ModelShape(1_000_000, True, 1000, 100, 10, attention=100, intermediate=300, cache_values_per_token=2000)
+"""Parameters, tied, vocabulary, width, layers."""
 
 SPEED = Speed(float32_flops=1e9, bfloat16_flops=4e9, memory_bytes_per_s=1e10, gpus=(), torch="2")
 EVERY_SEARCH = CostModel(searches_used=1.0)
@@ -28,45 +20,36 @@ def recipe_with(**sections: dict[str, object]) -> Recipe:
     return recipe_of(sections)
 
 
+def size_of(*, is_trained: bool = True, **sections: dict[str, object]):
+    return episode_size(recipe_of(sections), EVERY_SEARCH, is_trained=is_trained)
+
+
 def by_name(recipe: Recipe, **options: object):
     settings = {"dtype": "float32", "num_test_questions": 100, **options}
     return {cost.name: cost for cost in predict(recipe, SHAPE, SPEED, **settings)}
 
 
 def test_an_episode_is_prompt_searches_and_an_answer():
-    recipe = recipe_with(env={"max_turns": 3, "observation_tokens": 200}, retrieval={"passage_words": 500})
-    size = episode_size(recipe, EVERY_SEARCH, is_trained=True)
+    env = {"max_turns": 3, "observation_tokens": 200}
+    size = size_of(env=env, retrieval={"passage_words": 500})
     assert (size.prompt_tokens, size.action_tokens, size.observation_tokens) == (117, 2 * 34 + 30, 2 * 200)
     assert size.total_tokens == 615
-
-
-def test_a_program_is_longer_than_a_query():
-    query, program = (
-        episode_size(recipe_with(env={"protocol": name}), EVERY_SEARCH, is_trained=True) for name in ("tags", "code")
-    )
+    # A forced answer leaves every turn to searching, and the limit on searches counts.
+    assert size_of(env={**env, "forced_answer": True}).observation_tokens == 3 * 200
+    assert size_of(env={**env, "max_turns": 9, "max_searches": 1}).observation_tokens == 200
+    # A program is longer than a query.
+    query, program = (size_of(env={"protocol": name}) for name in ("tags", "code"))
     assert program.action_tokens > 2 * query.action_tokens
     assert program.prompt_tokens > query.prompt_tokens
 
 
-def test_a_forced_answer_leaves_every_turn_to_searching():
-    recipe = recipe_with(env={"max_turns": 3, "observation_tokens": 200, "forced_answer": True})
-    assert episode_size(recipe, EVERY_SEARCH, is_trained=True).observation_tokens == 3 * 200
-
-
-def test_the_limit_on_searches_counts():
-    recipe = recipe_with(env={"max_turns": 9, "max_searches": 1, "observation_tokens": 200})
-    assert episode_size(recipe, EVERY_SEARCH, is_trained=True).observation_tokens == 200
-
-
 def test_an_episode_never_exceeds_its_budget():
-    recipe = recipe_with(env={"max_turns": 20, "observation_tokens": 1000}, rollout={"episode_tokens": 900})
-    assert episode_size(recipe, EVERY_SEARCH, is_trained=True).total_tokens <= 900
-    assert episode_size(recipe, EVERY_SEARCH, is_trained=False).total_tokens <= 900
+    long = {"env": {"max_turns": 20, "observation_tokens": 1000}, "rollout": {"episode_tokens": 900}}
+    assert all(size_of(is_trained=is_trained, **long).total_tokens <= 900 for is_trained in (True, False))
 
 
 def test_an_untrained_policy_fills_its_turns_and_retrieves_nothing():
-    recipe = recipe_with(env={"max_turns": 3}, rollout={"turn_tokens": 50})
-    size = episode_size(recipe, EVERY_SEARCH, is_trained=False)
+    size = size_of(is_trained=False, env={"max_turns": 3}, rollout={"turn_tokens": 50})
     assert (size.action_tokens, size.observation_tokens) == (75, 0)
 
 
@@ -151,19 +134,16 @@ def test_evaluation_takes_as_many_questions_as_there_are_and_the_recipe_asks_for
 
 
 def test_a_kl_term_costs_a_reference_model_and_a_pass():
-    plain = by_name(Recipe())["rl"]
-    anchored = by_name(recipe_with(rl={"kl_coefficient": 0.01}))["rl"]
+    plain, anchored = (by_name(recipe_with(rl=rl))["rl"] for rl in ({}, {"kl_coefficient": 0.01}))
     assert anchored.peak_bytes - plain.peak_bytes == 4 * 1_000_000
     assert anchored.seconds > plain.seconds
 
 
 def test_fewer_episodes_of_a_group_are_learned_from_in_less_time():
-    whole, half = (
-        by_name(recipe_with(rl={"learn_per_group": number, "group_size": 8}))["rl"].seconds for number in (0, 4)
+    whole, half, most = (
+        by_name(recipe_with(rl={"learn_per_group": number, "group_size": 8}))["rl"].seconds for number in (0, 4, 99)
     )
-    assert half < whole
-    most = by_name(recipe_with(rl={"learn_per_group": 99, "group_size": 8}))["rl"].seconds
-    assert most == whole
+    assert half < whole == most
 
 
 def test_the_default_model_fits_the_memory_that_the_demo_promises():

@@ -1,11 +1,9 @@
 """What the stages of a recipe hold in memory, on sizes small enough to work by hand."""
 
-import dataclasses
-
 import pytest
 
 from seekling.config import Recipe
-from seekling.doctor import Memory, MemoryPlan, ModelShape, longest_row_tokens, must_checkpoint, opened_memory
+from seekling.doctor import MemoryPlan, ModelShape, longest_row_tokens, opened_memory
 from seekling.doctor.memory import (
     KEPT_BYTES,
     KEPT_WHEN_SHORT_BYTES,
@@ -20,16 +18,8 @@ from seekling.learn import learner
 from tests.settings import recipe_of
 
 MODEL = 1_000_000
-SHAPE = ModelShape(
-    num_parameters=MODEL,
-    is_tied=True,
-    vocabulary=1000,
-    hidden=100,
-    num_layers=10,
-    attention=120,
-    intermediate=300,
-    cache_values_per_token=2000,
-)
+SHAPE = ModelShape(MODEL, True, 1000, 100, 10, attention=120, intermediate=300, cache_values_per_token=2000)
+"""Parameters, tied, vocabulary, width, layers."""
 
 PPO = {"baseline": "gae", "kl_coefficient": 0.1}
 STREAMED = {"stream_minibatches": 2, "loss": "importance_sampling", "clip_high": 0.28}
@@ -47,12 +37,6 @@ def test_the_constants_are_those_of_the_learner():
     assert LOGITS_AT_ONCE == VOCABULARY_CHUNK
     assert KEPT_BYTES == learner.KEPT_BYTES
     assert KEPT_WHEN_SHORT_BYTES == learner.KEPT_WHEN_SHORT_BYTES
-
-
-def test_the_total_is_the_sum_of_the_parts():
-    parts = [1, 20, 300, 4000, 50_000, 600_000, 7_000_000]
-    assert len(parts) == len(dataclasses.fields(Memory))
-    assert Memory(*parts).total_bytes == 7_654_321
 
 
 def test_sft_holds_two_models_an_optimizer_and_one_row():
@@ -168,14 +152,12 @@ def test_layers_are_computed_twice_only_where_their_row_would_not_fit():
     assert tight.sft().activations_bytes == 16_384 * 10 * 100 * 4 + work
     assert tight.sft().logits_bytes == 0 < plain.logits_bytes < work
     assert tight.checkpoints
-    recipe = recipe_with(**sections)
     for memory, expected in ((plain.total_bytes, False), (plain.total_bytes - 1, True), (None, False)):
-        assert must_checkpoint(recipe, SHAPE, dtype="float32", free_bytes=memory) is expected
-    own = recipe_with(model={"memory_gb": 2.0}, **sections)
-    assert must_checkpoint(own, SHAPE, dtype="float32", free_bytes=10**12)
+        assert plan(free_bytes=memory, **sections).checkpoints is expected
+    assert plan(free_bytes=10**12, model={"memory_gb": 2.0}, **sections).checkpoints
     # A trajectory is never cut: the longest one is a row too.
-    long = recipe_with(rollout={"episode_tokens": 16_384}, rl={"steps": 0})
-    assert must_checkpoint(long, SHAPE, dtype="float32", free_bytes=plain.total_bytes - 1)
+    long = plan(rollout={"episode_tokens": 16_384}, rl={"steps": 0}, free_bytes=plain.total_bytes - 1)
+    assert long.checkpoints
 
 
 @pytest.mark.parametrize("more", [PPO, {**STREAMED, "questions_per_step": 4}])

@@ -1,5 +1,9 @@
 """Hand-made records that the evaluation tests share."""
 
+import json
+
+from seekling.evaluate.result_files import write_summary
+from seekling.evaluate.summary import summarize
 from seekling.types import Episode, EpisodeRecord, Question, StopReason, ToolCall, Turn
 
 
@@ -57,11 +61,29 @@ def failed(asked, *, stage="eval-rl"):
     return record(asked, None, search(), stage=stage, stop=StopReason.INFRA_FAILURE)
 
 
-def evaluation(outcomes, *, stage):
-    """One record per letter: r right, w wrong, f failed."""
+def evaluation(outcomes, *, stage, **fields):
+    """One record per letter: r right, w wrong, f failed; `fields` are of the questions."""
     made = {
-        "r": lambda n: record(question(n), "Paris", search(), stage=stage),
-        "w": lambda n: record(question(n), "Lyon", stage=stage),
-        "f": lambda n: failed(question(n), stage=stage),
+        "r": lambda asked: record(asked, "Paris", search(), stage=stage),
+        "w": lambda asked: record(asked, "Lyon", stage=stage),
+        "f": lambda asked: failed(asked, stage=stage),
     }
-    return [made[letter](number) for number, letter in enumerate(outcomes)]
+    return [made[letter](question(number, **fields)) for number, letter in enumerate(outcomes)]
+
+
+def write_episodes(run, stage, records):
+    """Write a stage's episodes file, and say where."""
+    path = run / "episodes" / f"{stage}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(each.to_json()) + "\n" for each in records), encoding="utf-8")
+    return path
+
+
+def write_evaluations(run, *, has_summaries=True, source="", **stages):
+    """Write a run folder with an evaluation per name, as letters; see `evaluation`."""
+    for name, outcomes in stages.items():
+        records = evaluation(outcomes, stage=f"eval-{name}", source=source)
+        write_episodes(run, f"eval-{name}", records)
+        if has_summaries:
+            write_summary(run, summarize(records))
+    return run

@@ -1,44 +1,33 @@
 """Rates per evaluation and per training step, worked by hand."""
 
 import dataclasses
-import json
 
 from seekling.evaluate.behaviour_rates import (
     PROGRAM_BEHAVIOURS,
     behaviour_curves,
-    behaviour_rates,
-    error_causes,
-    first_change,
 )
 from seekling.evaluate.behaviours import detect_behaviours
-from seekling.evaluate.summary import EvalSummary, summarize
+from seekling.evaluate.summary import summarize
 from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
 
 
 def test_rates_are_over_scored_episodes_and_leave_out_what_cannot_happen():
     records = [*evaluation("rww", stage="eval-rl"), record(question(8), None, invalid()), failed(question(9))]
-    rates = behaviour_rates(records)
+    rates = summarize(records).behaviours
     assert (rates["format_break"].k, rates["format_break"].n) == (1, 4)
     assert (rates["answer_from_memory"].k, rates["answer_from_memory"].n) == (2, 4)
     assert not PROGRAM_BEHAVIOURS & set(rates)
     in_code = dataclasses.replace(records[0], episode=dataclasses.replace(records[0].episode, protocol="code"))
-    assert set(behaviour_rates([in_code])) >= PROGRAM_BEHAVIOURS
+    assert set(summarize([in_code]).behaviours) >= PROGRAM_BEHAVIOURS
 
 
 def test_the_causes_of_errors_sum_to_all_that_is_not_right():
     records = [*evaluation("rrwwf", stage="eval-rl"), record(question(8), None, search(("page-2",)))]
-    causes = error_causes(records)
-    assert causes == {"not_retrieved": 2, "not_read": 0, "misread": 0, "no_answer": 1, "infrastructure": 1}
     summary = summarize(records)
+    causes = {"not_retrieved": 2, "not_read": 0, "misread": 0, "no_answer": 1, "infrastructure": 1}
+    assert summary.error_causes == causes
     assert sum(summary.error_causes.values()) == len(records) - summary.em.k
     assert summary.behaviours["answer_from_memory"].k == 2
-    assert EvalSummary.from_json(json.loads(json.dumps(summary.to_json()))) == summary
-
-
-def test_a_summary_of_an_older_version_is_read_without_behaviours():
-    row = summarize(evaluation("rw", stage="eval-rl")).to_json()
-    del row["behaviours"], row["error_causes"]
-    assert EvalSummary.from_json(row).behaviours == {}
 
 
 def at(step, letters):
@@ -56,11 +45,3 @@ def test_a_curve_has_a_point_per_step_and_per_window():
     assert [(point.step, point.rate.k, point.rate.n) for point in memory] == [(1, 2, 2), (2, 1, 2), (3, 0, 3)]
     pooled = curve_of(*records, max_points=2)
     assert [(point.step, point.rate.k, point.rate.n) for point in pooled] == [(2, 3, 4), (3, 0, 3)]
-
-
-def test_a_behaviour_has_changed_when_the_intervals_no_longer_touch():
-    steady = curve_of(*at(1, "w" * 20), *at(2, "w" * 18 + "rr"))
-    assert first_change(steady) is None
-    gone = curve_of(*at(1, "w" * 20), *at(2, "w" * 10 + "r" * 10), *at(3, "r" * 20))
-    assert first_change(gone).step == 2
-    assert first_change([]) is None

@@ -12,38 +12,21 @@ from seekling.types import Episode, Hop, Message, Question, StopReason, ToolCall
 PROMPT = (
     Message("user", "Answer the question by searching. Write one tag, its text, and the closing tag.\nQuestion: "),
 )
-SINGLE = Question(
-    "q",
-    "In which year was Foku founded?",
-    ("193",),
-    ("p1",),
-    "single",
-    hops=(Hop("Foku", "year founded", "193", "p1"),),
-)
+FOKU, RIVER = Hop("Foku", "year founded", "193", "p1"), Hop("Foku", "river", "Sava", "p2")
+SINGLE = Question("q", "In which year was Foku founded?", ("193",), ("p1",), "single", hops=(FOKU,))
 BRIDGE = Question(
-    "q",
-    "Which river flows through the birthplace of Ana Lund?",
-    ("Sava",),
-    ("p1", "p2"),
-    "bridge",
-    hops=(Hop("Ana Lund", "place born", "Foku", "p1"), Hop("Foku", "river", "Sava", "p2")),
-)
+    "q", "Which river flows through the birthplace of Ana Lund?", ("Sava",), ("p1", "p2"), "bridge",
+    hops=(Hop("Ana Lund", "place born", "Foku", "p1"), RIVER),
+)  # fmt: skip
 COMPARISON = Question(
-    "q",
-    "Which is higher, Mount A or Mount B?",
-    ("Mount B",),
-    ("p1", "p2"),
-    "comparison",
+    "q", "Which is higher, Mount A or Mount B?", ("Mount B",), ("p1", "p2"), "comparison",
     hops=(Hop("Mount A", "height", "900 metres", "p1"), Hop("Mount B", "height", "1,200 metres", "p2")),
-)
+)  # fmt: skip
 UNANSWERABLE = Question(
-    "q",
-    "What did Ana Lund collect?",
-    ("unknown",),
-    (),
-    "unanswerable",
+    "q", "What did Ana Lund collect?", ("unknown",), (), "unanswerable",
     hops=(Hop("Ana Lund", "collection", "unknown", "p1"),),
-)
+)  # fmt: skip
+PLAIN = Question("q", "Where was Marie Curie born?", ("Warsaw",))
 
 
 def search(query, observation="", *documents, error=""):
@@ -83,84 +66,111 @@ def test_every_name_is_documented_and_the_result_is_sorted():
     assert all(rule.endswith(".") for rule in (*BEHAVIOURS.values(), *ERROR_CAUSES.values()))
 
 
-@pytest.mark.parametrize(
-    ("query", "name"),
-    [
-        ("Foku founded", "keyword_query"),
-        ("in which year was foku founded", "parroted_query"),
-        ("when was Foku founded", "parroted_query"),
-        ("Foku", None),  # the subject alone
-        ("founded year town", None),  # keywords alone
-        ("which foku history", "keyword_query"),
-    ],
-)
-def test_a_query_is_keywords_or_the_question_again_or_neither(query, name):
-    names = found(SINGLE, search(query, "x", "p9"))
-    assert names & {"keyword_query", "parroted_query"} == ({name} if name else set())
+TRACE = 'Error:\nTraceback (most recent call last):\n  File "<program 1>", line 1\n    x = f(193)\nTypeError: f'
+LISTED = program("...", "Output:\n[{'page_id': 'p1', 'title': 'Foku'}]", call("search_pages", "Foku", "p1", "p2"))
+OTHERS = program("...", "Output:\n[{'page_id': 'p8'}]", call("search_pages", "Foku", "p8"))
+FOUND = search("Foku founded", "Foku was founded in 193.", "p1")
+OPEN = dataclasses.replace(search("Foku", "193", "p1"), action="<think> hm <search> Foku </search>")
+NAME = "Order of the Lantern of Gellilyr"
+LONG_NAME = f"<think> {NAME}: 715. I look up {NAME}. </think>\n<search> {NAME} seat </search>"
+CODE = {"protocol": "code"}
+RULES = {
+    # query habits
+    "subject and keyword": (SINGLE, [search("Foku founded", "x", "p9")], {}, "keyword_query -parroted_query"),
+    "the question": (SINGLE, [search("in which year was foku founded", "x")], {}, "parroted_query -keyword_query"),
+    "half of it, asked": (SINGLE, [search("when was Foku founded", "x")], {}, "parroted_query -keyword_query"),
+    "the subject alone": (SINGLE, [search("Foku", "x")], {}, "-parroted_query -keyword_query"),
+    "keywords alone": (SINGLE, [search("founded year town", "x")], {}, "-parroted_query -keyword_query"),
+    "an asking word": (SINGLE, [search("which foku history", "x")], {}, "keyword_query -parroted_query"),
+    "another order": (
+        dataclasses.replace(SINGLE, question="Which river flows through Foku?"),
+        [search("Foku river flows through", "x")], {}, "-parroted_query",
+    ),
+    "no hops": (PLAIN, [search("Marie Curie birthplace", "x")], {}, "keyword_query"),
+    "no hops, names only": (PLAIN, [search("Marie Curie", "x")], {}, "-keyword_query"),
+    "no hops, other words": (PLAIN, [search("Paris weather", "x")], {}, "-keyword_query"),
+    "two subjects ask for nothing": (COMPARISON, [search("Mount A and Mount B", "x")], {}, "-keyword_query"),
+    "two subjects and a fact": (COMPARISON, [search("Mount A and Mount B height", "x")], {}, "keyword_query"),
+    "the next hop": (
+        BRIDGE, [search("Ana Lund born", "In Foku.", "p1"), search("Foku river", "On the Sava.", "p2")], {},
+        "iteration -reformulation",
+    ),
+    "the same subject in other words": (
+        BRIDGE, [search("Ana Lund born", "-", "p9"), search("Ana Lund birthplace", "In Foku.", "p1")], {},
+        "iteration reformulation failed_search recovery",
+    ),
+    "a query that failed to run": (
+        SINGLE, [search("Foku founded", error="wrong arguments"), search("Foku year", "193", "p1")], {},
+        "interface_misuse -iteration",
+    ),
+    # answers
+    "a whole word": (SINGLE, [search("Foku", "founded in [193](p7).", "p1")], {"answer": "193"}, "grounded_answer"),
+    "part of a word": (SINGLE, [search("Foku", "founded in 1938.", "p1")], {"answer": "193"}, "-grounded_answer"),
+    "printed, no page": (SINGLE, [program('print("193")', "Output:\n193")], {"answer": "193"}, "-grounded_answer"),
+    "its own query echoed": (
+        SINGLE,
+        [dataclasses.replace(search("river 193", "Query: river 193\nDocument 1: No date.", "p1"), kind="call")],
+        {"answer": "193", "protocol": "tools"}, "-grounded_answer",
+    ),
+    "its own line in a traceback": (
+        SINGLE, [program("x = f(193)", f"Output:\nNo date.\n{TRACE}", call("read_section", "p1:full", "p1"))],
+        {"answer": "193", **CODE}, "-grounded_answer",
+    ),
+    "no search at all": (SINGLE, [], {"answer": "1856"}, "answer_from_memory"),
+    "stated unreadably": (SINGLE, [invalid("Foku was founded in 1856.")], {}, "answer_from_memory format_break"),
+    "made up after a search": (
+        SINGLE, [search("Foku founded", "No date here.", "p1")], {"answer": "1856"},
+        "hallucination -answer_from_memory",
+    ),
+    "wrong beside the right one": (SINGLE, [FOUND], {"answer": "1856"}, "-hallucination"),
+    "yes cannot be made up": (SINGLE, [search("Foku", "-", "p1")], {"answer": "Yes"}, "-hallucination"),
+    # searches that fail
+    "a known fact is no success": (
+        BRIDGE, [search("Ana Lund born", "In Foku.", "p1"), search("Foku river", "Foku is a town.", "p2")], {},
+        "failed_search -recovery",
+    ),
+    "the needed page is listed": (SINGLE, [LISTED], CODE, "-failed_search"),
+    "other pages are listed first": (SINGLE, [OTHERS, LISTED], CODE, "failed_search recovery"),
+    "only the page is needed": (UNANSWERABLE, [search("Ana Lund", "A poet.", "p1")], {}, "-failed_search"),
+    "another page": (UNANSWERABLE, [search("Ana Lund", "Another.", "p9")], {}, "failed_search"),
+    # programs
+    "nothing printed": (SINGLE, [program("x = 1", NOTHING_PRINTED)], CODE, "silent_execution"),
+    "an error is not silent": (SINGLE, [program("x", "Error:\nNameError: name 'x'")], CODE, "-silent_execution"),
+    "a refused search": (
+        SINGLE, [program("print(search_pages('x'))", "Error:\nToolError: No searches are left: all 2 are used.")], CODE,
+        "-interface_misuse",
+    ),
+    # form
+    "eight words of the instructions": (
+        SINGLE, [invalid("Write one tag, its text, and the closing tag.")], {}, "prompt_echo",
+    ),
+    "three words of them": (SINGLE, [invalid("Write one tag.")], {}, "-prompt_echo"),
+    "a thought left open": (SINGLE, [OPEN], {}, "format_break"),
+    "an observation of its own": (
+        SINGLE, [dataclasses.replace(OPEN, action="<tool_response> <search> Foku </search>")], {}, "format_break",
+    ),
+    "opened in the prompt": (
+        SINGLE, [dataclasses.replace(OPEN, action="hm </think> <search> Foku </search>")], {}, "-format_break",
+    ),
+    "a long name thrice": (SINGLE, [dataclasses.replace(search("x", "y"), action=LONG_NAME)], {}, "-repetition"),
+    "a phrase over and over": (SINGLE, [invalid("it is in the hills and " * 5)], {}, "repetition"),
+    "the same action again": (SINGLE, [search("Foku", "y"), search("  foku ", "y")], {}, "repetition"),
+    "one word five times": (SINGLE, [search("Foku museum museum museum museum museum", "y")], {}, "repetition"),
+}  # fmt: skip
 
 
-def test_words_in_another_order_are_not_the_question_again():
-    question = dataclasses.replace(SINGLE, question="Which river flows through Foku?")
-    assert "parroted_query" not in found(question, search("Foku river flows through", "x"))
-
-
-def test_keywords_of_a_question_without_hops_are_more_than_its_names():
-    plain = Question("q", "Where was Marie Curie born?", ("Warsaw",))
-    assert "keyword_query" in found(plain, search("Marie Curie birthplace", "x"))
-    assert "keyword_query" not in found(plain, search("Marie Curie", "x"))
-    assert "keyword_query" not in found(plain, search("Paris weather", "x"))
-
-
-def test_two_subjects_side_by_side_are_no_keywords():
-    assert "keyword_query" not in found(COMPARISON, search("Mount A and Mount B", "x"))
-    assert "keyword_query" in found(COMPARISON, search("Mount A and Mount B height", "x"))
-
-
-def test_the_next_hop_is_iteration_and_not_reformulation():
-    names = found(BRIDGE, search("Ana Lund born", "In Foku.", "p1"), search("Foku river", "On the Sava.", "p2"))
-    assert "iteration" in names
-    assert "reformulation" not in names
-    again = found(BRIDGE, search("Ana Lund born", "-", "p9"), search("Ana Lund birthplace", "In Foku.", "p1"))
-    assert {"iteration", "reformulation", "failed_search", "recovery"} <= again
-
-
-def test_a_query_that_failed_to_run_is_no_iteration():
-    names = found(SINGLE, search("Foku founded", error="wrong arguments"), search("Foku year", "193", "p1"))
-    assert "iteration" not in names
-    assert "interface_misuse" in names
-
-
-def test_an_answer_is_grounded_by_a_whole_word_of_a_page_that_came_back():
-    assert "grounded_answer" in found(SINGLE, search("Foku", "founded in [193](p7).", "p1"), answer="193")
-    assert "grounded_answer" not in found(SINGLE, search("Foku", "founded in 1938.", "p1"), answer="193")
-    printed = program('print("193")', "Output:\n193")
-    assert "grounded_answer" not in found(SINGLE, printed, answer="193", protocol="code")
-
-
-def test_what_the_policy_wrote_itself_is_no_evidence_when_it_comes_back():
-    echo = dataclasses.replace(search("river 193", "Query: river 193\nDocument 1: No date.", "p1"), kind="call")
-    assert "grounded_answer" not in found(SINGLE, echo, answer="193", protocol="tools")
-    trace = 'Error:\nTraceback (most recent call last):\n  File "<program 1>", line 1\n    x = f(193)\nTypeError: f'
-    failed = program("x = f(193)", f"Output:\nNo date.\n{trace}", call("read_section", "p1:full", "p1"))
-    assert "grounded_answer" not in found(SINGLE, failed, answer="193", protocol="code")
+@pytest.mark.parametrize("rule", RULES)
+def test_an_episode_shows_what_the_rules_say_and_not_what_only_looks_like_it(rule):
+    question, turns, settings, expected = RULES[rule]
+    names = found(question, *turns, **settings)
+    for name in expected.split():
+        assert (name.lstrip("-") in names) != name.startswith("-"), name
+    assert {name.lstrip("-") for name in expected.split()} <= set(BEHAVIOURS)
 
 
 def test_a_program_that_is_no_python_has_searched_nothing():
     broken = program("search_pages('Foku)", f"Error:\nSyntaxError: unterminated string literal\n{NOT_PYTHON}")
     assert found(SINGLE, broken, answer="1856", protocol="code") == {"answer_from_memory", "failed_search"}
-
-
-def test_memory_is_an_answer_without_a_search_and_hallucination_one_after_it():
-    assert found(SINGLE, answer="1856") == {"answer_from_memory"}
-    assert found(SINGLE, invalid("Foku was founded in 1856."), answer=None) == {"answer_from_memory", "format_break"}
-    after = found(SINGLE, search("Foku founded", "No date here.", "p1"), answer="1856")
-    assert "hallucination" in after
-    assert "answer_from_memory" not in after
-
-
-def test_a_wrong_answer_beside_the_right_one_is_no_hallucination():
-    names = found(SINGLE, search("Foku founded", "Foku was founded in 193.", "p1"), answer="1856")
-    assert "hallucination" not in names
 
 
 @pytest.mark.parametrize(
@@ -174,28 +184,6 @@ def test_an_abstention_is_neither_grounded_nor_made_up(answer):
 @pytest.mark.parametrize("answer", ["The Unknown Soldier", "Known", "Nota Stated"])
 def test_an_answer_that_holds_such_a_word_is_no_abstention(answer):
     assert "abstention" not in found(SINGLE, answer=answer)
-
-
-def test_yes_and_no_cannot_be_made_up():
-    assert "hallucination" not in found(SINGLE, search("Foku", "-", "p1"), answer="Yes")
-
-
-def test_a_fact_that_was_known_before_does_not_make_the_next_search_a_success():
-    names = found(BRIDGE, search("Ana Lund born", "In Foku.", "p1"), search("Foku river", "Foku is a town.", "p2"))
-    assert "failed_search" in names
-    assert "recovery" not in names
-
-
-def test_listing_the_needed_page_is_no_failure_but_other_pages_are():
-    listed = program("...", "Output:\n[{'page_id': 'p1', 'title': 'Foku'}]", call("search_pages", "Foku", "p1", "p2"))
-    others = program("...", "Output:\n[{'page_id': 'p8'}]", call("search_pages", "Foku", "p8"))
-    assert "failed_search" not in found(SINGLE, listed, protocol="code")
-    assert {"failed_search", "recovery"} <= found(SINGLE, others, listed, protocol="code")
-
-
-def test_of_an_unanswerable_question_only_the_page_is_needed():
-    assert "failed_search" not in found(UNANSWERABLE, search("Ana Lund", "A poet.", "p1"))
-    assert "failed_search" in found(UNANSWERABLE, search("Ana Lund", "Another.", "p9"))
 
 
 def test_programs_show_loops_helpers_and_extraction():
@@ -242,41 +230,11 @@ def test_misuse_is_a_wrong_idea_of_what_is_provided_and_not_any_bug(code, observ
     assert ("interface_misuse" in names) == is_misuse
 
 
-def test_a_refused_search_is_no_misuse():
-    turn = program("print(search_pages('x'))", "Error:\nToolError: No searches are left: all 2 are used. Answer.")
-    assert "interface_misuse" not in found(SINGLE, turn, protocol="code")
-
-
-def test_a_program_without_output_is_silent_and_an_error_is_not():
-    assert "silent_execution" in found(SINGLE, program("x = 1", NOTHING_PRINTED), protocol="code")
-    assert "silent_execution" not in found(SINGLE, program("x", "Error:\nNameError: name 'x'"), protocol="code")
-
-
-def test_eight_words_of_the_instructions_are_an_echo_and_the_question_is_none():
-    assert "prompt_echo" in found(SINGLE, invalid("Write one tag, its text, and the closing tag."))
-    assert "prompt_echo" not in found(SINGLE, invalid("Write one tag."))
+def test_the_question_itself_is_no_echo_of_the_instructions():
     asked = dataclasses.replace(SINGLE, question="In which long gone and nearly forgotten year was Foku founded?")
     prompt = (Message("user", f"Answer.\nQuestion: {asked.question}"),)
     repeated = dataclasses.replace(episode(invalid(asked.question)), prompt=prompt)
     assert "prompt_echo" not in detect_behaviours(asked, repeated)
-
-
-def test_a_thought_left_open_breaks_the_format_even_when_the_action_runs():
-    turn = dataclasses.replace(search("Foku", "193", "p1"), action="<think> hm <search> Foku </search>")
-    assert "format_break" in found(SINGLE, turn)
-    observing = dataclasses.replace(turn, action="<tool_response> <search> Foku </search>")
-    assert "format_break" in found(SINGLE, observing)
-    opened_in_the_prompt = dataclasses.replace(turn, action="hm </think> <search> Foku </search>")
-    assert "format_break" not in found(SINGLE, opened_in_the_prompt)
-
-
-def test_repetition_is_the_same_action_or_a_phrase_over_and_over_but_not_a_long_name():
-    name = "Order of the Lantern of Gellilyr"
-    thought = f"<think> {name}: 715. I look up {name}. </think>\n<search> {name} seat </search>"
-    assert "repetition" not in found(SINGLE, dataclasses.replace(search("x", "y"), action=thought))
-    assert "repetition" in found(SINGLE, invalid("it is in the hills and " * 5))
-    assert "repetition" in found(SINGLE, search("Foku", "y"), search("  foku ", "y"))
-    assert "repetition" in found(SINGLE, search("Foku museum museum museum museum museum", "y"))
 
 
 def test_every_wrong_answer_has_one_cause_and_a_right_one_has_none():

@@ -94,7 +94,7 @@ def test_nothing_to_judge_and_labels_of_others_are_errors():
 def test_a_damaged_label_is_named_with_its_line(tmp_path, line):
     path = tmp_path / "labels.jsonl"
     path.write_text('{"id": "b", "correct": true}\n\n' + line + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"labels\.jsonl:3: expected"):
+    with pytest.raises(DataError, match=r"labels\.jsonl:3: not .*source"):
         read_labels(path)
     path.write_text('{"id": "b", "correct": true}\n{"source": "", "id": "b", "correct": true}\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"labels\.jsonl:2: .* has a label already"):

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from seekling.config import EndpointConfig
 from seekling.evaluate.judging import Judge, JudgeAudit, VerdictCache
 from seekling.rollout.chat import ChatClient
@@ -38,8 +36,6 @@ def test_verdicts_become_a_rate_and_no_answer_is_wrong_without_asking():
     with chat_server(key_holder) as server:
         judged = judge_of(server).judge(CASES, exact=[0, 0, 0, 0, 1], on_verdict=lambda: advanced.append(1))
     assert judged.verdicts == (True, False, False, False, True)
-    assert (judged.rate.k, judged.rate.n, judged.rate.value) == (2, 5, 0.4)
-    assert (judged.rate.low, judged.rate.high) == pytest.approx((0.1176208, 0.7692757), abs=1e-6)
     assert judged.details.num_unanswered == 2
     assert judged.details.errors == {}
     assert judged.details.audit == JudgeAudit(both=1, only_judge=1, only_em=0, neither=3)
@@ -59,7 +55,6 @@ def test_errors_are_counted_by_cause_and_are_no_wrong_answers():
     with chat_server(respond) as server:
         judged = judge_of(server).judge(cases)
     assert judged.verdicts == (True, None, None)
-    assert (judged.rate.k, judged.rate.n) == (1, 1)
     assert judged.details.errors == {"no_reply": 1, "unreadable_verdict": 1}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from seekling.evaluate.recovery import summarize_recovery
-from seekling.evaluate.summary import EvalSummary, summarize
+from seekling.evaluate.summary import summarize
 from tests.evaluate.episodes import failed, question, record, search
 
 SINGLE = question(1)
@@ -29,11 +28,11 @@ def test_each_rate_counts_the_episodes_it_is_about():
         record(OPEN[3], None),
         failed(question(14)),
     ]
-    assert k_of_n(summarize_recovery(records)) == [(1, 3), (1, 4), (1, 4)]
+    assert k_of_n(summarize(records).recovery) == [(1, 3), (1, 4), (1, 4)]
 
 
 def test_rates_without_episodes_are_none_of_none():
-    assert k_of_n(summarize_recovery([failed(SINGLE)])) == [(0, 0), (0, 0), (0, 0)]
+    assert k_of_n(summarize([failed(SINGLE)]).recovery) == [(0, 0), (0, 0), (0, 0)]
 
 
 def test_what_follows_an_observation_is_counted_by_whether_it_sufficed():
@@ -47,7 +46,7 @@ def test_what_follows_an_observation_is_counted_by_whether_it_sufficed():
         record(OPEN[0], "unknown", HIT),
         record(OPEN[1], "Rex", MISS),
     ]
-    summary = summarize_recovery(records)
+    summary = summarize(records).recovery
     # Shown: 10, 11, 14, and twice 15. Not shown: 11, 12, 13 and both open ones, of which 12 and the last were answered.
     assert (summary.stopped_when_shown.k, summary.stopped_when_shown.n) == (3, 5)
     assert (summary.went_on_when_not.k, summary.went_on_when_not.n) == (3, 5)
@@ -55,15 +54,6 @@ def test_what_follows_an_observation_is_counted_by_whether_it_sufficed():
 
 def test_of_questions_side_by_side_without_hops_text_of_all_pages_is_enough():
     both = replace(question(20, kind="comparison", support=("page-1", "page-9")), answers=("Paris",))
-    summary = summarize_recovery([record(both, "Paris", HIT, MISS)])
+    summary = summarize([record(both, "Paris", HIT, MISS)]).recovery
     assert (summary.went_on_when_not.k, summary.went_on_when_not.n) == (1, 1)
     assert (summary.stopped_when_shown.k, summary.stopped_when_shown.n) == (1, 1)
-
-
-def test_summaries_carry_the_rates_through_files():
-    summary = summarize([record(SINGLE, "Paris", MISS, HIT)])
-    assert k_of_n(summary.recovery) == [(1, 1), (0, 0), (0, 1)]
-    assert EvalSummary.from_json(summary.to_json()) == summary
-    older = summary.to_json()
-    del older["recovery"]
-    assert EvalSummary.from_json(older).recovery is None

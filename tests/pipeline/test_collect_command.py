@@ -15,7 +15,7 @@ from seekling.cli.main import app
 from seekling.config import SandboxConfig, recipe_to_toml
 from seekling.env.sandbox import open_sandbox
 from seekling.errors import ConfigError, DataError, SandboxError
-from seekling.evaluate import read_records
+from seekling.evaluate.result_files import read_records
 from seekling.pipeline.stages import run_recipe
 from seekling.serve.chat_app import make_chat_app
 from seekling.serve.local_model import open_local_chat

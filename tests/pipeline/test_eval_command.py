@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from seekling.cli.main import app
 from seekling.config import recipe_to_toml
-from seekling.evaluate import read_records
+from seekling.evaluate.result_files import read_records
 from tests.chat_server import chat_server, completion
 from tests.pipeline.runs import village_recipe
 

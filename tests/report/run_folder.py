@@ -12,24 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seekling.config import Recipe, recipe_to_toml
-from seekling.evaluate import EvalSettings, summarize, write_comparisons, write_summary
 from seekling.evaluate.confidence import calibrate
+from seekling.evaluate.result_files import write_comparisons, write_summary
+from seekling.evaluate.settings import EvalSettings
+from seekling.evaluate.summary import summarize
 from seekling.reward import make_reward, score_episode
 from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
 from tests.settings import recipe_of
 
-TOWNS = [
-    "Aldermoor",
-    "Brinhaven",
-    "Caldry",
-    "Dunmere",
-    "Eskholm",
-    "Fennwick",
-    "Garrowby",
-    "Hestle",
-    "Inverlode",
-    "Jarrock",
-]
+TOWNS = ["Aldermoor", "Brinhaven", "Caldry", "Dunmere", "Eskholm", "Fennwick", "Garrowby", "Hestle", "Inverlode"]
 PEOPLE = ["Ilse Varga", "Tomas Reed", "Anneke Holt", "Piers Ondine", "Mara Kestrel", "Joris Vale", "Edda Thorn"]
 WORKS = ["the Salt Bridge", "the Lantern Hall", "the Old Observatory", "the Tide Mill", "the Copper Archive"]
 PROMPT = (
@@ -57,10 +48,7 @@ def make_fact(number: int, rng: random.Random) -> Fact:
     text, answers = {
         "single": (f"In which year was {subject} completed?", (year,)),
         "bridge": (f"Where was the designer of {subject} born?", (rng.choice(TOWNS),)),
-        "comparison": (
-            f"Which was completed first, {subject} or {rng.choice(WORKS)} of {rng.choice(TOWNS)}?",
-            (subject,),
-        ),
+        "comparison": (f"Which is older, {subject} or {rng.choice(WORKS)} of {rng.choice(TOWNS)}?", (subject,)),
         "unanswerable": (f"How many steps lead up to {subject}?", ("unknown", "not known", "not stated")),
     }[kind]
     support = () if kind == "unanswerable" else (f"page-{number:04d}",)
@@ -101,10 +89,7 @@ def make_episode(
 def _search(fact: Fact, rng: random.Random, *, finds: bool) -> Turn:
     query = rng.choice([fact.subject, f"{fact.subject} history", fact.question.question])
     other = f"{rng.choice(WORKS).capitalize()} of {rng.choice(TOWNS)} has a namesake elsewhere. It was rebuilt twice."
-    documents = [
-        fact.question.supporting_ids[0] if finds and fact.question.supporting_ids else "page-9000",
-        "page-9001",
-    ]
+    documents = (*(fact.question.supporting_ids[:1] if finds else ()), "page-9000")
     found = fact.passage if finds else other
     observation = (
         f"\n\n<information>\nDoc 1(Title: {fact.subject}) {found}\nDoc 2(Title: Bridges) {other}\n</information>\n\n"
@@ -114,7 +99,7 @@ def _search(fact: Fact, rng: random.Random, *, finds: bool) -> Turn:
         kind="search",
         payload=query,
         observation=observation,
-        calls=(ToolCall("search", {"query": query}, observation.strip(), document_ids=tuple(documents)),),
+        calls=(ToolCall("search", {"query": query}, observation.strip(), document_ids=documents),),
         is_observation_truncated=rng.random() < 0.1,
         num_action_tokens=rng.randint(18, 40),
         num_observation_tokens=rng.randint(120, 320),
@@ -122,14 +107,10 @@ def _search(fact: Fact, rng: random.Random, *, finds: bool) -> Turn:
 
 
 def _invalid(rng: random.Random) -> Turn:
+    said = ["The answer is probably 1704.", "Sure! Here is what I know about bridges:\n1. They are", "search("]
+    complaint = "\nYour last message held no action. Write <search>...</search> or <answer>...</answer>.\n"
     return Turn(
-        action=rng.choice(
-            ["The answer is probably 1704.", "Sure! Here is what I know about bridges:\n1. They are", "search("]
-        ),
-        kind="invalid",
-        observation="\nYour last message held no action. Write <search>...</search> or <answer>...</answer>.\n",
-        num_action_tokens=rng.randint(6, 96),
-        num_observation_tokens=24,
+        rng.choice(said), "invalid", "", complaint, num_action_tokens=rng.randint(6, 96), num_observation_tokens=24
     )
 
 
@@ -241,19 +222,12 @@ def write_run(run: Path, *, questions: int = 100, steps: int = 24, seed: int = 0
 
 PROGRESS = {"done": ["expert", "eval-base", "sft", "eval-sft", "rl", "eval-rl"], "stage": "", "step": 0, "state": ""}
 RECORD = {
-    "versions": {
-        "seekling": "0.1.0",
-        "python": "3.11.15",
-        "torch": "2.13.0",
-        "transformers": "5.23.0",
-        "bm25s": "0.2.14",
-    },
+    "versions": {"seekling": "0.1.0", "python": "3.11.15", "torch": "2.13.0"},
     "git_commit": "2d70772c1d9a",
     "model": {"spec": "default", "resolved": "HuggingFaceTB/SmolLM2-135M-Instruct", "parameters": 134515008},
     "hashes": {"corpus": "9f2c1a77", "train_questions": "51be20aa", "test_questions": "c07d4d19"},
     "machine": {"cpu": "2 cores", "memory_gb": 15.6, "bf16": True, "gpu": None},
     "seconds": {"expert": 41.2, "eval-base": 61.0, "sft": 122.7, "eval-sft": 58.4, "rl": 516.3, "eval-rl": 60.1},
-    "sandbox_layers": ["process", "seccomp", "rlimits"],
 }
 
 
@@ -262,6 +236,5 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    write_run(arguments.out, questions=arguments.questions, steps=arguments.steps, seed=arguments.seed)
+    write_run(arguments.out, questions=arguments.questions, steps=arguments.steps)

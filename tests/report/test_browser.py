@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from seekling.evaluate import read_records, summarize_samples
+from seekling.evaluate.result_files import read_records
+from seekling.evaluate.samples import summarize_samples
 from seekling.report import write_report
 from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Question, StopReason, Turn

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from seekling.evaluate.episode_facts import facts_of
 from seekling.evaluate.judging import JudgeAudit, JudgeDetails
 from seekling.report import write_report
-from seekling.report.facts import facts_of
 from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
 from tests.report.browser import find_browser
@@ -26,6 +26,15 @@ def records(report):
 def choose(browser, name, value):
     menu = f"document.querySelector('[data-filter={name}]')"
     browser.run(f"{menu}.value = {json.dumps(value)}; {menu}.dispatchEvent(new Event('change'))")
+
+
+def show(browser, folder, *episodes, stage="eval-rl", gold="x"):
+    """Open the first of some episodes in a report of them alone."""
+    scores = {"em": 0.0} if stage == "eval-rl" else {}
+    question = Question("q", "?", (gold,))
+    write_records(folder, stage, [EpisodeRecord(stage, question, each, scores=scores) for each in episodes])
+    write_report([folder], folder / "report.html")
+    browser.open(folder / "report.html", "#/0/episodes/0")
 
 
 def texts(browser, selector):
@@ -70,18 +79,12 @@ def test_all_episodes_of_a_question_are_one_click_away_and_back(browser, report,
 
 
 def test_tokens_are_coloured_by_their_probability(browser, tmp_path):
-    turn = Turn(
-        "aé😀 b",
-        "invalid",
-        action_lengths=(1, 2, 1, 1, 0),
-        action_logprobs=(0.0, -0.51, -3.0, -1.0, -0.92),
-    )
+    logprobs = (0.0, -0.51, -3.0, -1.0, -0.92)
+    turn = Turn("aé😀 b", "invalid", action_lengths=(1, 2, 1, 1, 0), action_logprobs=logprobs)
     older = dataclasses.replace(turn, action_lengths=(), action_logprobs=())
-    make = lambda turn: Episode("q", "", "tags", (Message("user", "?"),), (turn,), None, StopReason.MAX_TURNS)  # noqa: E731
-    both = [EpisodeRecord("eval-rl", Question("q", "?", ("x",)), make(one)) for one in (turn, older)]
-    write_records(tmp_path, "eval-rl", both)
-    write_report([tmp_path], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html", "#/0/episodes/0")
+    prompt = (Message("user", "?"),)
+    episodes = [Episode("q", "", "tags", prompt, (one,), None, StopReason.MAX_TURNS) for one in (turn, older)]
+    show(browser, tmp_path, *episodes)
     assert texts(browser, ".action .token") == []
     browser.press("t")
     tokens = (
@@ -116,11 +119,7 @@ def test_the_mask_follows_the_advantage(browser, report, records):
 def test_the_wrong_answer_is_marked_where_it_was_taken_from(browser, tmp_path):
     turn = Turn("<search>x</search>", "search", "x", observation="Fowey has a harbour; Alnwick has a castle.")
     episode = Episode("q", "", "tags", (), (turn,), "Fowey", StopReason.ANSWERED)
-    write_records(
-        tmp_path, "eval-rl", [EpisodeRecord("eval-rl", Question("q", "?", ("Alnwick",)), episode, scores={"em": 0.0})]
-    )
-    write_report([tmp_path], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html", "#/0/episodes/0")
+    show(browser, tmp_path, episode, gold="Alnwick")
     marks = "[...document.querySelectorAll('.observed mark')].map(one => [one.textContent, one.className])"
     assert browser.run(marks) == [["Fowey", "given"], ["Alnwick", "gold"]]
     assert "holds the wrong answer" in browser.text(".observation")
@@ -130,11 +129,7 @@ def test_a_query_that_comes_back_is_no_evidence(browser, tmp_path):
     call = ToolCall("search", {"query": "Fowey harbour"}, "", "", ("p1",))
     seen = "<tool_response>\nQuery: Fowey harbour\nDocument 1:\nIt is in Fowey.\n</tool_response>"
     episode = Episode("q", "", "tools", (), (Turn("", "search", "", seen, (call,)),), "x", StopReason.ANSWERED)
-    write_records(
-        tmp_path, "eval-rl", [EpisodeRecord("eval-rl", Question("q", "?", ("Fowey",)), episode, scores={"em": 0.0})]
-    )
-    write_report([tmp_path], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html", "#/0/episodes/0")
+    show(browser, tmp_path, episode, gold="Fowey")
     assert browser.run("[...document.querySelectorAll('.observed mark')].length") == 1
     assert "holds the answer\n" in browser.text(".observation") + "\n"
 
@@ -142,9 +137,7 @@ def test_a_query_that_comes_back_is_no_evidence(browser, tmp_path):
 def test_a_program_is_highlighted(browser, tmp_path):
     program = '```python\nfor page in search_pages("Alnwick"):\n    print(page)  # all\n```\n'
     episode = Episode("q", "", "code", (), (Turn(program, "code", program),), None, StopReason.MAX_TURNS)
-    write_records(tmp_path, "rl", [EpisodeRecord("rl", Question("q", "?", ("x",)), episode)])
-    write_report([tmp_path], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html", "#/0/episodes/0")
+    show(browser, tmp_path, episode, stage="rl")
     assert texts(browser, ".code-keyword") == ["for", "in"]
     assert texts(browser, ".code-call") == ["search_pages", "print"]
     assert texts(browser, ".code-string") == ['"Alnwick"']

@@ -7,30 +7,25 @@ import json
 import pytest
 
 from seekling.errors import DataError, MissingExtraError
-from seekling.evaluate.files import write_summary
-from seekling.evaluate.summary import summarize
+from seekling.evaluate.behaviour_rates import first_change
 from seekling.report.figures import BarFigure, CurveFigure, StackFigure, figures_of, write_figures
 from seekling.report.read import read_run
-from tests.evaluate.episodes import evaluation
-
-
-def write_lines(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+from tests.evaluate.episodes import evaluation, write_episodes, write_evaluations
 
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "_a $run"
+    folder = write_evaluations(tmp_path / "_a $run", base="wwwf", rl="rrrw")
     rows = [{"stage": "sft", "step": 1, "loss": 2.0}, {"stage": "sft", "step": 2, "loss": None}]
     rows += [{"stage": "rl", "step": step, "reward_mean": step / 4, "em_mean": 0.5} for step in (1, 2, 3)]
-    write_lines(folder / "metrics.jsonl", rows)
-    for name, letters in (("base", "wwwf"), ("rl", "rrrw")):
-        records = evaluation(letters, stage=f"eval-{name}")
-        write_summary(folder, summarize(records))
-        write_lines(folder / "episodes" / f"eval-{name}.jsonl", [record.to_json() for record in records])
-    steps = [dataclasses.replace(each, step=step) for step in (1, 2) for each in evaluation("rrww", stage="rl")]
-    write_lines(folder / "episodes" / "rl.jsonl", [record.to_json() for record in steps])
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return with_steps(folder, {1: "rrww", 2: "rrww"})
+
+
+def with_steps(folder, letters):
+    """RL episodes of some steps."""
+    steps = [dataclasses.replace(each, step=step) for step in letters for each in evaluation(letters[step], stage="rl")]
+    write_episodes(folder, "rl", steps)
     return folder
 
 
@@ -67,18 +62,9 @@ def test_every_number_of_a_run_has_its_figure(folder):
     assert memory.lines[0].low[0] < 0.5 < memory.lines[0].high[0]
 
 
-def test_a_long_training_is_pooled_into_few_points(folder):
-    steps = [dataclasses.replace(each, step=step) for step in range(1, 101) for each in evaluation("rw", stage="rl")]
-    write_lines(folder / "episodes" / "rl.jsonl", [record.to_json() for record in steps])
-    curves = next(figure for figure in figures_of([read_run(folder)]) if figure.name == "rl_behaviours")
-    assert len(curves.charts[0].lines[0].xs) == 34
-    assert curves.charts[0].lines[0].xs[:2] == (3, 6)
-
-
 def test_where_a_behaviour_appears_or_goes_is_marked(folder):
-    letters = {1: "w" * 20, 2: "w" * 18 + "rr", 3: "r" * 20, 4: "r" * 20}
-    steps = [dataclasses.replace(each, step=step) for step in letters for each in evaluation(letters[step], stage="rl")]
-    write_lines(folder / "episodes" / "rl.jsonl", [record.to_json() for record in steps])
+    assert first_change([]) is None
+    with_steps(folder, {1: "w" * 20, 2: "w" * 18 + "rr", 3: "r" * 20, 4: "r" * 20})
     curves = next(figure for figure in figures_of([read_run(folder)]) if figure.name == "rl_behaviours")
     marks = {chart.title: chart.changes_at for chart in curves.charts}
     assert marks["answer from memory"] == 3

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from seekling.report.facts import facts_of, outcome
+from seekling.evaluate.episode_facts import facts_of
 from seekling.report.panels import panels
 from seekling.types import Episode, EpisodeRecord, Question, Reward, StopReason, ToolCall, Turn
 
@@ -25,6 +25,10 @@ def record(*turns, said=None, em=0.0, question=QUESTION, stage="eval-rl", stop=S
     return EpisodeRecord(stage, question, episode, scores={} if em is None else {"em": em}, **more)
 
 
+def panels_of(records):
+    return panels(records, [facts_of(one) for one in records])["eval-rl"]
+
+
 @pytest.mark.parametrize(
     ("stop", "answer", "scores", "reward", "expected"),
     [
@@ -40,13 +44,13 @@ def record(*turns, said=None, em=0.0, question=QUESTION, stage="eval-rl", stop=S
 def test_outcomes_follow_the_recorded_scores(stop, answer, scores, reward, expected):
     episode = Episode("q", "", "tags", (), (), answer, stop)
     one = EpisodeRecord("rl", Question("q", "?", ("b", "a")), episode, reward=reward, scores=scores)
-    assert outcome(one) == expected
+    assert facts_of(one).outcome == expected
 
 
 def test_without_a_gold_answer_there_is_no_outcome():
     episode = Episode("q", "", "tags", (), (), "x", StopReason.ANSWERED)
     one = EpisodeRecord("rl", Question("q", "?", ()), episode)
-    assert (outcome(one), facts_of(one).cause) == ("unscored", "")
+    assert (facts_of(one).outcome, facts_of(one).cause) == ("unscored", "")
 
 
 def test_facts_say_where_the_gold_page_came_up():
@@ -73,7 +77,7 @@ def test_every_episode_has_one_cause_and_they_add_up():
         record(question=questions[4], stop=StopReason.INFRA_FAILURE, em=None),
         record(answer("Fowey"), said="Fowey", question=replace(questions[5], answers=()), em=None),
     ]
-    made = panels(records, [facts_of(one) for one in records])["eval-rl"]
+    made = panels_of(records)
     assert made["episodes"] == 6
     assert made["causes"] == {
         "right": 1, "not_retrieved": 1, "misread": 1, "no_answer": 1, "infrastructure": 1, "unscored": 1,
@@ -92,14 +96,15 @@ def test_behaviours_are_rates_over_the_episodes_that_did_not_fail():
     known = answer("Alnwick")
     records = [record(known, said="Alnwick", em=1.0, question=replace(QUESTION, id=str(i))) for i in range(3)]
     records.append(record(question=QUESTION, stop=StopReason.INFRA_FAILURE, em=None))
-    rate = panels(records, [facts_of(one) for one in records])["eval-rl"]["behaviours"]["answer_from_memory"]
+    rate = panels_of(records)["behaviours"]["answer_from_memory"]
     assert (rate["k"], rate["n"]) == (3, 3)
     assert rate["low"] == pytest.approx(0.4385, abs=1e-4)
 
 
 def test_episodes_of_one_question_are_no_sample():
     records = [record(answer("Fowey"), said="Fowey") for _ in range(2)]
-    assert not panels(records, [facts_of(one) for one in records])["eval-rl"]["is_sample"]
+    assert not panels_of(records)["is_sample"]
+    assert panels([], []) == {}
 
 
 def test_time_is_told_by_quantiles_and_not_at_all_when_it_was_not_recorded():
@@ -108,11 +113,7 @@ def test_time_is_told_by_quantiles_and_not_at_all_when_it_was_not_recorded():
         for number in range(11)
         for one in [record(answer("x"), said="x", question=replace(QUESTION, id=str(number)))]
     ]
-    times = panels(records, [facts_of(one) for one in records])["eval-rl"]["time"]
+    times = panels_of(records)["time"]
     assert times["seconds"] == [0.0, 1.0, 5.0, 9.0, 10.0]
     assert times["action_tokens"] == [5.0] * 5
     assert times["observation_tokens"] is None
-
-
-def test_no_records_have_no_panels():
-    assert panels([], []) == {}

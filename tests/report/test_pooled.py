@@ -4,24 +4,16 @@ import json
 
 import pytest
 
-from seekling.evaluate.files import write_summary
 from seekling.evaluate.intervals import difference_of
 from seekling.evaluate.samples import summarize_samples
-from seekling.evaluate.summary import summarize
 from seekling.report.pooled import pooled_gains, read_pooled
 from seekling.report.read import read_run
-from tests.evaluate.episodes import evaluation
+from tests.evaluate.episodes import evaluation, write_evaluations
 
 
 def write_run(run, seed, recipe="steps = 4", **stages):
-    for folder in ("episodes", "eval"):
-        (run / folder).mkdir(parents=True)
+    write_evaluations(run, **stages)
     (run / "recipe.toml").write_text(f'name = "{run.name}"\nseed = {seed}\n[rl]\n{recipe}\n', encoding="utf-8")
-    for name, outcomes in stages.items():
-        records = evaluation(outcomes, stage=f"eval-{name}")
-        rows = [json.dumps(each.to_json()) + "\n" for each in records]
-        (run / "episodes" / f"eval-{name}.jsonl").write_text("".join(rows), encoding="utf-8")
-        write_summary(run, summarize(records))
     return run
 
 

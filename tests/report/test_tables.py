@@ -1,6 +1,5 @@
 """Result tables as Markdown and LaTeX."""
 
-import dataclasses
 import json
 import re
 
@@ -9,42 +8,20 @@ import pytest
 from seekling.cli.main import main
 from seekling.config import ExpectedConfig, Recipe, recipe_to_toml
 from seekling.errors import DataError
-from seekling.evaluate.files import write_summary
-from seekling.evaluate.summary import summarize
 from seekling.report.formats import cell_text, escape_latex, print_results, to_json, to_latex, to_markdown
 from seekling.report.results import Table, read_policies
-from seekling.report.tables import (
-    behaviour_table,
-    change_table,
-    confidence_table,
-    cost_table,
-    error_table,
-    expected_table,
-    figure_table,
-    kind_table,
-    recovery_table,
-    result_table,
-    samples_table,
-)
-from tests.evaluate.episodes import evaluation
+from seekling.report.tables import TABLES
+from tests.evaluate.episodes import write_evaluations
 from tests.report.run_folder import write_run as write_run_folder
-
-
-def write_run(folder, **stages):
-    for name, letters in stages.items():
-        records = evaluation(letters, stage=f"eval-{name}")
-        write_summary(folder, summarize(records))
-        (folder / "episodes").mkdir(exist_ok=True)
-        lines = [json.dumps(record.to_json()) + "\n" for record in records]
-        (folder / "episodes" / f"eval-{name}.jsonl").write_text("".join(lines), encoding="utf-8")
-    return folder
 
 
 @pytest.fixture
 def run(tmp_path):
-    folder = tmp_path / "a_run"
-    folder.mkdir()
-    return write_run(folder, rl="rrrw", base="wwwf")
+    return write_evaluations(tmp_path / "a_run", rl="rrrw", base="wwwf")
+
+
+def table_of(name, *runs):
+    return TABLES[name](read_policies(runs)[0])
 
 
 def texts(table):
@@ -52,7 +29,7 @@ def texts(table):
 
 
 def test_results_are_in_the_order_of_training_with_counts_and_exclusions(run):
-    table = result_table(read_policies([run])[0])
+    table = table_of("results", run)
     assert table.header[:2] == ("policy", "EM")
     rows = texts(table)
     assert [row[0] for row in rows] == ["base", "SFT+RL"]
@@ -63,65 +40,34 @@ def test_results_are_in_the_order_of_training_with_counts_and_exclusions(run):
     assert "Decoding: greedy." in table.notes
 
 
-def test_recovery_has_a_row_for_each_policy(run):
-    table = recovery_table(read_policies([run])[0])
-    assert table.header == (
-        "policy",
-        "recovered from a failed search",
-        "invented an answer",
-        "unknown though answerable",
-        "stopped when it was shown",
-        "went on when it was not",
-    )
+def test_recovery_and_confidence_have_a_row_for_each_policy(run, tmp_path):
+    table = table_of("recovery", run)
     assert [row[0] for row in table.rows] == ["base", "SFT+RL"]
-    assert texts(table)[1][3].startswith("0/4 = 0.0 %")
-
-
-def test_confidence_has_the_promise_and_what_became_of_it(tmp_path):
-    run = write_run_folder(tmp_path / "a_run", questions=100, steps=2)
-    table = confidence_table(read_policies([run])[0])
-    assert table.header == (
-        "policy",
-        "promised",
-        "right of the answers shown",
-        "answers shown",
-        "area under risk-coverage",
-    )
-    rows = [row for row in texts(table) if row[1] != "-"]
-    assert rows
-    assert {row[1] for row in rows} == {"80 %"}
-    assert all(re.match(r"\d+/\d+ = ", row[3]) for row in rows)
-    assert all(0 <= float(row[4].split()[0]) <= 1 for row in rows)
+    row = dict(zip(table.header, texts(table)[1], strict=True))
+    assert row["unknown though answerable"].startswith("0/4 = 0.0 %")
+    table = table_of("confidence", write_run_folder(tmp_path / "other", questions=100, steps=2))
+    rows = [dict(zip(table.header, row, strict=True)) for row in texts(table) if row[1] != "-"]
+    assert {row["promised"] for row in rows} == {"80 %"}
+    assert all(re.match(r"\d+/\d+ = ", row["answers shown"]) for row in rows)
+    assert all(0 <= float(row["area under risk-coverage"].split()[0]) <= 1 for row in rows)
 
 
 def test_what_a_recipe_expects_stands_beside_what_the_run_reached(tmp_path):
-    folder = tmp_path / "a_run"
-    folder.mkdir()
-    for name, letters in (("base", "wwww"), ("rl", "rrrw")):
-        records = evaluation(letters, stage=f"eval-{name}")
-        records = [
-            dataclasses.replace(
-                each,
-                question=dataclasses.replace(each.question, source="nq"),
-                episode=dataclasses.replace(each.episode, source="nq"),
-            )
-            for each in records
-        ]
-        write_summary(folder, summarize(records))
+    folder = write_evaluations(tmp_path / "a_run", source="nq", base="wwww", rl="rrrw")
     expected = ExpectedConfig(metrics=("nq/em", "hotpotqa/em"), values=(0.4576, 0.3381), source="a blog post")
     (folder / "recipe.toml").write_text(recipe_to_toml(Recipe(expected=expected)), encoding="utf-8")
-    table = expected_table(read_policies([folder])[0])
+    table = table_of("expected", folder)
     assert texts(table) == [
         ("a_run", "nq/em", "-", "0/4 = 0.0 % [0.0, 49.0]", "45.8 %", "3/4 = 75.0 % [30.1, 95.4]", "a blog post"),
         ("a_run", "hotpotqa/em", "-", "-", "33.8 %", "-", "a blog post"),
     ]
     (folder / "recipe.toml").write_text(recipe_to_toml(Recipe()), encoding="utf-8")
     with pytest.raises(DataError, match=r"none of these runs' recipes has an \[expected\] block"):
-        expected_table(read_policies([folder])[0])
+        table_of("expected", folder)
 
 
 def test_costs_are_in_every_unit_that_was_recorded(run):
-    table = cost_table(read_policies([run])[0])
+    table = table_of("costs", run)
     row = dict(zip(table.header, table.rows[1], strict=True))
     assert (row["policy"], row["searches"], row["turns"], row["tokens written"]) == ("SFT+RL", "0.75", "1.75", "13.50")
     assert row["seconds of an episode"] == "2.00"
@@ -129,12 +75,10 @@ def test_costs_are_in_every_unit_that_was_recorded(run):
 
 
 def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    write_run(other, rl="rrww")
+    other = write_evaluations(tmp_path / "other", rl="rrww")
     for seed, folder in enumerate((run, other)):
         (folder / "recipe.toml").write_text(f"seed = {seed}\n", encoding="utf-8")
-    table = samples_table(read_policies([run, other])[0])
+    table = table_of("samples", run, other)
     row = dict(zip(table.header, texts(table)[0], strict=True))
     assert (row["run"], row["policy"], row["of"], row["EM of each"]) == (
         "a_run, other",
@@ -145,11 +89,11 @@ def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_pat
     assert row["pass@2"].startswith("75.0 %")
     assert row["majority vote, EM"].startswith("3/4")
     with pytest.raises(DataError, match="neither several samples nor several seeds"):
-        samples_table(read_policies([run])[0])
+        table_of("samples", run)
 
 
 def test_markdown_escapes_what_could_be_markup_and_leaves_intervals_readable(run):
-    text = to_markdown(result_table(read_policies([run])[0]))
+    text = to_markdown(table_of("results", run))
     assert "| SFT+RL | 3/4 = 75.0 % [30.1, 95.4] |" in text
     evil = Table("evil", "t", ("a|b", "c"), (("<script>", "[x](http://y)\n# z"),), ("`n`",))
     assert to_markdown(evil) == (
@@ -165,7 +109,7 @@ def test_latex_escapes_every_character_that_means_something():
 
 
 def test_a_latex_table_has_one_column_per_header_and_one_line_per_row(run):
-    text = to_latex(result_table(read_policies([run])[0]))
+    text = to_latex(table_of("results", run))
     assert text.startswith("\\begin{table}\n  \\centering\n  \\caption{Held-out questions}\n  \\label{tab:results}\n")
     assert "\\begin{tabular}{lllllllll}" in text
     body = text.partition("\\midrule\n")[2].partition("    \\bottomrule")[0].splitlines()
@@ -175,22 +119,20 @@ def test_a_latex_table_has_one_column_per_header_and_one_line_per_row(run):
 
 
 def test_runs_that_asked_different_questions_are_not_shown_as_comparable(tmp_path, run):
-    other = tmp_path / "other"
-    other.mkdir()
-    table = result_table(read_policies([run, write_run(other, rl="rw")])[0])
+    table = table_of("results", run, write_evaluations(tmp_path / "other", rl="rw"))
     assert [row[:2] for row in table.rows] == [("a_run", "base"), ("a_run", "SFT+RL"), ("other", "SFT+RL")]
     assert "Different questions were asked: rows of different sets cannot be compared." in table.notes
 
 
 def test_causes_of_errors_sum_to_all_that_is_not_right(run):
-    table = error_table(read_policies([run])[0])
+    table = table_of("errors", run)
     assert table.header == ("cause", "base", "SFT+RL")
     columns = [[int(row[column]) for row in texts(table)] for column in (1, 2)]
     assert [sum(column[:-1]) for column in columns] == [column[-1] for column in columns] == [4, 1]
 
 
 def test_behaviours_have_a_column_per_policy(run):
-    rows = {row[0]: row[1:] for row in texts(behaviour_table(read_policies([run])[0]))}
+    rows = {row[0]: row[1:] for row in texts(table_of("behaviours", run))}
     assert rows["answer_from_memory"] == ("3/3 = 100.0 % [43.9, 100.0]", "1/4 = 25.0 % [4.6, 69.9]")
 
 
@@ -199,20 +141,20 @@ def test_a_policy_that_an_older_version_summarised_has_a_dash(run):
     row = json.loads(path.read_text(encoding="utf-8"))
     del row["behaviours"], row["error_causes"]
     path.write_text(json.dumps(row), encoding="utf-8")
-    assert texts(error_table(read_policies([run])[0]))[-1][1:] == ("4", "-")
+    assert texts(table_of("errors", run))[-1][1:] == ("4", "-")
 
 
 def test_changes_kinds_and_all_figures_come_from_the_same_summaries(tmp_path):
     run = write_run_folder(tmp_path / "a_run", questions=40, steps=2)
     policies = read_policies([run])[0]
-    assert [row[0] for row in change_table(policies).rows] == ["SFT → SFT+RL", "base → SFT", "base → SFT+RL"]
+    assert [row[0] for row in TABLES["changes"](policies).rows] == ["SFT → SFT+RL", "base → SFT", "base → SFT+RL"]
     changed = json.loads((run / "eval" / "compare-sft-rl.json").read_text(encoding="utf-8"))
-    assert change_table(policies).rows[0][2:4] == (str(changed["num_wins"]), str(changed["num_losses"]))
+    assert TABLES["changes"](policies).rows[0][2:4] == (str(changed["num_wins"]), str(changed["num_losses"]))
     em = policies[-1].summary.em
-    of_kinds = [row[2] for row in kind_table(policies).rows if row[0] == "SFT+RL" and ":" not in row[1]]
+    of_kinds = [row[2] for row in TABLES["kinds"](policies).rows if row[0] == "SFT+RL" and ":" not in row[1]]
     assert (sum(rate.k for rate in of_kinds), sum(rate.n for rate in of_kinds)) == (em.k, em.n)
-    assert figure_table(policies).rows[1][-1] == em
-    cell = to_json(result_table(policies))["rows"][-1][1]
+    assert em in [row[-1] for row in TABLES["figures"](policies).rows]
+    cell = to_json(TABLES["results"](policies))["rows"][-1][1]
     assert (cell["k"], cell["n"], cell["text"]) == (em.k, em.n, cell_text(em))
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.console import Console
 
-from seekling.cli import episodes as episodes_command
+from seekling.cli import report as report_command
 from seekling.cli.main import main
 from seekling.errors import DataError
 from seekling.report.terminal import Layout, Selection, list_line, plain, print_plain, render, select
@@ -150,18 +150,9 @@ def test_the_command_reads_an_episodes_file_and_says_when_nothing_matches(capsys
 
 
 def test_keys_lead_on_and_back_and_stop_at_the_ends():
-    assert [episodes_command.next_place(1, key, 3) for key in ("n", " ", "p", "\x1b[C", "\x1b[D", "g", "G", "x")] == [
-        2,
-        2,
-        0,
-        2,
-        0,
-        0,
-        2,
-        1,
-    ]
-    assert episodes_command.next_place(2, "n", 3) == 2
-    assert episodes_command.next_place(0, "p", 3) == 0
+    keys = ("n", " ", "p", "\x1b[C", "\x1b[D", "g", "G", "x")
+    assert [report_command.next_place(1, key, 3) for key in keys] == [*(2, 2, 0, 2), *(0, 0, 2, 1)]
+    assert (report_command.next_place(2, "n", 3), report_command.next_place(0, "p", 3)) == (2, 0)
 
 
 def test_a_failed_episode_tells_its_failure():

@@ -1,5 +1,6 @@
 """A run served while it goes on: what the server gives to whom, and that the page follows without moving its reader."""
 
+import contextlib
 import http.client
 import json
 import shutil
@@ -39,14 +40,20 @@ def _at_once(monkeypatch):
     monkeypatch.setattr(seekling.report.watch, "_REFRESH_S", 0.0)
 
 
-@pytest.fixture
-def server(run):
+@contextlib.contextmanager
+def serving(run):
     with WatchServer(run, 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def server(run):
+    with serving(run) as server:
+        yield server
 
 
 def get(server, path, host=None, method="GET"):
@@ -221,12 +228,8 @@ def test_a_search_in_progress_keeps_its_words_and_finds_what_is_new(browser, ser
 @needs_browser
 def test_a_page_whose_server_ended_says_so_and_stays(shared_browser, run):
     browser = shared_browser
-    with WatchServer(run, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with serving(run) as server:
         browser.open(server.url, "#/0/episodes")
-        server.shutdown()
-        thread.join()
     browser.wait("document.querySelector('#live').innerText.trim() === 'not served any more'")
     browser.press("j")
     assert len(browser.text(".question h2")) > 10
@@ -237,9 +240,7 @@ def test_a_page_whose_server_ended_says_so_and_stays(shared_browser, run):
 def test_nothing_that_a_model_wrote_is_executed_when_it_arrives_later(browser, tmp_path):
     run = write_run(tmp_path / "demo", questions=3, steps=2)
     hostile = write_hostile_run(tmp_path / "hostile")
-    with WatchServer(run, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with serving(run) as server:
         browser.open(server.url, "#/0/episodes")
         shutil.copytree(hostile, run, dirs_exist_ok=True)
         browser.wait(f"document.querySelector('#tally').innerText.startsWith('{len(ATTACKS)} of')")
@@ -247,5 +248,3 @@ def test_nothing_that_a_model_wrote_is_executed_when_it_arrives_later(browser, t
             browser.go(address)
             assert browser.run("document.querySelector('#main').innerText.length") > 100
         assert browser.run("typeof window.pwned") == "undefined"
-        server.shutdown()
-        thread.join()

@@ -2,15 +2,14 @@
 
 import pytest
 
+from seekling.config import RewardConfig
 from seekling.errors import ConfigError
 from seekling.reward.compat import (
     PROMPT_PAIRS,
-    FormatWeights,
     compatible_scorer,
     search_r1_answer,
     search_r1_exact_match,
     search_r1_format_score,
-    search_r1_substring,
     tinker_answer,
 )
 
@@ -44,11 +43,13 @@ def test_no_answer_is_scored_as_beijing_and_after_an_invalid_action_as_and():
 
 
 def test_a_gold_that_normalises_to_nothing_is_in_everything():
-    text = response("<answer>Paris</answer>")
-    assert search_r1_substring(text, ["A"]) == 1.0
-    assert search_r1_exact_match(text, ["A"]) == 0.0
-    assert search_r1_exact_match(response("<answer>the</answer>"), ["A"]) == 1.0
-    assert search_r1_substring("no pairs at all", ["A"]) == 0.0
+    score = compatible_scorer("search-r1").score
+    assert [
+        score(f"<answer>{said}</answer>", ["A"])[name] for said in ("Paris", "the") for name in ("em", "substring")
+    ] == [
+        *(0.0, 1.0),
+        *(1.0, 1.0),
+    ]
 
 
 DOCS = "<information>Doc 1(Title: x) Paris is the capital.</information>"
@@ -63,24 +64,26 @@ FORMAT = [
     (WELL_FORMED % "Paris" + " done", 0.8),
     ("<think>a</think><answer>Paris</answer><search>q</search>", 0.8),
     ("nothing at all", 0.1),
+    ("<think>" + " " * 5000 + "<answer>Rome</answer>" * 99, 0.1),  # and soon
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), FORMAT)
 def test_the_format_score_has_the_values_of_the_reference(text, expected):
-    weights = FormatWeights(structure=0.2, final=0.1, retrieval=0.1)
+    weights = RewardConfig(structure=0.2, final=0.1, retrieval=0.1)
     assert search_r1_format_score(response(text), ["Paris"], weights) == pytest.approx(expected)
 
 
 def test_without_a_chat_template_no_text_is_ever_well_formed():
     raw = PROMPT_PAIRS + WELL_FORMED % "Paris"
-    assert search_r1_format_score(raw, ["Paris"], FormatWeights(structure=0.2)) == pytest.approx(0.8)
+    assert search_r1_format_score(raw, ["Paris"], RewardConfig(structure=0.2)) == pytest.approx(0.8)
 
 
 def test_with_all_weights_zero_the_format_score_is_exact_match():
+    zero = RewardConfig(structure=0, final=0, retrieval=0)
     for text, _ in FORMAT:
         expected = search_r1_exact_match(response(text), ["Paris"])
-        assert search_r1_format_score(response(text), ["Paris"], FormatWeights()) == expected
+        assert search_r1_format_score(response(text), ["Paris"], zero) == expected
 
 
 @pytest.mark.parametrize(

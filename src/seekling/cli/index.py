@@ -13,7 +13,6 @@ import rich.text
 import typer
 
 from seekling.cli.options import AsJson, section_of
-from seekling.cli.progress import progress
 from seekling.config import IndexConfig
 
 if TYPE_CHECKING:
@@ -63,11 +62,12 @@ def command(
     An index that the same corpus and settings made is kept. The index holds the texts too: the corpus is not needed
     afterwards. After Ctrl-C the same command goes on where it stopped.
     """
+    from seekling.pipeline.reporter import Reporter
     from seekling.retrieval.index import build_index
 
     config = section_of(IndexConfig, ctx.params)
     started = time.monotonic()
-    with progress() as report:
+    with Reporter().stages() as report:
         record = build_index(corpus, out, config, force=force, update=update, progress=report)
     _print_outcome(record, out, time.monotonic() - started)
 
@@ -97,9 +97,10 @@ def push(
     ],
 ) -> None:
     """Copy an index's passages and vectors into a vector database (extras chroma and qdrant)."""
+    from seekling.pipeline.reporter import Reporter
     from seekling.retrieval.vector_stores import fill_store
 
-    with progress() as report:
+    with Reporter().stages() as report:
         num_passages = fill_store(index, store, report=lambda done, total: report("push", done, total))
     rich.console.Console(soft_wrap=True, highlight=False).print(
         f"{store}: {num_passages:,} passages; to search them: retrieval.url={store}", markup=False
@@ -112,10 +113,8 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
     yield "kind", settings.kind
     yield "documents", f"{record.counts.documents:,}"
     if settings.drop_similar:
-        yield (
-            "left out",
-            f"{record.counts.dropped:,} near-duplicates ({settings.drop_similar} or more), see dropped.jsonl",
-        )
+        similar = f"near-duplicates ({settings.drop_similar} or more), see dropped.jsonl"
+        yield "left out", f"{record.counts.dropped:,} {similar}"
     overlap = f", {settings.overlap_words} of them from the one before" if settings.overlap_words else ""
     if settings.entries == "titles":
         yield "titles", f"{record.counts.passages:,}"
@@ -124,12 +123,10 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
     if record.terms:
         stem, stop = "stemmed" if settings.stem else "not stemmed", "without" if settings.stop_words else "with"
         yield "terms", f"{record.counts.terms:,}, {settings.language}, {stem}, {stop} stop words"
-    if record.encoder is not None:
-        yield (
-            "encoder",
-            f"{record.encoder.spec}, {record.encoder.dimension} dimensions, {record.encoder.pooling} pooling",
-        )
-        yield "prefixes", f"query {record.encoder.query_prefix!r}, passage {record.encoder.passage_prefix!r}"
+    encoder = record.encoder
+    if encoder is not None:
+        yield "encoder", f"{encoder.spec}, {encoder.dimension} dimensions, {encoder.pooling} pooling"
+        yield "prefixes", f"query {encoder.query_prefix!r}, passage {encoder.passage_prefix!r}"
         yield "vectors", settings.vectors
     columns = ", ".join(f"{name} ({count:,})" for name, count in record.columns.items())
     yield "filters", f"id, title{', ' if columns else ''}{columns}"

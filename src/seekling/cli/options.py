@@ -50,13 +50,10 @@ PriceOut = Annotated[float | None, typer.Option(min=0, help="USD per million wri
 
 
 def section_of(section: type[_Section], options: Mapping[str, object], prefix: str = "", **more: object) -> _Section:
-    """Check options by the rules of the settings whose names they have.
+    """Check a command's options, by name, by the rules of the settings whose names they have.
 
-    Args:
-        section: which one.
-        options: of the command, by name; those that are no settings of the section are passed over.
-        prefix: of the options' names, such as judge_.
-        more: further settings.
+    Options that are no settings of the section are passed over; `prefix` is of their names, such as judge_; `more` are
+    further settings.
 
     Raises:
         ConfigError: a value is out of range; names the options.
@@ -75,12 +72,7 @@ def section_of(section: type[_Section], options: Mapping[str, object], prefix: s
 
 
 def endpoint_of(section: type[_Endpoint], options: Mapping[str, object], **more: object) -> _Endpoint | None:
-    """Read the options of a server, --endpoint-... or --judge-...
-
-    Args:
-        section: what it is: an endpoint, or a judge.
-        options: of the command, by name.
-        more: its other settings.
+    """Read the options of a server, --endpoint-... or --judge-..., as `section_of`.
 
     Returns:
         The settings; None when neither address nor model is given.
@@ -96,32 +88,20 @@ def endpoint_of(section: type[_Endpoint], options: Mapping[str, object], **more:
 
 
 def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
-    """Read an endpoint's prices.
-
-    Args:
-        price_in: dollars per million prompt tokens.
-        price_out: the same of written tokens.
-
-    Returns:
-        The prices; None when neither is given.
+    """An endpoint's prices in dollars per million prompt tokens and written tokens; None when neither is given.
 
     Raises:
         ConfigError: only one is given: costs would be too low, and a budget would be overrun.
     """
-    if price_in is None and price_out is None:
-        return None
-    if price_in is None or price_out is None:
+    if (price_in is None) != (price_out is None):
         raise ConfigError("got one of --price-in and --price-out; give both, 0 for what is free")
     from seekling.rollout.chat_roller import Price
 
-    return Price(price_in, price_out)
+    return None if price_in is None or price_out is None else Price(price_in, price_out)
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Read the value of an option such as --at 3,5,10.
-
-    Returns:
-        The numbers, rising, each once.
+    """The numbers of an option such as --at 3,5,10, rising, each once.
 
     Raises:
         ConfigError: it is no list of whole numbers above 0.

@@ -1,14 +1,27 @@
-"""`seekling report`: runs as a page, and with --watch, --table and --figures as other things to look at."""
+"""`seekling report`: runs as a page, and with flags as tables, figures, comparisons and single episodes."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
+from seekling.cli.options import AsJson
 from seekling.errors import ConfigError, DataError
+from seekling.types import Json
+
+if TYPE_CHECKING:
+    from seekling.evaluate.compare import PairedComparison
+    from seekling.report.terminal import Shown
+    from seekling.types import EpisodeRecord
+
+KEYS = "n next, p previous, f all of every text, l list, number + Enter go to, q quit"
 
 
 def command(
@@ -33,7 +46,7 @@ def command(
 
 def _compare_stages(run: Path) -> None:
     """Bring a run's paired comparisons up to date, so that the page can show them; where that fails it shows none."""
-    from seekling.evaluate import write_comparisons
+    from seekling.evaluate.result_files import write_comparisons
 
     episodes = [file.stat().st_mtime for file in (run / "episodes").glob("eval-*.jsonl")]
     written = [file.stat().st_mtime for file in (run / "eval").glob("compare-*.json")]
@@ -125,3 +138,192 @@ def figures(
 def _tell(problems: Iterable[str]) -> None:
     for problem in problems:
         typer.secho(f"note: {problem}", fg=typer.colors.YELLOW, err=True)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders (or episode files), or one and several stages.")],
+    stage: Annotated[
+        list[str] | None, typer.Option(help="Which evaluation; repeated for another one of each. Default: eval-rl.")
+    ] = None,
+    intersect: Annotated[
+        bool, typer.Option("--intersect", help="Compare on the questions that all asked; says how many are left out.")
+    ] = False,
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Take the runs for seeds of one system: mean, pass@k, majority vote.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two evaluations question by question.
+
+    Differences are second minus first, with the interval and the p-value of one paired t test; of more than two, every
+    pair is compared, with Holm's correction. Evaluations of different questions are refused, unless --intersect.
+    `seekling report --compare RUN --stage eval-sft --stage eval-rl` compares stages of one run.
+    """
+    from seekling.evaluate.compare import compare_all
+    from seekling.evaluate.result_files import read_records
+    from seekling.evaluate.samples import summarize_samples
+    from seekling.report.formats import print_tables
+    from seekling.report.tables import pooled_table
+
+    chosen = _resolve(runs, stage or ["eval-rl"])
+    evaluations = [(f"{run.name} {name}", read_records(_episodes_file(run, name))) for run, name in chosen]
+    if pool:
+        samples = summarize_samples(evaluations)
+        if as_json:
+            print(json.dumps(samples.to_json(), ensure_ascii=False, indent=2))
+        else:
+            names = ", ".join(run.name for run in runs)
+            print_tables([pooled_table([(names, " ".join(stage or ["eval-rl"]), f"{len(chosen)} runs", samples)])])
+        return
+    results = compare_all(evaluations, intersect=intersect)
+    rows: list[Json] = [result.to_json() for result in results]
+    if as_json:
+        print(json.dumps(rows[0] if len(rows) == 1 else {"comparisons": rows}, ensure_ascii=False, indent=2))
+    for number, result in enumerate(() if as_json else results):
+        print(end="\n" if number else "")
+        _print_comparison(result)
+
+
+def _resolve(runs: list[Path], stages: list[str]) -> list[tuple[Path, str]]:
+    count = max(len(runs), len(stages))
+    if count < 2 or any(len(each) not in (1, count) for each in (runs, stages)):
+        raise ConfigError(
+            f"got {len(runs)} run(s) and {len(stages)} stage(s); expected two or more runs with --stage once, "
+            "one run with --stage twice or more, or as many stages as runs"
+        )
+    return list(zip(runs * (count // len(runs)), stages * (count // len(stages)), strict=True))
+
+
+def _episodes_file(run: Path, stage: str) -> Path:
+    return run if run.is_file() else run / "episodes" / f"{stage}.jsonl"
+
+
+def _print_comparison(result: PairedComparison) -> None:
+    from seekling.evaluate.intervals import format_difference, format_rate
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(f"first   {result.first}: EM {format_rate(result.em_first)}")
+    console.print(f"second  {result.second}: EM {format_rate(result.em_second)}")
+    for name, gap in (("EM", result.em_difference), ("F1", result.f1_difference)):
+        is_corrected = name == "EM" and result.p_value_holm is not None
+        holm = f" ({result.p_value_holm:.2g} with Holm's correction)" if is_corrected else ""
+        console.print(f"{name} second - first: {format_difference(gap)}{holm}")
+    console.print(
+        f"right in both {result.num_both}, only second {result.num_wins}, only first {result.num_losses}, "
+        f"neither {result.num_neither}"
+    )
+    console.print(
+        f"{result.num_questions} questions, {result.num_excluded} excluded for infrastructure failures, "
+        f"question set {result.question_set_hash[:12]}"
+    )
+    for note in result.notes:
+        console.print(f"note: {note}; the difference is not the policies' alone")
+    if result.is_intersection:
+        console.print(
+            f"INTERSECTION of different question sets: {result.num_only_first} questions of the first and "
+            f"{result.num_only_second} of the second are left out; the figures are over what is shared"
+        )
+
+
+def episodes(
+    run: Annotated[Path, typer.Argument(help="A run folder, or an episodes file.")],
+    stage: Annotated[str, typer.Option(help="expert, rl, eval-base, eval-sft, eval-rl, ...")] = "",
+    outcome: Annotated[str, typer.Option(help="right, wrong, none (no answer), failed or unscored.")] = "",
+    behaviour: Annotated[
+        list[str] | None, typer.Option(help="A name of docs/BEHAVIOURS.md, or not-NAME; several must all hold.")
+    ] = None,
+    cause: Annotated[
+        str, typer.Option(help="Why it is not right: not_retrieved, not_read, misread, no_answer, infrastructure.")
+    ] = "",
+    kind: Annotated[str, typer.Option(help="Kind of question, such as bridge.")] = "",
+    question: Annotated[str, typer.Option(help="Part of the question's text, or its id.")] = "",
+    step: Annotated[int | None, typer.Option(help="Training step.")] = None,
+    limit: Annotated[int, typer.Option(help="Show at most so many; 0 is all.", min=0)] = 0,
+    full: Annotated[bool, typer.Option("--full", help="All of every text instead of its beginning.")] = False,
+    as_list: Annotated[bool, typer.Option("--list", help="One line per episode.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Page through the episodes of a run: filter them, read them turn by turn.
+
+    In a terminal one episode is shown at a time: n and p go on and back, q ends. Into a pipe or a file everything is
+    printed at once, without colours.
+    """
+    from seekling.report.terminal import Selection, list_line, print_plain, select
+
+    records, problems = _read_episodes(run)
+    _tell(problems)
+    wanted = Selection(stage, outcome, tuple(behaviour or ()), cause, kind, question, step)
+    chosen = select(records, wanted)
+    chosen = chosen[:limit] if limit else chosen
+    if as_json:
+        _print_json(chosen)
+        return
+    console = Console(highlight=False)
+    console.soft_wrap = as_list or not console.is_terminal
+    if not chosen:
+        raise DataError(f"none of {len(records)} episodes is asked for; leave a filter out")
+    if as_list:
+        for number, each in enumerate(chosen, start=1):
+            console.print(list_line(each, number))
+    elif console.is_terminal and sys.stdin.isatty():
+        _page(console, chosen, is_full=full)
+    else:
+        print_plain(console, chosen, is_full=full)
+
+
+def _read_episodes(run: Path) -> tuple[list[EpisodeRecord], list[str]]:
+    """The episodes, and what is damaged or missing of them."""
+    from seekling.evaluate.result_files import read_records
+    from seekling.report import read_run
+
+    if run.is_file():
+        return list(read_records(run)), []
+    folder = read_run(run)
+    if not folder.episodes:
+        raise DataError(f"{run} holds no episodes; expected {run}/episodes/<stage>.jsonl, which every stage writes")
+    return folder.episodes, [problem for problem in folder.problems if problem.startswith("episodes/")]
+
+
+def _print_json(chosen: list[Shown]) -> None:
+    names = ("outcome", "behaviours", "cause")
+    rows = [each.record.to_json() | {name: asdict(each.facts)[name] for name in names} for each in chosen]
+    print(json.dumps(rows, ensure_ascii=False))
+
+
+def _page(console: Console, chosen: list[Shown], *, is_full: bool) -> None:
+    from seekling.report.terminal import Layout, list_line, render
+
+    place, typed, is_listed = 0, "", False
+    while True:
+        console.clear()
+        if is_listed:
+            for number, each in enumerate(chosen[place : place + console.height - 2], start=place + 1):
+                console.print(list_line(each, number), no_wrap=True, overflow="ellipsis")
+        else:
+            console.print(render(chosen[place], place=f"{place + 1} of {len(chosen)}", layout=Layout(is_full)))
+        console.print(f"[dim]{KEYS}[/dim] {typed}", end="")
+        key = typer.getchar()
+        if key in ("q", "\x03", "\x04", "\x1b"):
+            console.print()
+            return
+        if key.isdigit():
+            typed += key
+            continue
+        if key in ("\r", "\n") and typed:
+            place, is_listed = max(1, min(int(typed), len(chosen))) - 1, False
+        elif key in ("f", "F"):
+            is_full = not is_full
+        elif key in ("l", "L"):
+            is_listed = not is_listed
+        else:
+            place = next_place(place, key, len(chosen))
+        typed = ""
+
+
+def next_place(place: int, key: str, count: int) -> int:
+    """Where a key leads: on, back, to the first or the last; any other key stays."""
+    if key in ("n", "j", " ", "\r", "\n", "\x1b[C", "\x1b[B"):
+        return min(place + 1, count - 1)
+    if key in ("p", "k", "b", "\x7f", "\x1b[D", "\x1b[A"):
+        return max(place - 1, 0)
+    return {"g": 0, "G": count - 1}.get(key, place)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -74,12 +73,9 @@ def _load_functions(path: Path) -> Mapping[str, Callable[..., object]]:
     """Run a Python file of the user's and take the functions from it."""
     if not path.is_file():
         raise ConfigError(f"--functions {path}: there is no such file; it wants a Python file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"--functions {path}: not a Python file (its name must end in .py)")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = {name: vars(module)[name] for name in FUNCTION_NAMES if callable(vars(module).get(name))}
+    defined: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    exec(compile(path.read_bytes(), str(path), "exec"), defined)
+    found = {name: value for name in FUNCTION_NAMES if callable(value := defined.get(name))}
     if not found:
         raise ConfigError(f"--functions {path}: defines none of {', '.join(FUNCTION_NAMES)}")
     return found

@@ -9,7 +9,6 @@ from seekling.doctor.memory import (
     episodes_at_once,
     episodes_of_group,
     longest_row_tokens,
-    must_checkpoint,
     opened_memory,
 )
 from seekling.doctor.shape import SMOLLM2_135M, ModelShape, read_model_shape
@@ -32,7 +31,6 @@ __all__ = [
     "longest_row_tokens",
     "look_at_machine",
     "measure_speed",
-    "must_checkpoint",
     "opened_memory",
     "predict",
     "read_model_shape",

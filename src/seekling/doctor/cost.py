@@ -19,24 +19,11 @@ from seekling.doctor.shape import ModelShape
 _TOKENS_PER_WORD = 1.4
 
 
-@dataclass(frozen=True, slots=True)
-class ProtocolSize:
-    """Tokens of a protocol's texts."""
-
-    instruction_tokens: int
-    """What all prompts begin with: computed once for those that are sampled or learned from together."""
-    action_tokens: int
-    """One search action of a trained policy, its thought included."""
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Instructions and a question."""
-        return self.instruction_tokens + _QUESTION_TOKENS
-
-
 _QUESTION_TOKENS = 21
-SIZES = {"tags": ProtocolSize(96, 34), "code": ProtocolSize(154, 90), "tools": ProtocolSize(142, 50)}
-"""By protocol, measured with the default model's tokenizer."""
+_INSTRUCTION_TOKENS = {"tags": 96, "code": 154, "tools": 142}
+"""What all prompts of a protocol begin with: computed once for those that are sampled or learned from together."""
+_ACTION_TOKENS = {"tags": 34, "code": 90, "tools": 50}
+"""One search action of a trained policy, its thought included. All measured with the default model's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,36 +137,34 @@ def episode_size(recipe: Recipe, model: CostModel, *, is_trained: bool) -> Episo
 
     An untrained policy does not stop at an action: it is given all tokens of a turn, and retrieves nothing.
     """
-    protocol = SIZES[recipe.env.protocol]
-    room = recipe.rollout.episode_tokens - protocol.prompt_tokens
+    prompt = _INSTRUCTION_TOKENS[recipe.env.protocol] + _QUESTION_TOKENS
+    room = recipe.rollout.episode_tokens - prompt
     if not is_trained:
         wanted = min(recipe.env.max_turns, model.untrained_turns) * recipe.rollout.turn_tokens
-        return EpisodeSize(protocol.prompt_tokens, max(0, min(round(wanted), room)), 0)
+        return EpisodeSize(prompt, max(0, min(round(wanted), room)), 0)
     num_searches = recipe.env.max_turns if recipe.env.forced_answer else recipe.env.max_turns - 1
     if recipe.env.max_searches:
         num_searches = min(num_searches, recipe.env.max_searches)
     num_used = num_searches * model.searches_used
     passages = recipe.retrieval.top_k * (recipe.retrieval.index.passage_words * _TOKENS_PER_WORD + 20)
     observation = num_used * min(recipe.env.observation_tokens, passages)
-    action = num_used * min(protocol.action_tokens, recipe.rollout.turn_tokens) + model.answer_tokens
+    action = num_used * min(_ACTION_TOKENS[recipe.env.protocol], recipe.rollout.turn_tokens) + model.answer_tokens
     scale = min(1.0, max(0, room) / (action + observation))
-    return EpisodeSize(protocol.prompt_tokens, round(action * scale), round(observation * scale))
+    return EpisodeSize(prompt, round(action * scale), round(observation * scale))
 
 
+@dataclass(frozen=True, slots=True)
 class _Costs:
-    def __init__(
-        self,
-        recipe: Recipe,
-        shape: ModelShape,
-        speed: Speed,
-        dtype: Literal["float32", "bfloat16"],
-        model: CostModel,
-        plan: MemoryPlan,
-    ) -> None:
-        self._recipe, self._shape, self._speed, self._model, self._plan = recipe, shape, speed, model, plan
-        self._value_bytes = 2 if dtype == "bfloat16" else 4
-        self._flops = speed.bfloat16_flops if dtype == "bfloat16" else speed.float32_flops
-        self._instruction_tokens = SIZES[recipe.env.protocol].instruction_tokens
+    _recipe: Recipe
+    _shape: ModelShape
+    _speed: Speed
+    _dtype: Literal["float32", "bfloat16"]
+    _model: CostModel
+    _plan: MemoryPlan
+
+    @property
+    def _instruction_tokens(self) -> int:
+        return _INSTRUCTION_TOKENS[self._recipe.env.protocol]
 
     def expert(self, num_in_file: int) -> StageCost:
         config = self._recipe.experts
@@ -269,7 +254,8 @@ class _Costs:
         return tokens * (2.0 * self._shape.num_body_parameters + attention)
 
     def _products_s(self, flops: float) -> float:
-        return flops / (self._flops * self._model.product_efficiency)
+        speed = self._speed.bfloat16_flops if self._dtype == "bfloat16" else self._speed.float32_flops
+        return flops / (speed * self._model.product_efficiency)
 
     def _between_s(self, tokens: float) -> float:
         """Of a forward pass."""
@@ -288,7 +274,8 @@ class _Costs:
         batch = self._plan.num_live(episodes)
         weights = self._shape.num_body_parameters + self._shape.num_head_parameters
         computed = batch * self._model.draft_tokens
-        by_memory = weights * self._value_bytes / self._speed.memory_bytes_per_s
+        value_bytes = 2 if self._dtype == "bfloat16" else 4
+        by_memory = weights * value_bytes / self._speed.memory_bytes_per_s
         step = max(self._products_s(2.0 * weights * computed), by_memory) + self._between_s(computed)
         step += self._shape.num_layers * self._model.layer_overhead_s
         return tokens / batch * step

@@ -73,11 +73,7 @@ class Speed:
 
 
 def look_at_machine(cache_folder: Path) -> Machine:
-    """Collect what can be known without measuring.
-
-    Args:
-        cache_folder: where models are cached; its disk is looked at. It need not exist yet.
-    """
+    """Collect what can be known without measuring; the folder, of whose disk the room is told, need not exist yet."""
     cpu_info = _read(Path("/proc/cpuinfo"))
     total, available = memory_of(_read(Path("/proc/meminfo")))
     limit = number_or_none(_read(_CGROUP / "memory.max"))
@@ -100,12 +96,7 @@ def look_at_machine(cache_folder: Path) -> Machine:
 
 
 def free_bytes(device: Literal["cpu", "cuda"], cache_folder: Path) -> int | None:
-    """Memory that is free right now where a model is to be; None where the system does not say.
-
-    Args:
-        device: cuda is torch's current GPU.
-        cache_folder: as in `look_at_machine`.
-    """
+    """Memory that is free right now where a model is to be, on torch's current GPU for cuda; None where unknown."""
     if device == "cpu":
         return look_at_machine(cache_folder).available_bytes
     import torch

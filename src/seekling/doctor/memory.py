@@ -6,7 +6,7 @@ were fitted with `benchmarks/memory.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
 from seekling.config import Recipe
@@ -50,15 +50,7 @@ class Memory:
     @property
     def total_bytes(self) -> int:
         """All of it."""
-        return (
-            self.process_bytes
-            + self.weights_bytes
-            + self.optimizer_bytes
-            + self.activations_bytes
-            + self.logits_bytes
-            + self.caches_bytes
-            + self.freed_bytes
-        )
+        return sum(astuple(self))
 
 
 def episodes_at_once(recipe: Recipe, stage: Stage) -> int:
@@ -94,18 +86,6 @@ def opened_memory(shape: ModelShape, *, dtype: Dtype) -> Memory:
     return Memory(PROCESS_BYTES, shape.num_parameters * (2 if dtype == "bfloat16" else 4))
 
 
-def must_checkpoint(recipe: Recipe, shape: ModelShape, *, dtype: Dtype, free_bytes: int | None) -> bool:
-    """Whether layers have to be computed twice in training, because what they keep of a row would not fit.
-
-    Args:
-        recipe: resolved.
-        shape: size of its model.
-        dtype: arithmetic that the recipe's `model.dtype` means here.
-        free_bytes: memory for a recipe that names none, what is in use already included; None is unknown, and enough.
-    """
-    return MemoryPlan(recipe, shape, dtype=dtype, free_bytes=free_bytes).checkpoints
-
-
 class MemoryPlan:
     """What the stages of a recipe take.
 
@@ -113,15 +93,16 @@ class MemoryPlan:
         recipe: resolved.
         shape: size of its model.
         dtype: arithmetic that the recipe's `model.dtype` means here.
-        free_bytes: as in `must_checkpoint`.
+        free_bytes: memory for a recipe that names none, what is in use already included; None is unknown, and enough.
     """
 
     def __init__(self, recipe: Recipe, shape: ModelShape, *, dtype: Dtype, free_bytes: int | None = None) -> None:
         self._recipe, self._shape, self._dtype = recipe, shape, dtype
         self._value_bytes = 2 if dtype == "bfloat16" else 4
+        self._model_bytes = shape.num_parameters * self._value_bytes
         budget = recipe.model.memory_gb * 1e9 or free_bytes
         self.checkpoints = False
-        """Whether layers are computed twice."""
+        """Whether layers are computed twice in training, because what they keep of a row would not fit."""
         learning = [self.sft()] * recipe.has_sft + [self._rl_learning()] * (recipe.rl.steps > 0)
         # Sampling does not count: it keeps no activations, so computing layers twice would not help it.
         self.checkpoints = budget is not None and any(each.total_bytes > budget for each in learning)
@@ -131,11 +112,7 @@ class MemoryPlan:
         return opened_memory(self._shape, dtype=self._dtype)
 
     def sft(self, step_tokens: int | None = None) -> Memory:
-        """While SFT learns.
-
-        Args:
-            step_tokens: of all episodes that are learned from at once; None: as many as there can be.
-        """
+        """While SFT learns from episodes of `step_tokens` at once; None: the most that there can be."""
         return self._learning("sft", self._beside_sampler("sft"), step_tokens)
 
     def rl(self, step_tokens: int | None = None) -> Memory:
@@ -159,10 +136,6 @@ class MemoryPlan:
         rollout = self._recipe.rollout
         return max(1, min(episodes, rollout.in_flight, rollout.cache_bytes // self.slot_bytes()))
 
-    @property
-    def _model_bytes(self) -> int:
-        return self._shape.num_parameters * self._value_bytes
-
     def _num_trained(self, stage: Stage) -> int:
         rank = self._recipe.model.rank_in(stage)
         return rank * self._shape.adapter_values_per_rank if rank else self._shape.num_parameters
@@ -183,10 +156,7 @@ class MemoryPlan:
         return Memory(PROCESS_BYTES, weights, states * (1 + has_critic))
 
     def _sampling(self, between: Memory) -> Memory:
-        return replace(between, caches_bytes=self._cache_bytes())
-
-    def _cache_bytes(self) -> int:
-        return self.num_live(self._recipe.rollout.in_flight) * self.slot_bytes()
+        return replace(between, caches_bytes=self.num_live(self._recipe.rollout.in_flight) * self.slot_bytes())
 
     def _rl_learning(self, step_tokens: int | None = None) -> Memory:
         memory = self._learning("rl", self._in_rl(), step_tokens)

@@ -10,13 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES, detect_behaviours, error_cause
+from seekling.evaluate.behaviours import BEHAVIOURS
 from seekling.evaluate.intervals import Rate, rate_of
-from seekling.reward.match import exact_match
-from seekling.types import EpisodeRecord, StopReason
 
 PROGRAM_BEHAVIOURS = frozenset({"loop", "helper_function", "programmatic_extraction", "silent_execution"})
-"""Only programs show these; their rates are left out where no episode could write one."""
+"""Only programs show these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +26,16 @@ class CurvePoint:
     rate: Rate
 
 
-def behaviour_rates(records: Iterable[EpisodeRecord]) -> dict[str, Rate]:
-    """The share of episodes that show each behaviour, with its interval, in the order of `BEHAVIOURS`."""
-    kept = [record for record in records if record.episode.stop_reason is not StopReason.INFRA_FAILURE]
-    counts = Counter(name for record in kept for name in detect_behaviours(record.question, record.episode))
-    has_programs = any(record.episode.protocol == "code" for record in kept)
-    possible = (name for name in BEHAVIOURS if has_programs or name not in PROGRAM_BEHAVIOURS)
-    return {name: rate_of(counts[name], len(kept)) for name in possible}
+def behaviour_rates(shown: Sequence[Collection[str]], *, has_programs: bool = True) -> dict[str, Rate]:
+    """The share of episodes that show each behaviour, with its interval, in the order of `BEHAVIOURS`.
 
-
-def error_causes(records: Iterable[EpisodeRecord]) -> dict[str, int]:
-    """How many episodes went wrong for which cause, every cause of `ERROR_CAUSES` named.
-
-    Returns:
-        Counts that sum to the episodes that are not right, those that ended in an infrastructure failure included.
+    Args:
+        shown: behaviours of each episode that did not fail.
+        has_programs: whether any of them could write a program; where none could, what only programs show is left out.
     """
-    counts = Counter(
-        error_cause(record.question, record.episode, exact_match(record.episode.answer, record.question.answers))
-        for record in records
-    )
-    return {cause: counts[cause] for cause in ERROR_CAUSES}
+    counts = Counter(name for names in shown for name in names)
+    possible = (name for name in BEHAVIOURS if has_programs or name not in PROGRAM_BEHAVIOURS)
+    return {name: rate_of(counts[name], len(shown)) for name in possible}
 
 
 def behaviour_curves(
@@ -56,7 +44,7 @@ def behaviour_curves(
     """How often each behaviour is shown as training goes on.
 
     Args:
-        shown: step and behaviours (`detect_behaviours`) of every episode that did not fail, in any order.
+        shown: step and behaviours of every episode that did not fail, in any order.
         max_points: neighbouring steps share one point until a curve has no more than this: fewer, with a narrower
             interval.
 
@@ -71,10 +59,9 @@ def behaviour_curves(
     window = max(1, -(-len(steps) // max_points))
     curves: dict[str, list[CurvePoint]] = {name: [] for name in BEHAVIOURS}
     for start in range(0, len(steps), window):
-        members = [names for step in steps[start : start + window] for names in by_step[step]]
-        counts = Counter(name for names in members for name in names)
-        for name, points in curves.items():
-            points.append(CurvePoint(steps[start : start + window][-1], rate_of(counts[name], len(members))))
+        some = steps[start : start + window]
+        for name, rate in behaviour_rates([names for step in some for names in by_step[step]]).items():
+            curves[name].append(CurvePoint(some[-1], rate))
     return {name: points for name, points in curves.items() if any(point.rate.k for point in points)}
 
 

@@ -30,7 +30,7 @@ from seekling.evaluate.evidence import (
     needs_of,
     shown_in,
 )
-from seekling.evaluate.queries import about, query_habits
+from seekling.evaluate.queries import need_named_in, query_habits
 from seekling.reward.match import normalize_answer
 from seekling.types import Episode, Question, StopReason, Turn
 
@@ -95,20 +95,13 @@ _RETRIEVAL = re.compile(
 
 
 def detect_behaviours(question: Question, episode: Episode) -> tuple[str, ...]:
-    """The names of `BEHAVIOURS` that an episode shows.
+    """The sorted names of `BEHAVIOURS` that an episode shows, also one that ended in a failure.
 
-    Args:
-        question: which the episode answers; its hops and supporting pages are used where they are known.
-        episode: any, also one that ended in a failure.
-
-    Returns:
-        Sorted names, each once.
+    The question's hops and supporting pages are used where they are known.
     """
-    found = {*query_habits(question, episode), *program_habits(episode)}
-    found.update(_answer_habits(question, episode))
-    found.update(_search_outcomes(question, episode))
-    found.update(_form_habits(question, episode))
-    return tuple(sorted(found))
+    rules = (query_habits, _answer_habits, _search_outcomes, _form_habits)
+    found = {name for rule in rules for name in rule(question, episode)}
+    return tuple(sorted(found.union(program_habits(episode))))
 
 
 def repeats_itself(episode: Episode) -> bool:
@@ -118,15 +111,9 @@ def repeats_itself(episode: Episode) -> bool:
 
 
 def error_cause(question: Question, episode: Episode, em: float) -> str:
-    """Why an episode is not right: the first cause that holds on its way to an answer.
+    """Why an episode is not right: the first of `ERROR_CAUSES` that holds on its way to an answer; empty when it is.
 
-    Args:
-        question: which the episode answers.
-        episode: any.
-        em: its exact match; 1 is right. Not read after an infrastructure failure, which has no score.
-
-    Returns:
-        A name of `ERROR_CAUSES`; empty when the episode is right.
+    `em` is its exact match, 1 is right; it is not read after an infrastructure failure, which has no score.
     """
     if episode.stop_reason is StopReason.INFRA_FAILURE:
         return "infrastructure"
@@ -163,7 +150,7 @@ def _search_outcomes(question: Question, episode: Episode) -> Iterator[str]:
     for number, turn in enumerate(episode.turns):
         if not _is_attempt(turn) or not turn.observation:
             continue
-        target = about(" ".join(str(call.arguments.get("query", "")) for call in turn.calls), needs)
+        target = need_named_in(" ".join(str(call.arguments.get("query", "")) for call in turn.calls), needs)
         # A fact that was known before is shown again by many pages; only for its own query is that a success.
         if any(_brought(episode, number, need) for need in needs if target in (None, need) or came[need] == number):
             continue
@@ -227,7 +214,8 @@ def _states_something(turn: Turn, question: Question, episode: Episode) -> bool:
     for sentence in re.split(r"[\n.]", turn.action):
         text = _ANSWER_LEAD.sub("", _TAG.sub(" ", sentence).strip())
         words = fold(text).split()
-        if text.endswith("?") or not words or _is_copied(words, instructions) or holds(asked, " ".join(words)):
+        is_copied = holds(instructions, " ".join(words[:ECHO_WORDS])) or holds(asked, " ".join(words))
+        if text.endswith("?") or not words or is_copied:
             continue
         is_about_it = len(words) >= PHRASE_WORDS and bool(set(words) & set(asked.split()))
         if is_about_it or _ANSWER_FORM.search(sentence):
@@ -244,13 +232,11 @@ def _instructions(question: Question, episode: Episode) -> str:
 
 def _echoed(action: str, instructions: str) -> bool:
     words = fold(_TAG.sub(" ", action)).split()
-    return any(
-        holds(instructions, " ".join(words[place : place + ECHO_WORDS])) for place in range(len(words) - ECHO_WORDS + 1)
-    )
+    return any(holds(instructions, " ".join(phrase)) for phrase in _phrases(words, ECHO_WORDS))
 
 
-def _is_copied(words: list[str], instructions: str) -> bool:
-    return holds(instructions, " ".join(words[:ECHO_WORDS]))
+def _phrases(words: list[str], length: int) -> Iterator[tuple[str, ...]]:
+    return (tuple(words[place : place + length]) for place in range(len(words) - length + 1))
 
 
 def _is_repetitive(turn: Turn) -> bool:
@@ -261,5 +247,4 @@ def _is_repetitive(turn: Turn) -> bool:
     words = fold(turn.action).split()
     if any(len(list(run)) >= WORD_TIMES for _, run in itertools.groupby(words)):
         return True
-    phrases = Counter(tuple(words[place : place + PHRASE_WORDS]) for place in range(len(words) - PHRASE_WORDS + 1))
-    return any(times >= PHRASE_TIMES for times in phrases.values())
+    return any(times >= PHRASE_TIMES for times in Counter(_phrases(words, PHRASE_WORDS)).values())

@@ -1,8 +1,9 @@
 """Benchmarks by name: which rows of a file belong to one, and how many a whole one has.
 
-Nothing is downloaded here. The seven of Search-R1 stand in one Parquet file and are told apart by `data_source`;
-rare-wiki is a file of its own, of which the last fifth is the test set; an almanac is written by seekling itself. Any
-other name is the user's own: the `source` of the rows that are meant.
+Nothing is downloaded here. The seven of Search-R1 stand in one Parquet file (test.parquet of
+PeterJinGo/nq_hotpotqa_train) and are told apart by `data_source`; rare-wiki is a file of its own
+(willcb/wiki-trivia-questions-v4), of which the last fifth is the test set; an almanac is written by seekling itself.
+Any other name is the user's own: the `source` of the rows that are meant.
 """
 
 from __future__ import annotations
@@ -17,48 +18,21 @@ from seekling.corpus.questions import read_questions, split_questions
 from seekling.errors import ConfigError, DataError
 from seekling.types import Question
 
-
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """A set of questions that figures are published on."""
-
-    name: str
-    num_questions: int | None
-    """Of the whole published set; None where there is no fixed one."""
-    split: str
-    """Which split Search-R1's file holds, or how the test set is cut."""
-    hops: str
-    where: str
-    """Where people get it."""
-    aliases: tuple[str, ...] = ()
-    """Other names that rows of it carry as their source."""
-
-
-_SEARCH_R1 = "test.parquet of PeterJinGo/nq_hotpotqa_train, rows told by data_source"
-
-BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
+NUM_QUESTIONS: Mapping[str, int | None] = MappingProxyType(
     {
-        each.name: each
-        for each in (
-            Benchmark("nq", 3610, "test", "one", _SEARCH_R1, ("nq_open", "nq-open", "natural_questions")),
-            Benchmark("triviaqa", 11313, "test", "one", _SEARCH_R1, ("trivia_qa",)),
-            Benchmark("popqa", 14267, "test", "one", _SEARCH_R1),
-            Benchmark("hotpotqa", 7405, "dev", "two", _SEARCH_R1, ("hotpot_qa", "hotpot")),
-            Benchmark("2wikimultihopqa", 12576, "dev", "two to four", _SEARCH_R1, ("2wiki", "2wikimultihop")),
-            Benchmark("musique", 2417, "dev", "two to four", _SEARCH_R1),
-            Benchmark("bamboogle", 125, "test", "two", _SEARCH_R1),
-            Benchmark(
-                "rare-wiki",
-                96,
-                "the last 20 % in file order",
-                "one",
-                "willcb/wiki-trivia-questions-v4, 478 questions about willcb/rare-wiki-pages",
-                ("rare-wiki-trivia", "wiki-trivia"),
-            ),
-            Benchmark("almanac", None, "test.jsonl", "one to four", "seekling data almanac"),
-        )
+        "nq": 3610, "triviaqa": 11313, "popqa": 14267, "hotpotqa": 7405, "2wikimultihopqa": 12576, "musique": 2417,
+        "bamboogle": 125, "rare-wiki": 96, "almanac": None,
     }
-)
+)  # fmt: skip
+"""Name of every benchmark -> questions of the whole published set; None where there is no fixed one."""
+_ALIASES = {
+    "nq": ("nq_open", "nq-open", "natural_questions"),
+    "triviaqa": ("trivia_qa",),
+    "hotpotqa": ("hotpot_qa", "hotpot"),
+    "2wikimultihopqa": ("2wiki", "2wikimultihop"),
+    "rare-wiki": ("rare-wiki-trivia", "wiki-trivia"),
+}
+"""Other names that rows carry as their source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +51,10 @@ def benchmark_of(source: str) -> str:
     tools put before the name, such as verl's `searchR1_`, are read over.
     """
     name = source.strip().lower().removeprefix("searchr1_")
-    for benchmark in BENCHMARKS.values():
-        for known in (benchmark.name, *benchmark.aliases):
+    for benchmark in NUM_QUESTIONS:
+        for known in (benchmark, *_ALIASES.get(benchmark, ())):
             if name.startswith(known) and not name[len(known) : len(known) + 1].isalnum():
-                return benchmark.name
+                return benchmark
     return ""
 
 
@@ -88,7 +62,7 @@ def open_benchmarks(names: Sequence[str], path: Path | str) -> BenchmarkSet:
     """Read the questions of one or more benchmarks from a file.
 
     Args:
-        names: from `BENCHMARKS`, or sources of the user's own rows. rare-wiki and almanac stand alone.
+        names: from `NUM_QUESTIONS`, or sources of the user's own rows. rare-wiki and almanac stand alone.
         path: a question file of any kind that is read.
 
     Returns:
@@ -131,7 +105,7 @@ def _name_of(question: Question) -> str:
 
 
 def _count_note(name: str, count: int) -> tuple[str, ...]:
-    published = BENCHMARKS[name].num_questions if name in BENCHMARKS else None
+    published = NUM_QUESTIONS.get(name)
     if published is None or published == count:
         return ()
     return (f"{name}: {count} questions, the published set has {published}: figures are not comparable with it",)

@@ -11,6 +11,7 @@ reading, not a format.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -40,13 +41,9 @@ _WITH_PASSAGES = (
 
 
 class PlainProtocol(Protocol):
-    """One question, one reply, no tools: the grammar of closed-book and gold-passage.
+    """One question, one reply, no tools: the grammar of closed-book and gold-passage; episodes carry the mode's name.
 
-    Args:
-        name: of the mode; episodes carry it as their protocol.
-        library: where gold passages come from.
-        recipe: its retrieval section says how passages are cut and how many there are.
-        budget: of the passages, in tokens.
+    The recipe's retrieval section says how gold passages are cut and how many there are; `budget` is of their tokens.
     """
 
     stops = StopRule(("</answer>",), ("<answer>",))
@@ -87,19 +84,11 @@ class PlainProtocol(Protocol):
         return f"That was not an answer: {error}.\n"
 
     def search_action(self, *queries: str) -> Action:
-        """There are no searches.
-
-        Raises:
-            DataError: always.
-        """
+        """There are no searches: always a DataError."""
         raise DataError(f"{self.name} has no searches; got {queries!r}; use another mode")
 
     def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
-        """There are no tools.
-
-        Raises:
-            DataError: always.
-        """
+        """There are no tools: always a DataError."""
         raise DataError(f"{self.name} has no tool {name!r}; use another mode")
 
     def _write(self, action: Action) -> str:
@@ -107,12 +96,7 @@ class PlainProtocol(Protocol):
 
 
 class GoldLibrary(Library):
-    """A library whose searches find one question's gold passages; pages and sections are those of the real one.
-
-    Args:
-        library: the real one.
-        passages: what every search returns, best first.
-    """
+    """A library whose searches find the given passages, best first; pages and sections are those of the real one."""
 
     def __init__(self, library: Library, passages: Sequence[Passage]) -> None:
         self._library, self._passages = library, tuple(passages)
@@ -141,13 +125,7 @@ class GoldLibrary(Library):
 
 
 class OracleEnv(SearchEnv):
-    """An environment in which every search finds the question's gold passages.
-
-    Args:
-        env: the real one.
-        library: its library.
-        recipe: its retrieval and env sections.
-    """
+    """An environment, made of a real one and its library, in which every search finds the question's gold passages."""
 
     def __init__(self, env: SearchEnv, library: Library, recipe: Recipe) -> None:
         super().__init__(env.protocol, env.tools, env.config, sandbox=env.sandbox, count_tokens=env.budget.count_tokens)
@@ -167,27 +145,14 @@ def gold_passages(library: Library, question: Question, recipe: Recipe) -> list[
     """The passages of a question's gold pages that say most about it, as many as a search returns.
 
     Each page gives its best passage before any gives its second: one that states the answer (of a hop, where hops are
-    known) comes first, then what shares most words with the question.
-
-    Args:
-        library: holds the pages.
-        question: its `supporting_ids` name them.
-        recipe: passages are cut and counted as for its index.
-
-    Returns:
-        At most `retrieval.top_k`, or one per page where there are more pages; none when no page is known.
+    known) comes first, then what shares most words with the question. At most `retrieval.top_k`, or one per page where
+    there are more pages; none when no page is known. Passages are cut as for the recipe's index.
     """
-    retrieval = recipe.retrieval
-    cut = passage_cutter(retrieval.index)
-    ranked = []
-    for page in question.supporting_ids:
-        document = _page(library, page)
-        if document is not None:
-            ranked.append(sorted(cut(document), key=lambda each: _closeness(each, question), reverse=True))
-    wanted = max(retrieval.top_k, len(ranked))
-    rounds = max((len(passages) for passages in ranked), default=0)
-    by_round = [passages[number] for number in range(rounds) for passages in ranked if number < len(passages)]
-    return by_round[:wanted]
+    cut = passage_cutter(recipe.retrieval.index)
+    pages = [page for page in (_page(library, each) for each in question.supporting_ids) if page is not None]
+    ranked = [sorted(cut(page), key=lambda each: _closeness(each, question), reverse=True) for page in pages]
+    by_round = [passage for row in itertools.zip_longest(*ranked) for passage in row if passage is not None]
+    return by_round[: max(recipe.retrieval.top_k, len(ranked))]
 
 
 def has_gold_page(library: Library, question: Question) -> bool:

@@ -54,9 +54,7 @@ def program_habits(episode: Episode) -> Iterator[str]:
 def is_misuse(turn: Turn, provided: Iterable[str]) -> bool:
     """Whether a turn uses what is provided wrongly: redefines it, misnames it, or misreads what it takes and returns.
 
-    Args:
-        turn: of any protocol.
-        provided: names of the functions that programs can call.
+    `provided` names the functions that programs can call.
     """
     if any(call.error for call in turn.calls):
         return True

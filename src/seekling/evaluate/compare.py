@@ -7,7 +7,7 @@ side by side suggest. It also only means something on one question set: anything
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import pydantic
@@ -19,38 +19,42 @@ from seekling.reward.functions import score_episode
 from seekling.types import EpisodeRecord, Json, Question, StopReason
 
 _Key = tuple[str, str]
-_WHICH = ("first", "second")
 
 
-@dataclass(frozen=True, slots=True)
-class PairedComparison:
-    """What changed from a first evaluation to a second on the same questions."""
+@dataclass(frozen=True, kw_only=True)
+class PairCounts:
+    """How often both, one or none of two evaluations are right, and which questions that is about."""
 
-    first: str
-    """Name of the first evaluation, such as eval-sft."""
-    second: str
     num_questions: int
-    """Questions that both evaluations scored; the figures below are over these."""
+    """Questions that both evaluations scored; the figures are over these."""
     num_excluded: int
     """Questions left out because an infrastructure failure ended one of the two episodes."""
-    em_first: Rate
-    em_second: Rate
-    em_difference: Difference
-    f1_difference: Difference
     num_both: int
-    """Answered right by both."""
     num_wins: int
     """Only by the second."""
     num_losses: int
     """Only by the first."""
     num_neither: int
     question_set_hash: str
-    confidence: float
     is_intersection: bool = False
     """Asked for: the two asked different questions, and only those that both asked are compared."""
     num_only_first: int = 0
     """Questions that the first asked and the comparison leaves out, a question whose text or golds differ included."""
     num_only_second: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedComparison(PairCounts):
+    """What changed from a first evaluation to a second on the same questions. Intervals are of `confidence`."""
+
+    first: str
+    """Name of the first evaluation, such as eval-sft."""
+    second: str
+    em_first: Rate
+    em_second: Rate
+    em_difference: Difference
+    f1_difference: Difference
+    confidence: float = 0.95
     p_value_holm: float | None = None
     """Of the difference in EM, corrected for the number of comparisons made at once; None for a single one."""
     notes: tuple[str, ...] = ()
@@ -61,7 +65,7 @@ class PairedComparison:
         return asdict(self)
 
     @staticmethod
-    def from_json(row: Mapping[str, Json]) -> PairedComparison:
+    def from_json(row: Json) -> PairedComparison:
         """Rebuild a comparison from `to_json`'s object.
 
         Raises:
@@ -71,53 +75,31 @@ class PairedComparison:
 
 
 def compare(
-    first: Iterable[EpisodeRecord],
-    second: Iterable[EpisodeRecord],
-    *,
-    names: tuple[str, str] | None = None,
-    confidence: float = 0.95,
-    intersect: bool = False,
+    first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], *, intersect: bool = False
 ) -> PairedComparison:
-    """Compare two evaluations of the same questions.
-
-    Args:
-        first: one record per question.
-        second: one record per question, the same questions in any order.
-        names: what to call the two; None takes the stages of the records.
-        confidence: of all intervals.
-        intersect: compare on the questions that both asked in the same words with the same golds, and count the rest,
-            instead of refusing different question sets.
-
-    Returns:
-        Differences are second minus first.
-
-    Raises:
-        DataError: the question sets differ (in ids, texts or golds) or, with `intersect`, share no question; a set is
-            empty, or holds a question twice.
-    """
+    """Compare two evaluations of the same questions, called after the stages of their records; see `compare_all`."""
     sides = [list(first), list(second)]
-    called = names or tuple(side[0].stage if side else which for side, which in zip(sides, _WHICH, strict=True))
-    return compare_all(list(zip(called, sides, strict=True)), confidence=confidence, intersect=intersect)[0]
+    named = [(side[0].stage if side else which, side) for side, which in zip(sides, ("first", "second"), strict=True)]
+    return compare_all(named, intersect=intersect)[0]
 
 
 def compare_all(
-    evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]],
-    *,
-    confidence: float = 0.95,
-    intersect: bool = False,
+    evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]], *, intersect: bool = False
 ) -> list[PairedComparison]:
     """Compare every pair of several evaluations, earlier with later, on one set of questions.
 
     Args:
-        evaluations: name and records of each.
-        confidence: of all intervals; they are not widened for the number of pairs.
-        intersect: compare on the questions that all asked.
+        evaluations: name and records of each, one record per question in any order.
+        intersect: compare on the questions that all asked in the same words with the same golds, and count the rest,
+            instead of refusing different question sets.
 
     Returns:
-        One comparison per pair; with more than one, each has a p-value with Holm's correction.
+        One comparison per pair, differences being second minus first; with more than one, each has a p-value with
+        Holm's correction. Intervals are not widened for the number of pairs.
 
     Raises:
-        DataError: as `compare`.
+        DataError: the question sets differ (in ids, texts or golds) or, with `intersect`, share no question; a set is
+            empty, or holds a question twice.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979).
     """
@@ -127,16 +109,18 @@ def compare_all(
         sets = common_questions(sets)
     for other in sets[1:]:
         refuse_different_questions(sets[0], other)
-    found = []
-    for a, b in itertools.combinations(range(len(sets)), 2):
-        pair = (evaluations[a][0], evaluations[b][0])
-        lost = sizes[a] - len(sets[a]), sizes[b] - len(sets[b])
-        compared = _compare(sets[a], sets[b], pair, confidence)
-        is_intersection = any(size != len(each) for size, each in zip(sizes, sets, strict=True))
-        found.append(
-            replace(compared, is_intersection=is_intersection, num_only_first=lost[0], num_only_second=lost[1])
+    found = [
+        replace(
+            _compare(sets[a], sets[b], (evaluations[a][0], evaluations[b][0])),
+            is_intersection=any(size > len(sets[0]) for size in sizes),
+            num_only_first=sizes[a] - len(sets[a]),
+            num_only_second=sizes[b] - len(sets[b]),
         )
-    corrected = holm([each.em_difference.p_value for each in found]) if len(found) > 1 else [None] * len(found)
+        for a, b in itertools.combinations(range(len(sets)), 2)
+    ]
+    if len(found) < 2:
+        return found
+    corrected = holm([each.em_difference.p_value for each in found])
     return [replace(each, p_value_holm=p) for each, p in zip(found, corrected, strict=True)]
 
 
@@ -154,14 +138,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _compare(
-    firsts: Mapping[_Key, EpisodeRecord],
-    seconds: Mapping[_Key, EpisodeRecord],
-    names: tuple[str, str],
-    confidence: float,
+    firsts: Mapping[_Key, EpisodeRecord], seconds: Mapping[_Key, EpisodeRecord], names: tuple[str, str]
 ) -> PairedComparison:
-    pairs = [(record, seconds[key]) for key, record in sorted(firsts.items()) if _both_scored(record, seconds[key])]
-    em = [(_value(a, "em"), _value(b, "em")) for a, b in pairs]
-    f1 = [(_value(a, "f1"), _value(b, "f1")) for a, b in pairs]
+    both_asked = [(record, seconds[key]) for key, record in sorted(firsts.items())]
+    pairs = [
+        tuple(score_episode(record.episode, record.question) for record in pair)
+        for pair in both_asked
+        if not any(record.episode.stop_reason is StopReason.INFRA_FAILURE for record in pair)
+    ]
+    em, f1 = ([(a[name], b[name]) for a, b in pairs] for name in ("em", "f1"))
     wins, losses = sum(a < b for a, b in em), sum(a > b for a, b in em)
     both = sum(a == b == 1 for a, b in em)
     return PairedComparison(
@@ -169,44 +154,33 @@ def _compare(
         second=names[1],
         num_questions=len(pairs),
         num_excluded=len(firsts) - len(pairs),
-        em_first=rate_of(both + losses, len(pairs), confidence),
-        em_second=rate_of(both + wins, len(pairs), confidence),
-        em_difference=difference_of([b - a for a, b in em], confidence),
-        f1_difference=difference_of([b - a for a, b in f1], confidence),
+        em_first=rate_of(both + losses, len(pairs)),
+        em_second=rate_of(both + wins, len(pairs)),
+        em_difference=difference_of([b - a for a, b in em]),
+        f1_difference=difference_of([b - a for a, b in f1]),
         num_both=both,
         num_wins=wins,
         num_losses=losses,
         num_neither=len(pairs) - both - wins - losses,
         question_set_hash=question_set_hash([record.question for record in firsts.values()]),
-        confidence=confidence,
-        notes=_other_differences(firsts.values(), seconds.values()),
+        notes=tuple(_other_differences(list(firsts.values()), list(seconds.values()))),
     )
 
 
-def _other_differences(firsts: Iterable[EpisodeRecord], seconds: Iterable[EpisodeRecord]) -> tuple[str, ...]:
-    sides = [list(firsts), list(seconds)]
-    decodings = [_listed(_decoding(record.episode.temperature) for record in side) for side in sides]
-    protocols = [_listed(record.episode.protocol for record in side) for side in sides]
-    pairs = (("decoding", decodings), ("protocol", protocols))
-    return tuple(
-        f"{what}: {first} in the first, {second} in the second" for what, (first, second) in pairs if first != second
-    )
+def _other_differences(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> Iterator[str]:
+    for what, name_of in (("decoding", _decoding), ("protocol", lambda record: record.episode.protocol)):
+        a, b = (" and ".join(sorted({name_of(record) for record in side})) for side in (first, second))
+        if a != b:
+            yield f"{what}: {a} in the first, {b} in the second"
 
 
-def _decoding(temperature: float) -> str:
+def _decoding(record: EpisodeRecord) -> str:
+    temperature = record.episode.temperature
     return "greedy" if temperature == 0 else f"temperature {temperature:g}"
 
 
-def _listed(words: Iterable[str]) -> str:
-    return " and ".join(sorted(set(words)))
-
-
 def records_by_question(records: Iterable[EpisodeRecord], which: str) -> dict[_Key, EpisodeRecord]:
-    """One evaluation's records by question.
-
-    Args:
-        records: one per question.
-        which: what to call the evaluation in an error.
+    """One evaluation's records by question; `which` is what an error calls the evaluation.
 
     Raises:
         DataError: a question comes twice, or there is no record.
@@ -267,11 +241,3 @@ def refuse_different_questions(
 
 def _asked(question: Question) -> tuple[str, tuple[str, ...]]:
     return question.question, question.answers
-
-
-def _both_scored(first: EpisodeRecord, second: EpisodeRecord) -> bool:
-    return StopReason.INFRA_FAILURE not in (first.episode.stop_reason, second.episode.stop_reason)
-
-
-def _value(record: EpisodeRecord, name: str) -> float:
-    return score_episode(record.episode, record.question)[name]

@@ -35,8 +35,6 @@ _NEWTON_STEPS = 25
 FOLDS = 5
 """The threshold is chosen on answers that the fit has not seen."""
 _Z_90 = 1.2816
-
-
 CURVE_POINTS = 100
 
 
@@ -99,14 +97,10 @@ def read_calibration(policy: Path) -> Calibration | None:
 
 
 def calibrate(records: Sequence[EpisodeRecord], *, promised_precision: float) -> Calibration | None:
-    """Fit confidence to episodes of development questions.
+    """Fit confidence to episodes of development questions, one per question, with log-probabilities of their turns.
 
-    Args:
-        records: with log-probabilities of their turns; one per question.
-        promised_precision: share of right answers among those that are shown, in (0, 1).
-
-    Returns:
-        The calibration; None where there are too few answers, or too few right or wrong ones, to learn it from.
+    `promised_precision` is the share of right answers among those that are shown, in (0, 1). None where there are too
+    few answers, or too few right or wrong ones, to learn it from.
     """
     answered = [record for record in records if _is_answered(record.episode)]
     is_right_N = np.array([bool(exact_match(each.episode.answer, each.question.answers)) for each in answered])
@@ -128,11 +122,7 @@ def calibrate(records: Sequence[EpisodeRecord], *, promised_precision: float) ->
 
 
 def summarize_confidence(records: Sequence[EpisodeRecord], calibration: Calibration) -> ConfidenceSummary:
-    """What confidence is worth on questions that it was not made of.
-
-    Args:
-        records: of one evaluation; episodes that failed are left out.
-        calibration: made of other questions.
+    """What confidence is worth on questions that it was not made of; episodes that failed are left out.
 
     Source: El-Yaniv and Wiener (JMLR 2010) for the risk-coverage curve; Geifman et al. (arXiv:1805.08206) for its area.
     """

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.env.tools import LISTING_TOOLS
-from seekling.reward.match import exact_match, normalize_answer
+from seekling.reward.match import normalize_answer
+from seekling.reward.unanswerable import is_unanswerable
 from seekling.types import Episode, Question, ToolCall, Turn
 
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\[\s]*\)")
@@ -76,14 +77,8 @@ def is_abstention(answer: str | None) -> bool:
 def find_evidence(episode: Episode, text: str) -> Evidence | None:
     """Find where a text first stands word for word in an observation.
 
-    An observation counts once a document has come back: what a program made up and printed is no evidence.
-
-    Args:
-        episode: whose observations are read.
-        text: such as its answer.
-
-    Returns:
-        The place; None when it stands nowhere, or when the text has no words.
+    An observation counts once a document has come back: what a program made up and printed is no evidence. None when
+    the text stands nowhere, or has no words.
     """
     phrase = fold(text)
     for number, turn in enumerate(episode.turns):
@@ -102,16 +97,16 @@ def needs_of(question: Question) -> tuple[Need, ...]:
     The hops; where they are unknown the supporting pages, of which the last says the answer; where these are unknown
     too, the answer itself.
     """
-    is_unanswerable = _is_unanswerable(question)
+    has_no_answer = is_unanswerable(question)
     if not question.hops:
         *before, last = question.supporting_ids or ("",)
-        says_last = () if is_unanswerable or (before and question.is_side_by_side) else question.answers
+        says_last = () if has_no_answer or (before and question.is_side_by_side) else question.answers
         return (*(Need("", (), page) for page in before), Need("", says_last, last))
     needs = []
     for number, hop in enumerate(question.hops):
         is_last = number == len(question.hops) - 1
         accepted = question.answers if is_last and not question.is_side_by_side else ()
-        answers = () if is_unanswerable else tuple(dict.fromkeys(text for text in (hop.answer, *accepted) if text))
+        answers = () if has_no_answer else tuple(dict.fromkeys(text for text in (hop.answer, *accepted) if text))
         needs.append(Need(hop.query_subject, answers, hop.document_id))
     return tuple(needs)
 
@@ -153,7 +148,7 @@ def is_retrieved(question: Question, episode: Episode) -> bool:
 
 def has_nothing_to_find(question: Question) -> bool:
     """Whether no page says anything about what is asked, so that no search can be the cause of a wrong answer."""
-    return _is_unanswerable(question) and not any(need.document_id for need in needs_of(question))
+    return is_unanswerable(question) and not any(need.document_id for need in needs_of(question))
 
 
 def is_output(turn: Turn) -> bool:
@@ -173,14 +168,10 @@ def executed_queries(episode: Episode, *, with_failed: bool = True) -> list[tupl
     ]
 
 
-def _queries_of(call: ToolCall) -> Iterator[str]:
-    yield from _texts(call.arguments.get("query", call.arguments.get("query_list")))
-
-
-def _texts(value: object) -> Iterator[str]:
-    for each in value if isinstance(value, Sequence) and not isinstance(value, str) else (value,):
-        if isinstance(each, str) and each.strip():
-            yield each
+def _queries_of(call: ToolCall) -> list[str]:
+    value = call.arguments.get("query", call.arguments.get("query_list"))
+    texts = value if isinstance(value, list | tuple) else [value]
+    return [each for each in texts if isinstance(each, str) and each.strip()]
 
 
 def _observed(turn: Turn) -> str:
@@ -199,7 +190,3 @@ def _documents(turns: Sequence[Turn], without: Sequence[str] = ()) -> tuple[str,
     """Ids of the documents that came back, each once; `without` names calls that only list pages."""
     ids = (each for turn in turns for call in turn.calls if call.name not in without for each in call.document_ids)
     return tuple(dict.fromkeys(ids))
-
-
-def _is_unanswerable(question: Question) -> bool:
-    return question.kind == "unanswerable" or bool(exact_match("unknown", question.answers))

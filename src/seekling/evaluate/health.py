@@ -54,14 +54,9 @@ class Sign:
 
 
 def find_signs(history: Sequence[Metrics], config: HealthConfig) -> list[Sign]:
-    """The signs of collapse after the newest step.
+    """The signs of collapse after the newest of all RL steps so far, in the order of `MEANINGS`.
 
-    Args:
-        history: metrics of all RL steps so far, in order; the first `window` of them are taken for healthy.
-        config: limits.
-
-    Returns:
-        In the order of `MEANINGS`; none before a window has passed since the first one, or since a rollback.
+    The first `window` steps are taken for healthy; there is no sign before another has passed, also since a rollback.
     """
     recent = history[last_rollback(history) :]
     if config.action == "off" or len(history) < 2 * config.window or len(recent) < config.window:
@@ -86,27 +81,19 @@ def num_rollbacks(history: Sequence[Metrics]) -> int:
 
 
 def is_best_yet(history: Sequence[Metrics], every: int) -> bool:
-    """Whether the steps since the last look have the highest mean reward of all such stretches.
-
-    Args:
-        history: metrics of all RL steps so far, in order.
-        every: steps of a stretch; 0 never looks.
-    """
+    """Whether the newest `every` steps have the highest mean reward of all such stretches; 0 never looks."""
     if not every or len(history) % every:
         return False
     rewards = [row.get("reward_mean", -np.inf) for row in history]
-    means = [float(np.mean(rewards[start : start + every])) for start in range(0, len(rewards), every)]
+    means = np.reshape(rewards, (-1, every)).mean(1).tolist()
     return all(means[-1] > earlier for earlier in means[:-1])
 
 
 def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
-    """What the metrics of a run say about its health, as sentences for people.
+    """What the logged metrics of a run's RL steps say about its health, as sentences for people.
 
-    Args:
-        history: rows of its RL steps as they were logged; what is damaged in them is passed over.
-
-    Returns:
-        A sentence for every sign, at the step at which it came up, for every skipped update and every rollback.
+    One for every sign, at the step at which it came up, for every skipped update and every rollback; what is damaged in
+    the rows is passed over.
     """
     sentences: list[str] = []
     shown: set[str] = set()
@@ -127,33 +114,25 @@ def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
 def _signs(
     first: Sequence[Metrics], last: Sequence[Metrics], history: Sequence[Metrics], config: HealthConfig
 ) -> Iterator[Sign]:
-    def moved(metric: str) -> tuple[float, float]:
-        """Median at the beginning and now; a comparison with a NaN is never a sign."""
-        return _median(first, metric), _median(last, metric)
-
-    began, now = moved("entropy")
-    if now < began * config.entropy_fall:
-        yield Sign("entropy_low", now, began * config.entropy_fall)
-    if now > began + config.entropy_rise:
-        yield Sign("entropy_high", now, began + config.entropy_rise)
-    began, now = moved("logprob_right_mean")
-    if now < began - config.likelihood_fall:
-        yield Sign("likelihood", now, began - config.likelihood_fall)
-    began, now = moved("kl_sampler")
-    if now > config.kl_limit:
-        yield Sign("kl", now, config.kl_limit)
+    """Medians of now against limits by those at the beginning; a comparison with a NaN is never a sign."""
+    entropy, likelihood = _median(first, "entropy"), _median(first, "logprob_right_mean")
     for name, metric, limit in (
+        ("entropy_low", "entropy", entropy * config.entropy_fall),
+        ("entropy_high", "entropy", entropy + config.entropy_rise),
+        ("likelihood", "logprob_right_mean", likelihood - config.likelihood_fall),
+        ("kl", "kl_sampler", config.kl_limit),
         ("repetition", "repetition_rate", _median(first, "repetition_rate") + config.repetition_rise),
         ("length", "action_tokens_mean", _median(first, "action_tokens_mean") * config.length_growth),
         ("invalid", "invalid_rate", _median(first, "invalid_rate") + config.invalid_rise),
     ):
-        if _median(last, metric) > limit:
-            yield Sign(name, _median(last, metric), limit)
+        now = _median(last, metric)
+        if now < limit if name in ("entropy_low", "likelihood") else now > limit:
+            yield Sign(name, now, limit)
     size = config.window
-    means = [_mean(history[start : start + size], "reward_mean") for start in range(0, len(history) - size + 1)]
-    limit = max(means) * config.reward_fall
-    if max(means) > 0 and _mean(last, "reward_mean") < limit:
-        yield Sign("reward", _mean(last, "reward_mean"), limit)
+    best = max(_mean(history[start : start + size], "reward_mean") for start in range(len(history) - size + 1))
+    reward = _mean(last, "reward_mean")
+    if best > 0 and reward < best * config.reward_fall:
+        yield Sign("reward", reward, best * config.reward_fall)
 
 
 def _median(rows: Sequence[Metrics], metric: str) -> float:

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+_Z = NormalDist().inv_cdf(0.975)
+"""All intervals are at 95 %."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -46,13 +49,12 @@ class Difference:
     """Two-sided, that there is none."""
 
 
-def wilson_interval(k: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(k: float, n: int) -> tuple[float, float]:
     """The score interval of a proportion: honest at 0 of n and n of n, where the textbook interval has no width.
 
     Args:
         k: successes, 0 <= k <= n; may be fractional, see `mean_of`.
         n: trials; 0 gives (0, 1): nothing is known.
-        confidence: two-sided, such as 0.95.
 
     Returns:
         (low, high), within [0, 1].
@@ -63,24 +65,23 @@ def wilson_interval(k: float, n: int, confidence: float = 0.95) -> tuple[float, 
         raise ValueError(f"expected 0 <= k <= n, got k={k}, n={n}")
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
     share = k / n
-    centre = share + z * z / (2 * n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
+    centre = share + _Z * _Z / (2 * n)
+    half = _Z * math.sqrt(share * (1 - share) / n + _Z * _Z / (4 * n * n))
+    scale = 1 + _Z * _Z / n
     # The ends are exact at the borders; rounding would leave 0 of n at -1e-17.
     low = 0.0 if k == 0 else (centre - half) / scale
     high = 1.0 if k == n else (centre + half) / scale
     return low, high
 
 
-def rate_of(k: int, n: int, confidence: float = 0.95) -> Rate:
+def rate_of(k: int, n: int) -> Rate:
     """A `Rate` of k in n."""
-    low, high = wilson_interval(k, n, confidence)
+    low, high = wilson_interval(k, n)
     return Rate(k=k, n=n, value=k / n if n else None, low=low, high=high)
 
 
-def mean_of(values: Sequence[float], confidence: float = 0.95) -> Mean:
+def mean_of(values: Sequence[float]) -> Mean:
     """The mean of values in [0, 1] with a Wilson interval on their sum.
 
     A value in [0, 1] with mean m varies at most as much as a coin with that mean, so the interval is never too narrow,
@@ -88,11 +89,11 @@ def mean_of(values: Sequence[float], confidence: float = 0.95) -> Mean:
     lost.
     """
     total, n = min(math.fsum(values), float(len(values))), len(values)
-    low, high = wilson_interval(total, n, confidence)
+    low, high = wilson_interval(total, n)
     return Mean(n=n, value=total / n if n else None, low=low, high=high)
 
 
-def difference_of(differences: Sequence[float], confidence: float = 0.95) -> Difference:
+def difference_of(differences: Sequence[float]) -> Difference:
     """The mean of differences, with an interval and a p-value of one and the same test, which cannot disagree.
 
     A t test of the mean after four halves of a question are added: one that only the second answers, one that only the
@@ -102,10 +103,9 @@ def difference_of(differences: Sequence[float], confidence: float = 0.95) -> Dif
 
     Args:
         differences: in [-1, 1], of independent questions.
-        confidence: two-sided.
 
     Returns:
-        The plain mean; the interval leaves 0 out exactly when the p-value is below 1 - confidence.
+        The plain mean; the interval leaves 0 out exactly when the p-value is below 0.05.
 
     Source: Agresti and Min, Statistics in Medicine 24 (2005), for the halves; Student's t, with n - 1 degrees of
     freedom, instead of the normal distribution.
@@ -117,7 +117,7 @@ def difference_of(differences: Sequence[float], confidence: float = 0.95) -> Dif
     mean = total / (n + 2)
     error = math.sqrt((squares / (n + 2) - mean * mean) / (n + 1))
     freedom = max(1, n - 1)
-    half = student_t_limit(confidence, freedom) * error
+    half = student_t_limit(freedom) * error
     p_value = student_t_p(mean / error, freedom)
     return Difference(total / n, max(-1.0, mean - half), min(1.0, mean + half), p_value)
 
@@ -133,14 +133,14 @@ def student_t_p(t: float, freedom: int) -> float:
     return 1.0 - math.exp(log_front) * _beta_fraction(b, a, 1 - x) / b
 
 
-def student_t_limit(confidence: float, freedom: int) -> float:
-    """The t whose two-sided p-value is 1 - confidence, by bisection."""
+def student_t_limit(freedom: int) -> float:
+    """The t whose two-sided p-value is 5 %, by bisection."""
     low, high = 0.0, 1.0
-    while student_t_p(high, freedom) > 1 - confidence:
+    while student_t_p(high, freedom) > 0.05:
         high *= 2
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if student_t_p(middle, freedom) > 1 - confidence else (low, middle)
+        low, high = (middle, high) if student_t_p(middle, freedom) > 0.05 else (low, middle)
     return high
 
 

@@ -5,18 +5,19 @@ Every figure has an interval over cases. Cases that the judge could not decide a
 
 from __future__ import annotations
 
-import json
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import pydantic
 
 from seekling.errors import DataError
 from seekling.evaluate.intervals import Rate, rate_of
 from seekling.evaluate.judging import Judge
-from seekling.reward.judge import Judgement
+from seekling.evaluate.result_files import read_rows
 from seekling.reward.match import exact_match
 from seekling.types import EpisodeRecord, Json, StopReason
 
@@ -40,7 +41,7 @@ class PairAgreement:
     neither: int
     agreement: Rate
     kappa: float | None
-    """PairAgreement beyond chance: 1 is perfect, 0 what chance gives; None when one opinion is always the same."""
+    """Agreement beyond chance: 1 is perfect, 0 what chance gives; None when one opinion is always the same."""
     kappa_low: float
     kappa_high: float
     """95 % bootstrap interval; -1 and 1 where nothing is known."""
@@ -80,12 +81,7 @@ class JudgeReport:
 
 
 def audit_judge(
-    judge: Judge,
-    records: Sequence[EpisodeRecord],
-    labels: Labels,
-    *,
-    in_flight: int = 8,
-    on_verdict: Callable[[], None] = lambda: None,
+    judge: Judge, records: Sequence[EpisodeRecord], labels: Labels, *, on_verdict: Callable[[], None] = lambda: None
 ) -> JudgeReport:
     """Judge answer and approach of episodes, and hold the verdicts against exact match and labels.
 
@@ -93,7 +89,6 @@ def audit_judge(
         judge: the one that would give rewards.
         records: episodes; those that infrastructure failures ended are left out.
         labels: for some of them, or empty.
-        in_flight: episodes judged at once.
         on_verdict: called after each.
 
     Raises:
@@ -105,17 +100,37 @@ def audit_judge(
         raise DataError(f"none of {len(records)} episodes can be judged; name a file of finished episodes")
     if labels and not any(record.question.key in labels for record in cases):
         raise DataError(f"none of the {len(labels)} labels is of these episodes; a label names source and id")
-    verdicts: list[tuple[Judgement | None, str]] = []
-    pool = ThreadPoolExecutor(max_workers=in_flight)
-    try:
-        for outcome in pool.map(lambda each: judge.judge_episode(each.question, each.episode), cases):
-            verdicts.append(outcome)
-            on_verdict()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-    notes = [note for verdict, note in verdicts if verdict is None]
+    verdicts = judge.judge_all(lambda each: judge.judge_episode(each.question, each.episode), cases, on_verdict)
+    errors = Counter(note for verdict, note in verdicts if verdict is None)
     judged = [(record, verdict) for record, (verdict, _) in zip(cases, verdicts, strict=True) if verdict is not None]
-    return _report(judge.model, judged, labels, {cause: notes.count(cause) for cause in sorted(set(notes))})
+    ems = [bool(exact_match(record.episode.answer, record.question.answers)) for record, _ in judged]
+    says = [verdict.is_correct for _, verdict in judged]
+    ratings = [(verdict.approach or 0) / 100 for _, verdict in judged]
+    known = [
+        (number, labels[each.question.key]) for number, (each, _) in enumerate(judged) if each.question.key in labels
+    ]
+    agreements = [agreement_of("judge", "em", list(zip(says, ems, strict=True)))]
+    if labels:
+        agreements.append(agreement_of("judge", "label", [(says[number], label) for number, label in known]))
+        agreements.append(agreement_of("em", "label", [(ems[number], label) for number, label in known]))
+    bins = _calibration([(ratings[number], right) for number, right in (known if labels else list(enumerate(ems)))])
+    return JudgeReport(
+        model=judge.model,
+        num_cases=len(cases),
+        num_labelled=len(known),
+        errors=dict(sorted(errors.items())),
+        agreements=tuple(agreements),
+        truth="label" if labels else "em",
+        calibration=bins,
+        calibration_error=_calibration_error(bins),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    id: pydantic.StrictStr | pydantic.StrictInt
+    correct: pydantic.StrictBool
+    source: str = ""
 
 
 def read_labels(path: Path | str) -> dict[tuple[str, str], bool]:
@@ -124,24 +139,13 @@ def read_labels(path: Path | str) -> dict[tuple[str, str], bool]:
     Raises:
         DataError: the file is missing, or a row is damaged or there twice; names file and line.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise DataError(f"no labels at {path} ({error})") from None
+    what = '{"source": "...", "id": "...", "correct": true or false}'
     labels: dict[tuple[str, str], bool] = {}
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            key, correct = (str(row.get("source", "")), str(row["id"])), row["correct"]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            key, correct = ("", ""), None
-        if not isinstance(correct, bool):
-            raise DataError(f'{path}:{number}: expected {{"source": "...", "id": "...", "correct": true or false}}')
+    for where, row in read_rows(path, pydantic.TypeAdapter(_Label).validate_python, what, "correct the row"):
+        key = row.source, str(row.id)
         if key in labels:
-            raise DataError(f"{path}:{number}: {key} has a label already; one answer per question can be labelled")
-        labels[key] = correct
+            raise DataError(f"{where}: {key} has a label already; one answer per question can be labelled")
+        labels[key] = row.correct
     return labels
 
 
@@ -159,17 +163,15 @@ def agreement_of(first: str, second: str, pairs: Sequence[tuple[bool, bool]]) ->
         >>> agreement_of("a", "b", [(True, True)] * 4 + [(False, False)] * 4 + [(True, False)] * 2).kappa
         0.6153846153846154
     """
-    counts_4 = np.array([sum(pair == cell for pair in pairs) for cell in _CELLS], dtype=np.int64)
+    counts_4 = np.array([sum(pair == cell for pair in pairs) for cell in _CELLS])
     both, only_first, only_second, neither = counts_4.tolist()
     kappa, low, high = None, -1.0, 1.0
     if pairs:
-        found_1 = _kappas(counts_4[None].astype(float))
-        kappa = float(found_1[0]) if np.isfinite(found_1[0]) else None
         draws_R4 = np.random.default_rng(0).multinomial(len(pairs), counts_4 / len(pairs), size=_RESAMPLES)
-        kappas_R = _kappas(draws_R4.astype(float))
-        known = kappas_R[np.isfinite(kappas_R)]
-        if kappa is not None and len(known):
-            low, high = (float(bound) for bound in np.percentile(known, [2.5, 97.5]))
+        found, *kappas = _kappas(np.vstack([counts_4, draws_R4]).astype(float)).tolist()
+        if math.isfinite(found):
+            kappa = found
+            low, high = np.nanpercentile(kappas, [2.5, 97.5]).tolist()
     return PairAgreement(
         first, second, both, only_first, only_second, neither, rate_of(both + neither, len(pairs)), kappa, low, high
     )
@@ -188,32 +190,6 @@ def _kappas(counts_R4: np.ndarray) -> np.ndarray:
     return kappas_R
 
 
-def _report(
-    model: str, judged: Sequence[tuple[EpisodeRecord, Judgement]], labels: Labels, errors: Mapping[str, int]
-) -> JudgeReport:
-    ems = [bool(exact_match(record.episode.answer, record.question.answers)) for record, _ in judged]
-    says = [verdict.is_correct for _, verdict in judged]
-    agreements = [agreement_of("judge", "em", list(zip(says, ems, strict=True)))]
-    labelled = [(labels.get(record.question.key), says[n], ems[n], n) for n, (record, _) in enumerate(judged)]
-    known = [(label, said, em, n) for label, said, em, n in labelled if label is not None]
-    truth, rated = "em", [(judged[n][1], em) for n, em in enumerate(ems)]
-    if labels:
-        agreements.append(agreement_of("judge", "label", [(said, label) for label, said, _, _ in known]))
-        agreements.append(agreement_of("em", "label", [(em, label) for label, _, em, _ in known]))
-        truth, rated = "label", [(judged[n][1], label) for label, _, _, n in known]
-    bins = _calibration([((verdict.approach or 0) / 100, is_right) for verdict, is_right in rated])
-    return JudgeReport(
-        model=model,
-        num_cases=len(judged) + sum(errors.values()),
-        num_labelled=len(known),
-        errors=errors,
-        agreements=tuple(agreements),
-        truth=truth,
-        calibration=bins,
-        calibration_error=_calibration_error(bins),
-    )
-
-
 def _calibration(cases: Sequence[tuple[float, bool]]) -> tuple[Bin, ...]:
     bins = []
     for number in range(BINS):
@@ -224,11 +200,9 @@ def _calibration(cases: Sequence[tuple[float, bool]]) -> tuple[Bin, ...]:
 
 
 def _calibration_error(bins: Sequence[Bin]) -> float | None:
-    total = sum(each.correct.n for each in bins)
-    if not total:
-        return None
-    return sum(
-        each.correct.n / total * abs(each.mean_rating - each.correct.value)
+    gaps = [
+        (each.correct.n, abs(each.mean_rating - each.correct.value))
         for each in bins
         if each.mean_rating is not None and each.correct.value is not None
-    )
+    ]
+    return sum(n * gap for n, gap in gaps) / sum(n for n, _ in gaps) if gaps else None

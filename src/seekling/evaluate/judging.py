@@ -14,23 +14,27 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from seekling.errors import InfrastructureError
-from seekling.evaluate.intervals import Rate, rate_of
 from seekling.files import read_appended
 from seekling.reward.judge import (
+    PROMPT_HASH,
     Judgement,
     approach_messages,
     judge_messages,
     parse_approach_verdict,
     parse_verdict,
-    prompt_hash,
 )
 from seekling.rollout.chat import ChatModel
 from seekling.types import Episode, Json, Message, Question
 
 UNREADABLE = "unreadable_verdict"
 NO_REPLY = "no_reply"
+
+T = TypeVar("T")
+Verdict = tuple[Judgement | None, str]
+"""A verdict and how it came about ("asked", "cached" or "unanswered"); None and the cause when the judge failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +69,12 @@ class Judged:
     """The verdicts of one evaluation, in the order of its cases."""
 
     verdicts: tuple[bool | None, ...]
-    """None where the judge failed."""
-    rate: Rate
+    """None where the judge failed; it is no wrong answer."""
     details: JudgeDetails
 
 
 class VerdictCache:
-    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on.
-
-    Args:
-        path: the file; made when the first verdict is kept. None keeps them in memory.
-    """
+    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on; None keeps them here."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -110,22 +109,12 @@ class VerdictCache:
 class Judge:
     """Decides whether answers are right.
 
-    Args:
-        client: the judging model.
-        cache: of its verdicts.
-        num_tries: how often an unreadable verdict is asked for again, the first time included.
-        in_flight: cases judged at once.
-        max_tokens: of a reply; reasoning judges need more.
+    An unreadable verdict is asked for `num_tries` times; `in_flight` cases are judged at once; reasoning judges need
+    more `max_tokens` for a reply.
     """
 
     def __init__(
-        self,
-        client: ChatModel,
-        cache: VerdictCache,
-        *,
-        num_tries: int = 3,
-        in_flight: int = 8,
-        max_tokens: int = 1024,
+        self, client: ChatModel, cache: VerdictCache, *, num_tries: int = 3, in_flight: int = 8, max_tokens: int = 1024
     ) -> None:
         self._client, self._cache = client, cache
         self._num_tries, self._in_flight, self._max_tokens = num_tries, in_flight, max_tokens
@@ -145,52 +134,46 @@ class Judge:
         """Judge answers.
 
         Args:
-            cases: each question with the answer given; None or blank is no answer.
+            cases: each question with the answer given; None or blank is no answer, and wrong without asking.
             exact: exact match of each case, for the audit; empty leaves it at zeros.
             on_verdict: called after each case.
 
         Raises:
             ConfigError: the endpoint refuses us altogether.
         """
+        outcomes = self.judge_all(lambda case: self._judge_answer(*case), cases, on_verdict)
+        notes = Counter(note for _, note in outcomes)
+        verdicts = tuple(None if verdict is None else verdict.is_correct for verdict, _ in outcomes)
+        pairs = Counter(zip(verdicts, map(bool, exact), strict=False))
+        details = JudgeDetails(
+            model=self._client.endpoint.model,
+            endpoint=self._client.endpoint.url,
+            prompt_hash=PROMPT_HASH,
+            errors={cause: notes[cause] for cause in (NO_REPLY, UNREADABLE) if notes[cause]},
+            num_unanswered=notes["unanswered"],
+            num_cached=notes["cached"],
+            audit=JudgeAudit(pairs[True, True], pairs[True, False], pairs[False, True], pairs[False, False]),
+        )
+        return Judged(verdicts, details)
+
+    def judge_all(
+        self, judge_one: Callable[[T], Verdict], cases: Sequence[T], on_verdict: Callable[[], None]
+    ) -> list[Verdict]:
+        """Judge several cases at once, call `on_verdict` after each; an error or Ctrl-C leaves the others unasked."""
         outcomes = []
         pool = ThreadPoolExecutor(max_workers=self._in_flight)
         try:
-            for outcome in pool.map(lambda case: self._one(*case), cases):
+            for outcome in pool.map(judge_one, cases):
                 outcomes.append(outcome)
                 on_verdict()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-        verdicts = tuple(verdict for verdict, _ in outcomes)
-        notes = Counter(note for _, note in outcomes)
-        known = [verdict for verdict in verdicts if verdict is not None]
-        details = JudgeDetails(
-            model=self._client.endpoint.model,
-            endpoint=self._client.endpoint.url,
-            prompt_hash=prompt_hash(),
-            errors={cause: notes[cause] for cause in (NO_REPLY, UNREADABLE) if notes[cause]},
-            num_unanswered=notes["unanswered"],
-            num_cached=notes["cached"],
-            audit=_audit(verdicts, exact),
-        )
-        return Judged(verdicts, rate_of(sum(known), len(known)), details)
+        return outcomes
 
-    def _one(self, question: Question, answer: str | None) -> tuple[bool | None, str]:
-        """The verdict, and how it came about."""
-        if answer is None or not answer.strip():
-            return False, "unanswered"
-        verdict, note = self._ask(judge_messages(question, answer), _answer_verdict)
-        return None if verdict is None else verdict.is_correct, note
-
-    def judge_episode(self, question: Question, episode: Episode) -> tuple[Judgement | None, str]:
+    def judge_episode(self, question: Question, episode: Episode) -> Verdict:
         """Judge an episode's answer and its approach. May be called from several threads.
 
-        Args:
-            question: of the episode.
-            episode: one that no infrastructure failure ended.
-
-        Returns:
-            The verdict and how it came about ("asked" or "cached"); None and the cause when the judge failed. No
-            answer is never correct, whatever the judge says.
+        No answer is never correct, whatever the judge says. The episode is one that no infrastructure failure ended.
 
         Raises:
             ConfigError: the endpoint refuses us altogether.
@@ -200,22 +183,22 @@ class Judge:
             verdict = Judgement(False, verdict.approach)
         return verdict, note
 
-    def _ask(
-        self, messages: Sequence[Message], parse: Callable[[str], Judgement | None]
-    ) -> tuple[Judgement | None, str]:
+    def _judge_answer(self, question: Question, answer: str | None) -> Verdict:
+        if answer is None or not answer.strip():
+            return Judgement(False), "unanswered"
+        return self._ask(judge_messages(question, answer), parse_verdict)
+
+    def _ask(self, messages: Sequence[Message], parse: Callable[[str], Judgement | None]) -> Verdict:
         key = self._key(messages)
         kept = self._cache.get(key)
         if kept is not None:
             return kept, "cached"
         for number in range(self._num_tries):
+            # Asked again in the same words a greedy judge would fail in the same way, so seed and temperature move.
+            temperature = 0.0 if number == 0 else 0.5
             try:
-                # Asked again in the same words a greedy judge would fail in the same way, so the seed and then the
-                # temperature move.
                 reply = self._client.ask(
-                    messages,
-                    max_tokens=self._max_tokens,
-                    temperature=0.0 if number == 0 else 0.5,
-                    seed=number or None,
+                    messages, max_tokens=self._max_tokens, temperature=temperature, seed=number or None
                 )
             except InfrastructureError:
                 return None, NO_REPLY
@@ -230,15 +213,3 @@ class Judge:
         parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.fields)]
         parts += [[each.role, each.content] for each in messages]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
-
-
-def _answer_verdict(reply: str) -> Judgement | None:
-    is_correct = parse_verdict(reply)
-    return None if is_correct is None else Judgement(is_correct)
-
-
-def _audit(verdicts: Sequence[bool | None], exact: Sequence[float]) -> JudgeAudit:
-    pairs = Counter(
-        (bool(verdict), bool(em)) for verdict, em in zip(verdicts, exact, strict=False) if verdict is not None
-    )
-    return JudgeAudit(pairs[True, True], pairs[True, False], pairs[False, True], pairs[False, False])

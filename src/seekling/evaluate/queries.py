@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from seekling.evaluate.evidence import Need, executed_queries, fold, needs_of
+from seekling.reward.rouge import longest_common_subsequence
 from seekling.types import Episode, Question
 
 PARROT_SHARE = 0.8
@@ -45,11 +46,11 @@ def is_parroted(query: str, question: Question) -> bool:
     asked, words = fold(question.question).split(), fold(query).split()
     if len(words) < 2:
         return False
-    share = _common_in_order(asked, words) / max(1, len(asked))
+    share = longest_common_subsequence(asked, words) / max(1, len(asked))
     return share >= PARROT_SHARE or (share >= PARROT_SHARE_ASKED and bool(_ASKING & set(words[:2])))
 
 
-def about(query: str, needs: Sequence[Need]) -> Need | None:
+def need_named_in(query: str, needs: Sequence[Need]) -> Need | None:
     """The need whose subject a query names most of; None when it names none."""
     words = set(fold(query).split())
 
@@ -79,7 +80,7 @@ def _is_reformulation(first: str, second: str, needs: Sequence[Need]) -> bool:
     before, after = fold(first).split(), fold(second).split()
     if before == after:
         return False
-    subjects = about(first, needs), about(second, needs)
+    subjects = need_named_in(first, needs), need_named_in(second, needs)
     if all(subjects):
         return subjects[0] is subjects[1]
     has_new_names = all(
@@ -93,13 +94,3 @@ def _num_pages_read(episode: Episode) -> int:
     """Different pages and sections whose text a program read."""
     calls = (call for turn in episode.turns for call in turn.calls if call.name == "read_section" and not call.error)
     return len({str(call.arguments.get("section_id")) for call in calls})
-
-
-def _common_in_order(first: Sequence[str], second: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
-    row = [0] * (len(second) + 1)
-    for word in first:
-        diagonal = 0
-        for place, other in enumerate(second, start=1):
-            diagonal, row[place] = row[place], diagonal + 1 if word == other else max(row[place], row[place - 1])
-    return row[-1]

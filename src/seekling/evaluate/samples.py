@@ -22,6 +22,9 @@ from seekling.reward.functions import score_answer, score_episode
 from seekling.reward.match import normalize_answer
 from seekling.types import EpisodeRecord, Json, StopReason
 
+_Sample = tuple[str | None, Mapping[str, float]]
+"""An answer and its scores."""
+
 
 @dataclass(frozen=True, slots=True)
 class SampleSummary:
@@ -63,14 +66,6 @@ class SampleSummary:
 def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
     """Chance that at least one of k samples drawn without replacement is right; unbiased for k fresh samples.
 
-    Args:
-        num_samples: n, at least k.
-        num_right: c of them.
-        k: at least 1.
-
-    Raises:
-        ValueError: fewer samples than k, or impossible counts.
-
     Source: Chen et al., arXiv:2107.03374, equation 1: 1 - C(n - c, k) / C(n, k).
     """
     if not (1 <= k <= num_samples and 0 <= num_right <= num_samples):
@@ -93,10 +88,7 @@ def majority_answer(answers: Sequence[str | None]) -> str | None:
 
 
 def summarize_samples(evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]]) -> SampleSummary:
-    """Put several evaluations of the same questions together.
-
-    Args:
-        evaluations: name and records of each, one record per question.
+    """Put several evaluations of the same questions together: name and records of each, one record per question.
 
     Raises:
         DataError: fewer than two evaluations, one of them is empty or asks a question twice, or they asked different
@@ -107,13 +99,14 @@ def summarize_samples(evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]]
     sets = [records_by_question(records, name) for name, records in evaluations]
     for other, (name, _) in zip(sets[1:], evaluations[1:], strict=True):
         refuse_different_questions(sets[0], other, names=(evaluations[0][0], name))
-    samples = {key: [_Sample.of(each[key]) for each in sets] for key in sorted(sets[0])}
-    kept = {key: [each for each in row if each is not None] for key, row in samples.items()}
-    scored = {key: row for key, row in kept.items() if row}
-    per_sample = tuple(_em_of(each.values()) for each in sets)
+    samples = {key: [_scored(each[key]) for each in sets] for key in sorted(sets[0])}
+    # Without what infrastructure failures took; a question that lost all its samples is left out.
+    scored = {key: kept for key, row in samples.items() if (kept := [each for each in row if each is not None])}
+    rows = scored.values()
+    per_sample = tuple(_right_of(filter(None, column)) for column in zip(*samples.values(), strict=True))
     values = [rate.value for rate in per_sample if rate.value is not None]
     votes = [
-        score_answer(majority_answer([each.answer for each in row]), sets[0][key].question.answers)
+        score_answer(majority_answer([answer for answer, _ in row]), sets[0][key].question.answers)
         for key, row in scored.items()
     ]
     return SampleSummary(
@@ -121,43 +114,29 @@ def summarize_samples(evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]]
         num_samples=len(sets),
         num_questions=len(sets[0]),
         num_excluded=sum(each is None for row in samples.values() for each in row),
-        em_mean=mean_of([statistics.fmean(each.em for each in row) for row in scored.values()]),
-        f1_mean=mean_of([statistics.fmean(each.f1 for each in row) for row in scored.values()]),
+        em_mean=mean_of([statistics.fmean(scores["em"] for _, scores in row) for row in rows]),
+        f1_mean=mean_of([statistics.fmean(scores["f1"] for _, scores in row) for row in rows]),
         em_per_sample=per_sample,
         em_deviation=statistics.stdev(values) if len(values) > 1 else None,
-        pass_at_k={k: _pass_at(k, scored.values()) for k in _ks(len(sets))},
+        pass_at_k={
+            k: mean_of([pass_at_k(len(row), _right_of(row).k, k) for row in rows if len(row) >= k])
+            for k in (*(2**exponent for exponent in range((len(sets) - 1).bit_length())), len(sets))
+        },
         majority=rate_of(round(sum(vote["em"] for vote in votes)), len(votes)),
         majority_f1=mean_of([vote["f1"] for vote in votes]),
         question_set_hash=question_set_hash([record.question for record in sets[0].values()]),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    answer: str | None
-    em: float
-    f1: float
-
-    @staticmethod
-    def of(record: EpisodeRecord) -> _Sample | None:
-        if record.episode.stop_reason is StopReason.INFRA_FAILURE:
-            return None
-        scores = score_episode(record.episode, record.question)
-        return _Sample(record.episode.answer, scores["em"], scores["f1"])
+def _scored(record: EpisodeRecord) -> _Sample | None:
+    if record.episode.stop_reason is StopReason.INFRA_FAILURE:
+        return None
+    return record.episode.answer, score_episode(record.episode, record.question)
 
 
-def _em_of(records: Iterable[EpisodeRecord]) -> Rate:
-    samples = [each for each in map(_Sample.of, records) if each is not None]
-    return rate_of(round(sum(each.em for each in samples)), len(samples))
-
-
-def _pass_at(k: int, rows: Iterable[Sequence[_Sample]]) -> Mean:
-    return mean_of([pass_at_k(len(row), round(sum(each.em for each in row)), k) for row in rows if len(row) >= k])
-
-
-def _ks(num_samples: int) -> list[int]:
-    powers = [2**exponent for exponent in range(num_samples.bit_length()) if 2**exponent < num_samples]
-    return [*powers, num_samples]
+def _right_of(samples: Iterable[_Sample]) -> Rate:
+    values = [scores["em"] for _, scores in samples]
+    return rate_of(round(sum(values)), len(values))
 
 
 def _vote(answer: str) -> str:

@@ -12,30 +12,29 @@ Mode = Literal["search", "closed-book", "gold-passage", "oracle-search"]
 MODES: tuple[Mode, ...] = ("search", "closed-book", "gold-passage", "oracle-search")
 
 
-@dataclass(frozen=True, slots=True)
-class EvalSettings:
-    """What the figures depend on besides the policy and the questions."""
+@dataclass(frozen=True, kw_only=True)
+class DecodingSettings:
+    """How actions are sampled."""
 
-    protocol: str
     temperature: float
     """0 is greedy."""
     top_p: float
-    max_generations: int
-    """The most turns an episode can have, a forced last answer included."""
-    max_searching_turns: int
-    """How many of these can search and still be answered from. Systems call one or the other "max_turns"."""
-    max_searches: int
-    """Retrieval calls per episode; 0 is no limit besides the turns."""
     turn_tokens: int
     episode_tokens: int
+    min_p: float = 0.0
+    """Tokens less likely than this share of the most likely one were not drawn."""
+    thought_tokens: int = 0
+    """New tokens inside thoughts per turn, at most; 0 is no limit of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """What is searched, and how much of it comes back."""
+
     retrieval: str
     top_k: int
-    mode: Mode = "search"
-    """search is the recipe's own game; the others bound it, see `evaluate.bounds`."""
-    model: str = ""
-    """What was evaluated: a served model's name, or the model's spec; empty in files of older versions."""
-    endpoint: str = ""
-    """Address of the served model; empty for a local one."""
+    max_searches: int
+    """Retrieval calls per episode; 0 is no limit besides the turns."""
     observation_tokens: int = 0
     """Budget of one observation; 0 is unknown."""
     encoder: str = ""
@@ -44,10 +43,23 @@ class EvalSettings:
     """Size of the index; 0 is unknown."""
     failing_share: float = 0.0
     """Share of the questions whose first search was made to fail."""
-    min_p: float = 0.0
-    """Tokens less likely than this share of the most likely one were not drawn."""
-    thought_tokens: int = 0
-    """New tokens inside thoughts per turn, at most; 0 is no limit of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSettings(DecodingSettings, SearchSettings):
+    """What the figures depend on besides the policy and the questions. Defaults are for files of older versions."""
+
+    protocol: str
+    max_generations: int
+    """The most turns an episode can have, a forced last answer included."""
+    max_searching_turns: int
+    """How many of these can search and still be answered from. Systems call one or the other "max_turns"."""
+    mode: Mode = "search"
+    """search is the recipe's own game; the others bound it, see `evaluate.bounds`."""
+    model: str = ""
+    """What was evaluated: a served model's name, or the model's spec."""
+    endpoint: str = ""
+    """Address of the served model; empty for a local one."""
 
     @staticmethod
     def from_recipe(
@@ -64,6 +76,7 @@ class EvalSettings:
         """
         searches = mode in ("search", "oracle-search")
         env, rollout = recipe.evaluated.env, recipe.evaluated.rollout
+        retrieval = "remote" if recipe.retrieval.url else recipe.retrieval.index.kind
         return EvalSettings(
             protocol=env.protocol if searches else mode,
             temperature=rollout.temperature,
@@ -73,15 +86,13 @@ class EvalSettings:
             max_searches=env.max_searches,
             turn_tokens=rollout.turn_tokens,
             episode_tokens=rollout.episode_tokens,
-            retrieval="remote" if recipe.retrieval.url else recipe.retrieval.index.kind,
+            retrieval=retrieval,
             top_k=recipe.retrieval.top_k,
             mode=mode,
             model=model or recipe.model.spec,
             endpoint=endpoint,
             observation_tokens=env.observation_tokens,
-            encoder=""
-            if recipe.retrieval.url or recipe.retrieval.index.kind == "bm25"
-            else recipe.retrieval.index.encoder,
+            encoder="" if retrieval in ("remote", "bm25") else recipe.retrieval.index.encoder,
             num_passages=num_passages,
             failing_share=env.failing_share if mode == "search" else 0.0,
             min_p=rollout.min_p,
@@ -93,7 +104,7 @@ class EvalSettings:
         decoding = "greedy" if self.temperature == 0 else f"temperature {self.temperature:g}, top-p {self.top_p:g}"
         if self.temperature and self.min_p:
             decoding += f", min-p {self.min_p:g}"
-        if self.max_searching_turns == 0 and self.mode in ("closed-book", "gold-passage"):
+        if self.mode in ("closed-book", "gold-passage"):
             return f"{self.mode}, {decoding}, 1 generation, no search"
         return (
             f"{self.protocol}, {decoding}, up to {self.max_generations} generations of which "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from seekling.evaluate.behaviours import detect_behaviours
+from seekling.evaluate.scores import by_name
 from seekling.reward.match import exact_match
 from seekling.types import EpisodeRecord, StopReason
 
@@ -54,14 +55,9 @@ def repeats_to_the_end(record: EpisodeRecord) -> bool:
 
 
 def find_worsening(before: Iterable[EpisodeRecord], after: Iterable[EpisodeRecord]) -> list[Worsening]:
-    """What episodes do worse than others of the same questions did.
+    """What episodes do worse than others of the same questions did, one record each, in the order of the checks.
 
-    Args:
-        before: one record per question.
-        after: one record per question; questions of only one side are left out.
-
-    Returns:
-        In the order of the checks; none where the two share no question.
+    Questions of only one side are left out.
     """
     firsts, seconds = _scored(before), _scored(after)
     pairs = [(first, seconds[key]) for key, first in firsts.items() if key in seconds]
@@ -81,14 +77,8 @@ def find_worsening(before: Iterable[EpisodeRecord], after: Iterable[EpisodeRecor
 
 
 def describe_worsening(records: Iterable[EpisodeRecord]) -> list[str]:
-    """A warning for every stage of a run that made something worse.
-
-    Args:
-        records: of a run; those of its evaluations are compared, each stage with the one before it.
-    """
-    by_stage: dict[str, list[EpisodeRecord]] = {}
-    for record in records:
-        by_stage.setdefault(record.stage, []).append(record)
+    """A warning for every stage of a run that made something worse than the evaluation of the stage before it shows."""
+    by_stage = by_name((record.stage, record) for record in records)
     evaluated = [name for name in STAGES if f"eval-{name}" in by_stage]
     sentences = []
     for first, second in itertools.pairwise(evaluated):

@@ -17,14 +17,14 @@ from seekling.errors import ConfigError, DataError
 from seekling.evaluate.benchmarks import benchmark_of, open_benchmarks
 from seekling.evaluate.bounds import NO_GOLD_PAGE, OracleEnv, PlainProtocol, has_gold_page
 from seekling.evaluate.confidence import read_calibration
-from seekling.evaluate.files import read_records
 from seekling.evaluate.judging import Judge
+from seekling.evaluate.result_files import read_records
 from seekling.evaluate.samples import SampleSummary, summarize_samples
 from seekling.evaluate.settings import EvalSettings, Mode
 from seekling.evaluate.summary import EvalSummary
 from seekling.files import write_atomically
 from seekling.models import resolve_model
-from seekling.pipeline.evaluate import Extras, QuestionRoller, ask_and_score, num_passages_of
+from seekling.pipeline.asking import Extras, QuestionRoller, ask_and_score, num_passages_of
 from seekling.pipeline.judge_reward import open_judge
 from seekling.pipeline.reporter import Reporter
 from seekling.pipeline.run_folder import RunFolder

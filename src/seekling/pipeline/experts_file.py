@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from seekling.config import ExpertConfig, Recipe
 from seekling.errors import ConfigError, DataError
-from seekling.evaluate.files import read_records
+from seekling.evaluate.result_files import read_records
 from seekling.experts.scripted import first_plan, play
 from seekling.experts.select import select_episodes
 from seekling.experts.stepwise import read_steps, step_trajectory

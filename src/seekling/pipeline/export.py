@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from seekling.config import Recipe
-from seekling.doctor import free_bytes, must_checkpoint, opened_memory, read_model_shape
+from seekling.doctor import MemoryPlan, free_bytes, opened_memory, read_model_shape
 from seekling.doctor.memory import Stage
 from seekling.errors import ConfigError, ModelError
 from seekling.files import replacing
@@ -110,7 +110,7 @@ def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:
         # Process and sampler are there already and part of the prediction. Not what the process really holds: pages of
         # files count in it and as free, and a large index is no room for learning.
         free += opened_memory(shape, dtype=dtype).total_bytes
-    return must_checkpoint(recipe, shape, dtype=dtype, free_bytes=free)
+    return MemoryPlan(recipe, shape, dtype=dtype, free_bytes=free).checkpoints
 
 
 def export_policy(learner: Learner, tokenizer: PreTrainedTokenizerBase, model_dir: Path, out: Path) -> None:

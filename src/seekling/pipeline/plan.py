@@ -157,7 +157,7 @@ def _shape(spec: str) -> ModelShape:
 def _num_expert_episodes(file: str) -> int:
     if not file:
         return 0
-    from seekling.evaluate.files import read_records
+    from seekling.evaluate.result_files import read_records
     from seekling.experts.stepwise import read_steps
 
     return len(read_steps(file)) if file.endswith(".json") else sum(1 for _ in read_records(file))

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 Advance = Callable[[str], None]
 PLAIN_EVERY_S = 10.0
@@ -45,6 +53,30 @@ class Reporter:
         with self._shown_bars() as bars:
             task = bars.add_task(title, total=total, completed=done, note="")
             yield lambda note: bars.update(task, advance=1, note=note)
+
+    @contextlib.contextmanager
+    def stages(self) -> Iterator[Callable[[str, int, int | None], None]]:
+        """Yield what is to be called as report(stage, done, total) while several things go on one after the other."""
+        last = time.monotonic()
+
+        def report_line(stage: str, done: int, total: int | None) -> None:
+            nonlocal last
+            if time.monotonic() - last >= PLAIN_EVERY_S:
+                last = time.monotonic()
+                self.line(f"{stage}: {done:,}" + (f" of {total:,}" if total is not None else ""))
+
+        if not sys.stderr.isatty():
+            yield report_line
+            return
+        with self._shown_bars() as bars:
+            tasks: dict[str, TaskID] = {}
+
+            def report(stage: str, done: int, total: int | None) -> None:
+                if stage not in tasks:
+                    tasks[stage] = bars.add_task(stage, total=total, note="")
+                bars.update(tasks[stage], completed=done, total=total)
+
+            yield report
 
     @contextlib.contextmanager
     def _shown_bars(self) -> Iterator[Progress]:

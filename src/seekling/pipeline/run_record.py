@@ -16,8 +16,9 @@ import torch
 from seekling import __version__
 from seekling.config import Recipe
 from seekling.cores import cores_here
-from seekling.doctor.machine import processor_name
+from seekling.doctor.machine import look_at_machine
 from seekling.kernels.backend import chosen_kernels
+from seekling.models import cache_home
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.serve.agent import Agent
@@ -75,13 +76,9 @@ def describe_evaluation(
 def describe_machine() -> dict[str, Json]:
     """Processor, cores, memory and GPU, without anything that names the host."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    try:
-        processor = processor_name(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        processor = platform.processor()
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": processor,
+        "processor": look_at_machine(cache_home()).processor,
         "num_cores": cores_here(),
         "memory_bytes": pages * size,
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",

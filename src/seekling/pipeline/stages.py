@@ -17,7 +17,7 @@ from seekling.config import EVALUATIONS, Recipe
 from seekling.doctor.memory import Stage
 from seekling.errors import ConfigError
 from seekling.evaluate.confidence import calibrate, read_calibration
-from seekling.evaluate.files import read_summary, write_comparisons
+from seekling.evaluate.result_files import read_summary, write_comparisons
 from seekling.evaluate.summary import EvalSummary
 from seekling.experts.collect import collect
 from seekling.kernels.memory import keep_freed_memory
@@ -25,7 +25,7 @@ from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy, resolve_model
-from seekling.pipeline.evaluate import evaluate_policy
+from seekling.pipeline.asking import evaluate_policy
 from seekling.pipeline.experts_file import (
     demonstrate,
     expert_trajectories,

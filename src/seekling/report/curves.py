@@ -119,7 +119,7 @@ def charts_of(run: RunFolder, shown: Iterable[tuple[int, Collection[str]]]) -> C
         run: read.
         shown: step and behaviours of every episode of RL that did not fail.
     """
-    columns = {stage: columns_of(rows) for stage, rows in run.metrics.items()}
+    columns = {stage: _columns_of(rows) for stage, rows in run.metrics.items()}
     epoch = _steps_per_epoch(run, columns)
     learning = _known(_LEARNING, columns)
     behaviours = _behaviours(behaviour_curves(shown))
@@ -139,22 +139,21 @@ def charts_of(run: RunFolder, shown: Iterable[tuple[int, Collection[str]]]) -> C
     )
 
 
-def columns_of(rows: Sequence[Mapping[str, Json]]) -> dict[str, tuple[float | None, ...]]:
+_Columns = Mapping[str, tuple[float | None, ...]]
+
+
+def _columns_of(rows: Sequence[Mapping[str, Json]]) -> _Columns:
     """Numbers of metric rows by name, None where a row lacks one. A resumed run repeats steps; the last word counts."""
     by_step = {step: row for row in rows if type(step := row.get("step")) is int}
-    names = dict.fromkeys(name for row in by_step.values() for name, value in row.items() if _is_number(value))
+    names = dict.fromkeys(name for row in by_step.values() for name in row if _number(row[name]) is not None)
     return {name: tuple(_number(row.get(name)) for row in by_step.values()) for name in names}
-
-
-def _is_number(value: Json) -> bool:
-    return _number(value) is not None
 
 
 def _number(value: Json) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _known(specs: Sequence[_Spec], columns: Mapping[str, Mapping[str, tuple[float | None, ...]]]) -> list[Chart]:
+def _known(specs: Sequence[_Spec], columns: Mapping[str, _Columns]) -> list[Chart]:
     charts = []
     for spec in specs:
         mine = columns.get(spec.stage, {})
@@ -172,11 +171,11 @@ def _known(specs: Sequence[_Spec], columns: Mapping[str, Mapping[str, tuple[floa
     return charts
 
 
-def _line(columns: Mapping[str, tuple[float | None, ...]], metric: str, name: str, tone: str) -> Line:
+def _line(columns: _Columns, metric: str, name: str, tone: str) -> Line:
     return Line(name, tone, tuple(step or 0 for step in columns["step"]), columns[metric])
 
 
-def _others(columns: Mapping[str, Mapping[str, tuple[float | None, ...]]]) -> Iterable[Chart]:
+def _others(columns: Mapping[str, _Columns]) -> Iterable[Chart]:
     for stage, mine in columns.items():
         used = {metric for spec in (*_LEARNING, *_TIME) if spec.stage == stage for metric, _, _ in spec.lines}
         for metric in mine:
@@ -223,7 +222,7 @@ def _confidence(run: RunFolder) -> Iterable[Chart]:
         yield Chart("Risk by coverage", x_label, "share of these answers that are wrong", tuple(lines), top=1)
 
 
-def _steps_per_epoch(run: RunFolder, columns: Mapping[str, Mapping[str, tuple[float | None, ...]]]) -> float | None:
+def _steps_per_epoch(run: RunFolder, columns: Mapping[str, _Columns]) -> float | None:
     """Of SFT; a run that is not through with it does not know."""
     done = run.progress.get("done")
     if run.settings is None or not isinstance(done, list) or "sft" not in done or not columns.get("sft"):

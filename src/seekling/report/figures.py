@@ -7,7 +7,6 @@ first figure is drawn, so that nothing else needs it.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from seekling.errors import DataError, MissingExtraError
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES, detect_behaviours
 from seekling.evaluate.intervals import Rate
+from seekling.files import replacing
 from seekling.report.curves import Chart, charts_of
 from seekling.report.read import RunFolder
 from seekling.report.results import Policy, policies_of
@@ -55,6 +55,26 @@ class CurveFigure:
     """Of the file, without its suffix."""
     charts: tuple[Chart, ...]
 
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        columns = min(_COLUMNS, len(self.charts))
+        return 3.2 * columns, 2.4 * math.ceil(len(self.charts) / columns) + 0.4
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the charts, a name in one colour in all of them, also where another has no curve."""
+        columns = min(_COLUMNS, len(self.charts))
+        grid = figure.subplots(math.ceil(len(self.charts) / columns), columns, squeeze=False).flat
+        names = list(dict.fromkeys(line.name for chart in self.charts for line in chart.lines))
+        shown: dict[str, Line2D] = {}
+        for axes, chart in zip(grid, self.charts, strict=False):
+            shown |= _draw_chart(axes, chart, names)
+        for axes in grid[len(self.charts) :]:
+            axes.set_axis_off()
+        if len(names) > 1:
+            handles, labels = [shown[name] for name in names], [_label(name) for name in names]
+            figure.legend(handles, labels, loc="outside lower center", ncols=_COLUMNS, fontsize=8)
+
 
 @dataclass(frozen=True, slots=True)
 class BarFigure:
@@ -66,6 +86,25 @@ class BarFigure:
     series: tuple[tuple[str, tuple[Rate | None, ...]], ...]
     """Bars of one colour: their name, and a rate per name."""
 
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 6.4, 1.2 + 0.16 * len(self.names) * (len(self.series) + 1)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the bars with their intervals."""
+        axes, width = figure.subplots(), 0.8 / len(self.series)
+        for number, (name, rates) in enumerate(self.series):
+            values, ends = [each.value or 0.0 if each else 0.0 for each in rates], [each or _NONE for each in rates]
+            places = [row + (number + 0.5) * width - 0.4 for row in range(len(self.names))]
+            axes.barh(places, values, height=width * 0.9, color=COLOURS[number % len(COLOURS)], label=_label(name))
+            # Subtraction leaves a hair below 0 where value and end are the same; an error bar may not be negative.
+            below = [max(0.0, value - end.low) for value, end in zip(values, ends, strict=True)]
+            above = [max(0.0, end.high - value) for value, end in zip(values, ends, strict=True)]
+            axes.errorbar(values, places, xerr=[below, above], fmt="none", ecolor="#333333", elinewidth=1, capsize=2)
+        axes.set_xlim(0, 1)
+        _finish_bars(axes, self.names, self.x_label, has_legend=len(self.series) > 1)
+
 
 @dataclass(frozen=True, slots=True)
 class StackFigure:
@@ -75,6 +114,20 @@ class StackFigure:
     x_label: str
     names: tuple[str, ...]
     parts: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 6.4, 1.4 + 0.35 * len(self.names)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the stacks."""
+        axes, ends = figure.subplots(), [0.0] * len(self.names)
+        for number, (part, counts) in enumerate(self.parts):
+            colour = COLOURS[number % len(COLOURS)]
+            axes.barh(range(len(ends)), counts, left=ends, color=colour, label=_label(part))
+            ends = [end + count for end, count in zip(ends, counts, strict=True)]
+        _finish_bars(axes, self.names, self.x_label, has_legend=True)
 
 
 def figures_of(runs: Sequence[RunFolder]) -> list[CurveFigure | BarFigure | StackFigure]:
@@ -193,60 +246,31 @@ def write_figures(runs: Sequence[RunFolder], out: Path) -> list[Path]:
     )
     with style:
         for each in wanted:
-            figure = Figure(figsize=_size(each), layout="constrained")
-            _draw(figure, each)
+            figure = Figure(figsize=each.size, layout="constrained")
+            each.draw(figure)
             written += [_save(figure, out / f"{each.name}.{suffix}") for suffix in FORMATS]
     return written
 
 
-def _size(each: CurveFigure | BarFigure | StackFigure) -> tuple[float, float]:
-    if isinstance(each, CurveFigure):
-        columns = min(_COLUMNS, len(each.charts))
-        return 3.2 * columns, 2.4 * math.ceil(len(each.charts) / columns) + 0.4
-    if isinstance(each, BarFigure):
-        return 6.4, 1.2 + 0.16 * len(each.names) * (len(each.series) + 1)
-    return 6.4, 1.4 + 0.35 * len(each.names)
-
-
-def _draw(figure: Figure, each: CurveFigure | BarFigure | StackFigure) -> None:
-    if isinstance(each, CurveFigure):
-        _draw_curves(figure, each)
-    elif isinstance(each, BarFigure):
-        _draw_bars(figure.subplots(), each)
-    else:
-        _draw_stacks(figure.subplots(), each)
-
-
-def _draw_curves(figure: Figure, curves: CurveFigure) -> None:
-    columns = min(_COLUMNS, len(curves.charts))
-    rows = math.ceil(len(curves.charts) / columns)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    # A name has one colour in all charts, also where another has no curve.
-    names = list(dict.fromkeys(line.name for chart in curves.charts for line in chart.lines))
+def _draw_chart(axes: Axes, chart: Chart, names: Sequence[str]) -> dict[str, Line2D]:
+    axes.set_title(chart.title, loc="left")
+    axes.set_xlabel("step")
+    axes.set_ylabel(chart.y_label)
     shown: dict[str, Line2D] = {}
-    for number, chart in enumerate(curves.charts):
-        axes = grid[number // columns][number % columns]
-        axes.set_title(chart.title, loc="left")
-        axes.set_xlabel("step")
-        axes.set_ylabel(chart.y_label)
-        for line in chart.lines:
-            colour = COLOURS[names.index(line.name) % len(COLOURS)]
-            marker = "o" if len(line.xs) <= 20 else ""
-            ys = [math.nan if value is None else value for value in line.ys]
-            (shown[line.name],) = axes.plot(line.xs, ys, color=colour, marker=marker, markersize=3)
-            if line.low and line.high:
-                axes.fill_between(line.xs, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
-        if chart.steps_per_epoch is not None:
-            _add_epochs(axes, chart.steps_per_epoch)
-        if chart.changes_at is not None:
-            axes.axvline(chart.changes_at, color="#888888", linestyle=":", linewidth=1)
-        if chart.top == 1:
-            axes.set_ylim(-0.03, 1.03)
-    for number in range(len(curves.charts), rows * columns):
-        grid[number // columns][number % columns].set_axis_off()
-    if len(names) > 1:
-        labels = [_label(name) for name in names]
-        figure.legend([shown[name] for name in names], labels, loc="outside lower center", ncols=_COLUMNS, fontsize=8)
+    for line in chart.lines:
+        colour = COLOURS[names.index(line.name) % len(COLOURS)]
+        marker = "o" if len(line.xs) <= 20 else ""
+        ys = [math.nan if value is None else value for value in line.ys]
+        (shown[line.name],) = axes.plot(line.xs, ys, color=colour, marker=marker, markersize=3)
+        if line.low and line.high:
+            axes.fill_between(line.xs, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+    if chart.steps_per_epoch is not None:
+        _add_epochs(axes, chart.steps_per_epoch)
+    if chart.changes_at is not None:
+        axes.axvline(chart.changes_at, color="#888888", linestyle=":", linewidth=1)
+    if chart.top == 1:
+        axes.set_ylim(-0.03, 1.03)
+    return shown
 
 
 def _add_epochs(axes: Axes, steps_per_epoch: float) -> None:
@@ -254,38 +278,12 @@ def _add_epochs(axes: Axes, steps_per_epoch: float) -> None:
     axes.secondary_xaxis("top", functions=epochs).set_xlabel("epoch", loc="right")
 
 
-def _draw_bars(axes: Axes, bars: BarFigure) -> None:
-    width = 0.8 / len(bars.series)
-    for number, (name, rates) in enumerate(bars.series):
-        values, ends = [each.value or 0.0 if each else 0.0 for each in rates], [each or _NONE for each in rates]
-        places = [row + (number + 0.5) * width - 0.4 for row in range(len(bars.names))]
-        axes.barh(places, values, height=width * 0.9, color=COLOURS[number % len(COLOURS)], label=_label(name))
-        # Subtraction leaves a hair below 0 where value and end are the same; an error bar may not be negative.
-        below = [max(0.0, value - end.low) for value, end in zip(values, ends, strict=True)]
-        above = [max(0.0, end.high - value) for value, end in zip(values, ends, strict=True)]
-        axes.errorbar(values, places, xerr=[below, above], fmt="none", ecolor="#333333", elinewidth=1, capsize=2)
-    axes.set_yticks(range(len(bars.names)), [_label(name) for name in bars.names])
+def _finish_bars(axes: Axes, names: Sequence[str], x_label: str, *, has_legend: bool) -> None:
+    axes.set_yticks(range(len(names)), [_label(name) for name in names])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1)
-    axes.set_xlabel(bars.x_label)
-    if len(bars.series) > 1:
-        _legend_above(axes)
-
-
-def _draw_stacks(axes: Axes, stacks: StackFigure) -> None:
-    ends = [0.0] * len(stacks.names)
-    for number, (part, counts) in enumerate(stacks.parts):
-        axes.barh(range(len(ends)), counts, left=ends, color=COLOURS[number % len(COLOURS)], label=_label(part))
-        ends = [end + count for end, count in zip(ends, counts, strict=True)]
-    axes.set_yticks(range(len(stacks.names)), [_label(name) for name in stacks.names])
-    axes.invert_yaxis()
-    axes.set_xlabel(stacks.x_label)
-    _legend_above(axes)
-
-
-def _legend_above(axes: Axes) -> None:
-    """Outside the axes: looking for the best place inside takes seconds on a busy machine."""
-    axes.legend(fontsize=8, ncols=_COLUMNS, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.set_xlabel(x_label)
+    if has_legend:  # outside the axes: looking for the best place inside takes seconds on a busy machine
+        axes.legend(fontsize=8, ncols=_COLUMNS, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _label(name: str) -> str:
@@ -295,11 +293,7 @@ def _label(name: str) -> str:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(path) as temporary:
         metadata = {"Date": None} if path.suffix == ".svg" else {}
         figure.savefig(temporary, format=path.suffix[1:], dpi=200, metadata=metadata)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return path

@@ -13,8 +13,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from seekling.errors import DataError
-from seekling.evaluate.files import read_records
 from seekling.evaluate.intervals import Difference, Rate, format_difference, format_mean, format_rate
+from seekling.evaluate.result_files import read_records
 from seekling.evaluate.worsening import describe_worsening
 from seekling.report.read import read_run
 from seekling.report.results import Cell, Table, policies_of
@@ -24,23 +24,11 @@ from seekling.types import Json
 _MARKDOWN = re.compile(r"([\\`*_<>|~#]|(?<=\])[(\[])")
 """Brackets are left alone unless they would make a link: every interval has them."""
 _LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    **{sign: f"\\{sign}" for sign in "{}$&#%_"},
+    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", '"': r"\textquotedbl{}"},
     # At the beginning of a cell a bracket would be taken for an argument of the line break before it.
-    "[": "{[}",
-    "]": "{]}",
+    **{"[": "{[}", "]": "{]}"},
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -56,8 +44,7 @@ def cell_text(cell: Cell) -> str:
 
 def to_markdown(table: Table) -> str:
     """The table in GitHub's Markdown; what could be read as markup is escaped."""
-    rows = [table.header, *(tuple(map(cell_text, row)) for row in table.rows)]
-    lines = ["| " + " | ".join(map(_markdown, row)) + " |" for row in rows]
+    lines = ["| " + " | ".join(map(_markdown, row)) + " |" for row in _texts(table)]
     lines.insert(1, "|" + "---|" * len(table.header))
     if table.notes:
         lines += ["", *(f"- {_markdown(note)}" for note in table.notes)]
@@ -66,15 +53,17 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     r"""The table as a LaTeX float that needs `\usepackage{booktabs}`; everything in it is escaped."""
-    header, *rows = [
-        "    " + " & ".join(map(escape_latex, row)) + r" \\"
-        for row in (table.header, *(tuple(map(cell_text, row)) for row in table.rows))
-    ]
+    header, *rows = ["    " + " & ".join(map(escape_latex, row)) + r" \\" for row in _texts(table)]
     lines = [r"\begin{table}", r"  \centering", f"  \\caption{{{escape_latex(table.title)}}}"]
     lines += [f"  \\label{{tab:{table.label}}}", f"  \\begin{{tabular}}{{{'l' * len(table.header)}}}", r"    \toprule"]
     lines += [header, r"    \midrule", *rows, r"    \bottomrule", r"  \end{tabular}"]
     lines += [f"  \\par\\footnotesize {escape_latex(note)}" for note in table.notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def _texts(table: Table) -> list[list[str]]:
+    """The header and the rows."""
+    return [list(table.header), *([cell_text(cell) for cell in row] for row in table.rows)]
 
 
 def escape_latex(text: str) -> str:
@@ -92,7 +81,7 @@ def print_tables(tables: Sequence[Table], warnings: Sequence[str] = ()) -> None:
     """Print tables to the terminal, intervals below their figures, so that they stay narrow; then each note once."""
     console = Console(highlight=False)
     for table in tables:
-        header, rows = list(table.header), [list(map(cell_text, row)) for row in table.rows]
+        header, *rows = _texts(table)
         if len(rows) == 1 and len(header) > 2:  # reads better from top to bottom
             header, rows = ["", rows[0][0]], [list(pair) for pair in zip(header[1:], rows[0][1:], strict=True)]
         else:

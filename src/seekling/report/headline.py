@@ -74,20 +74,16 @@ def _best(chosen: Mapping[str, Json]) -> str:
 
 
 def _machine(value: Json) -> str:
-    """{"memory_bytes": 15.6e9, "num_cores": 2} reads "15.6 GB memory, 2 cores"."""
-    if not isinstance(value, dict):
-        return _text(value)
+    """What `describe_machine` recorded, or what any other version did, such as "Xeon, 15.6 GB memory, 2 cores"."""
     parts = []
-    for name, part in value.items():
-        if isinstance(part, str):
-            parts.append(part)
-        elif part is True:
-            parts.append(name)
+    for name, part in _object(value).items():
+        if isinstance(part, str) or part is True:
+            parts.append(part if isinstance(part, str) else name)
         elif isinstance(part, int | float) and part:
             suffix, (size, unit) = next(((s, u) for s, u in _UNITS.items() if name.endswith(s)), ("", (1, "")))
             words = name.removesuffix(suffix).removeprefix("num_").replace("_", " ")
             parts.append(f"{part / size:.3g}{unit} {words}")
-    return ", ".join(part for part in parts[:5] if part)
+    return ", ".join(part for part in parts[:5] if part) or _text(value)
 
 
 def _duration(seconds: float) -> str:

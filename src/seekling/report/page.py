@@ -26,9 +26,9 @@ from seekling.evaluate.worsening import describe_worsening
 from seekling.files import write_atomically
 from seekling.report.curves import charts_of
 from seekling.report.encode import encode
-from seekling.report.episodes import PackedEpisodes, Packer
 from seekling.report.formats import to_json
 from seekling.report.headline import course_of, headline_of, seconds_of
+from seekling.report.packing import PackedEpisodes, Packer
 from seekling.report.panels import panels
 from seekling.report.read import RunFolder, read_run
 from seekling.report.results import Policy, policies_of
@@ -37,21 +37,9 @@ from seekling.types import Json
 
 _STYLES = ("style.css", "analysis.css", "episodes.css")
 _SCRIPTS = (
-    "dom.js",
-    "data.js",
-    "charts.js",
-    "overview.js",
-    "table.js",
-    "timing.js",
-    "analysis.js",
-    "evidence.js",
-    "tokens.js",
-    "conversation.js",
-    "explorer.js",
-    "detail.js",
-    "recipe.js",
-    "app.js",
-)
+    "dom", "data", "charts", "overview", "table", "timing", "analysis", "evidence", "tokens", "conversation",
+    "explorer", "detail", "recipe", "app",
+)  # fmt: skip
 _TABLES = ("results", "sources", "costs", "samples", "kinds", "confidence", "figures")
 _SHARED_TABLES = ("results", "samples", "gains")
 """Of all runs together."""
@@ -114,13 +102,13 @@ def render(blocks: Mapping[str, str], *, extra: Sequence[str] = (), connect: str
 
     Args:
         blocks: from `blocks_of`.
-        extra: script files that only this page has; they run before the last one.
+        extra: scripts that only this page has; they run before the last one.
         connect: where its script may connect to.
     """
     assets = importlib.resources.files("seekling.report") / "assets"
     style = "\n".join((assets / name).read_text(encoding="utf-8") for name in _STYLES)
     names = (*_SCRIPTS[:-1], *extra, _SCRIPTS[-1])
-    code = "\n".join((assets / name).read_text(encoding="utf-8") for name in names)
+    code = "\n".join((assets / f"{name}.js").read_text(encoding="utf-8") for name in names)
     script = f'"use strict";\n(() => {{\n{code}\n}})();\n'
     slots = {
         "policy": _policy(script, style, connect),

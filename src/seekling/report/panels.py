@@ -6,41 +6,34 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.behaviour_rates import behaviour_rates
+from seekling.evaluate.behaviours import ERROR_CAUSES
+from seekling.evaluate.episode_facts import EpisodeFacts
 from seekling.evaluate.intervals import rate_of
-from seekling.report.facts import Facts
 from seekling.types import EpisodeRecord, Json
 
 _MANY = 8
 """Episodes with this many searches or more are counted together."""
 
 
-def panels(records: Sequence[EpisodeRecord], facts: Sequence[Facts]) -> dict[str, Json]:
-    """The panels of every stage.
-
-    Args:
-        records: of one run.
-        facts: of each.
-
-    Returns:
-        By stage.
-    """
-    by_stage: dict[str, list[int]] = {}
-    for number, record in enumerate(records):
-        by_stage.setdefault(record.stage, []).append(number)
+def panels(records: Sequence[EpisodeRecord], facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
+    """The panels of every stage of a run, by its records and the facts of each."""
+    by_stage: dict[str, list[tuple[EpisodeRecord, EpisodeFacts]]] = {}
+    for record, one in zip(records, facts, strict=True):
+        by_stage.setdefault(record.stage, []).append((record, one))
     stages: dict[str, Json] = {}
-    for stage, numbers in by_stage.items():
-        kept = [number for number in numbers if facts[number].outcome != "failed"]
-        mine = [facts[number] for number in kept]
-        # Episodes of one question are no independent trials, and an interval that takes them for such is too narrow.
-        is_sample = len({records[number].question.key for number in kept}) == len(kept)
+    for stage, pairs in by_stage.items():
+        kept = [record for record, one in pairs if one.outcome != "failed"]
+        mine = [one for _, one in pairs if one.outcome != "failed"]
+        behaviours = behaviour_rates([one.behaviours for one in mine])
         stages[stage] = {
-            "episodes": len(numbers),
-            "is_sample": is_sample,
-            "behaviours": _behaviours(mine),
-            "causes": _causes([facts[number] for number in numbers]),
+            "episodes": len(pairs),
+            # Episodes of one question are no independent trials; an interval that takes them for such is too narrow.
+            "is_sample": len({record.question.key for record in kept}) == len(kept),
+            "behaviours": {name: asdict(rate) for name, rate in behaviours.items()},
+            "causes": _causes([one for _, one in pairs]),
             "retrieval": _retrieval(mine),
-            "time": _time([records[number] for number in kept], mine),
+            "time": _time(kept, mine),
         }
     return stages
 
@@ -50,12 +43,7 @@ def _rate(k: int, n: int) -> Json:
     return rate
 
 
-def _behaviours(facts: Sequence[Facts]) -> dict[str, Json]:
-    counted = Counter(name for one in facts for name in one.behaviours)
-    return {name: _rate(counted[name], len(facts)) for name in BEHAVIOURS}
-
-
-def _causes(facts: Sequence[Facts]) -> dict[str, Json]:
+def _causes(facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
     """Every episode once: right, a cause, or unscored."""
     counted = Counter(
         "right" if one.outcome == "right" else one.cause or ("failed" if one.outcome == "failed" else "unscored")
@@ -64,7 +52,7 @@ def _causes(facts: Sequence[Facts]) -> dict[str, Json]:
     return {name: counted[name] for name in ("right", *ERROR_CAUSES, "failed", "unscored") if counted[name]}
 
 
-def _retrieval(facts: Sequence[Facts]) -> dict[str, Json]:
+def _retrieval(facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
     known = [one for one in facts if one.found_at is not None]
     found = [one for one in known if one.found_at]
     scored = [one for one in known if one.outcome != "unscored"]
@@ -88,7 +76,7 @@ def _histogram(values: Sequence[int]) -> list[Json]:
     return [counted[value] for value in range(max(counted, default=-1) + 1)]
 
 
-def _time(records: Sequence[EpisodeRecord], facts: Sequence[Facts]) -> dict[str, Json]:
+def _time(records: Sequence[EpisodeRecord], facts: Sequence[EpisodeFacts]) -> dict[str, Json]:
     return {
         "seconds": _quantiles([record.episode.duration_s for record in records]),
         "action_tokens": _quantiles([one.action_tokens for one in facts]),

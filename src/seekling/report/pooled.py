@@ -14,11 +14,11 @@ from pathlib import Path
 
 from seekling.errors import DataError
 from seekling.evaluate.compare import records_by_question, refuse_different_questions
-from seekling.evaluate.files import read_records
 from seekling.evaluate.intervals import Difference, Rate, difference_of, mean_of
+from seekling.evaluate.result_files import read_records
 from seekling.evaluate.samples import SampleSummary, summarize_samples
 from seekling.report.read import RunFolder
-from seekling.reward.functions import score_episode
+from seekling.reward.match import exact_match
 from seekling.types import EpisodeRecord, StopReason
 
 
@@ -80,61 +80,50 @@ class PooledGain:
     """Of each question's means over the seeds, so seeds that answer alike do not make the interval narrow."""
 
 
-def pooled_gains(
-    runs: Sequence[RunFolder], first: str = "sft", second: str = "rl"
-) -> tuple[list[PooledGain], list[str]]:
-    """Compare two stages over the seeds of every system: pairs by question and seed, clusters by question.
-
-    Args:
-        runs: those whose recipes differ in name and seed alone are seeds of one system.
-        first: name of an evaluation.
-        second: of another, on the same questions.
+def pooled_gains(runs: Sequence[RunFolder]) -> tuple[list[PooledGain], list[str]]:
+    """Compare RL with SFT over the seeds of every system: pairs by question and seed, clusters by question.
 
     Returns:
-        For every system all kinds together, then each kind; and a sentence for what could not be compared.
+        For every system, one run or several that differ in name and seed alone, all kinds of question together, then
+        each kind; and a sentence for what could not be compared.
     """
     found: list[PooledGain] = []
     problems: list[str] = []
     for members, _ in _systems(runs, fewest=1):
-        files = [[_episodes(runs[m], name) for m in members] for name in (first, second)]
-        names = [[f"{runs[m].name} eval-{name}" for m in members] for name in (first, second)]
         try:
-            firsts, seconds = (
-                [records_by_question(read_records(file), name) for file, name in zip(some, named, strict=True)]
-                for some, named in zip(files, names, strict=True)
-            )
-            for other in (*firsts[1:], *seconds):
-                refuse_different_questions(firsts[0], other)
+            pairs = [tuple(_records(runs[number], name) for name in ("sft", "rl")) for number in members]
+            for pair in pairs:
+                for records in pair:
+                    refuse_different_questions(pairs[0][0], records)
         except DataError as error:
-            problems.append(f"{first} and {second} of {', '.join(runs[m].name for m in members)}: {error}.")
+            problems.append(f"sft and rl of {', '.join(runs[number].name for number in members)}: {error}.")
             continue
-        kinds = sorted({record.question.kind for record in firsts[0].values()})
+        asked = {key: record.question.kind for key, record in sorted(pairs[0][0].items())}
+        kinds = sorted(set(asked.values()))
         for kind in ["", *(filter(None, kinds) if len(kinds) > 1 else [])]:
-            keys = [key for key, record in sorted(firsts[0].items()) if not kind or record.question.kind == kind]
-            pairs = [_scores(key, firsts, seconds) for key in keys]
-            found.append(_gain(members, kind, [some for some in pairs if some]))
+            questions = [_scores(key, pairs) for key, of in asked.items() if kind in ("", of)]
+            found.append(_gain(members, kind, [scores for scores in questions if scores]))
     return found, problems
 
 
 _Records = Mapping[tuple[str, str], EpisodeRecord]
 
 
-def _scores(key: tuple[str, str], firsts: Sequence[_Records], seconds: Sequence[_Records]) -> list[tuple[float, float]]:
+def _records(run: RunFolder, name: str) -> _Records:
+    return records_by_question(read_records(_episodes(run, name)), f"{run.name} eval-{name}")
+
+
+def _scores(key: tuple[str, str], pairs: Sequence[tuple[_Records, ...]]) -> list[tuple[float, ...]]:
     """Exact match of a question's two episodes, of every seed in which neither failed."""
-    both = [(first[key], second[key]) for first, second in zip(firsts, seconds, strict=True)]
+    both = [[records[key] for records in pair] for pair in pairs]
     return [
-        (_em_of(first), _em_of(second))
-        for first, second in both
-        if StopReason.INFRA_FAILURE not in (first.episode.stop_reason, second.episode.stop_reason)
+        tuple(exact_match(record.episode.answer, record.question.answers) for record in records)
+        for records in both
+        if not any(record.episode.stop_reason is StopReason.INFRA_FAILURE for record in records)
     ]
 
 
-def _em_of(record: EpisodeRecord) -> float:
-    """Exact match of an episode's answer."""
-    return score_episode(record.episode, record.question)["em"]
-
-
-def _gain(members: tuple[int, ...], kind: str, questions: Sequence[Sequence[tuple[float, float]]]) -> PooledGain:
+def _gain(members: tuple[int, ...], kind: str, questions: Sequence[Sequence[tuple[float, ...]]]) -> PooledGain:
     sides = [[[pair[side] for pair in pairs] for pairs in questions] for side in (0, 1)]
     means = [mean_of([statistics.fmean(scores) for scores in side]) for side in sides]
     first, second = (

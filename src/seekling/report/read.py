@@ -20,7 +20,7 @@ from seekling.evaluate.compare import PairedComparison
 from seekling.evaluate.samples import SampleSummary
 from seekling.evaluate.summary import EvalSummary
 from seekling.report.encode import finite
-from seekling.report.lines import LinesFile
+from seekling.report.json_lines import JsonLinesFile
 from seekling.types import EpisodeRecord, Json
 
 _KNOWN = ("recipe.toml", "record.json", "progress.json", "metrics.jsonl", "episodes", "eval", "samples")
@@ -47,7 +47,7 @@ class RunFolder:
     comparisons: list[PairedComparison] = field(default_factory=list)
     samples: dict[str, SampleSummary] = field(default_factory=dict)
     """Several samples of each question as one, by name of the evaluation."""
-    files: list[LinesFile[EpisodeRecord]] = field(default_factory=list)
+    files: list[JsonLinesFile[EpisodeRecord]] = field(default_factory=list)
     """The episodes files, in the order of training."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, one sentence each."""
@@ -78,49 +78,40 @@ def read_run(path: Path | str, *, has_episodes: bool = True) -> RunFolder:
 class RunReader:
     """Reads one run folder, as often as asked; lines that were read once are not read again.
 
-    Args:
-        path: of the folder.
-        is_growing: a training run is still writing: a last line without an end is no damage.
+    With `is_growing` a training run is still writing: a last line without an end is no damage.
 
     Raises:
         DataError: there is no such folder, or it holds nothing that a run writes.
     """
 
     def __init__(self, path: Path | str, *, is_growing: bool = False) -> None:
-        self._path = path = Path(path)
+        self.path = path = Path(path)
         if not path.is_dir():
             raise DataError(f"there is no run folder at {path}; expected what `seekling train` writes")
         if not any((path / name).exists() for name in _KNOWN):
             raise DataError(f"{path} is not a run folder: it holds none of {', '.join(_KNOWN)}")
         self._is_growing = is_growing
-        self._metrics = LinesFile(path / "metrics.jsonl", "metrics.jsonl", lambda row: row, is_growing=is_growing)
-        self._episodes: dict[str, LinesFile[EpisodeRecord]] = {}
+        self._metrics = JsonLinesFile(path / "metrics.jsonl", "metrics.jsonl", lambda row: row, is_growing=is_growing)
+        self._episodes: dict[str, JsonLinesFile[EpisodeRecord]] = {}
         self._states: dict[str, tuple[int, int, int]] = {}
 
     def has_changed(self) -> bool:
         """Whether any file of the run is another than at the last call; True at the first."""
-        files = [self._path / name for name in _KNOWN]
-        files += [file for folder in ("episodes", "eval", "samples") for file in (self._path / folder).glob("*.json*")]
-        states = {}
+        files = [self.path / name for name in _KNOWN]
+        files += [file for folder in ("episodes", "eval", "samples") for file in (self.path / folder).glob("*.json*")]
+        before, self._states = self._states, {}
         for file in files:
-            try:
+            with contextlib.suppress(OSError):
                 stat = file.stat()
-            except OSError:
-                continue
-            states[str(file)] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        before, self._states = self._states, states
-        return states != before
-
-    def is_there(self) -> bool:
-        """Whether the folder still exists."""
-        return self._path.is_dir()
+                self._states[str(file)] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return self._states != before
 
     def read(self) -> RunFolder:
         """Everything that can be read now."""
         run = self.read_results()
-        run.record = _read_object(run, self._path / "record.json")
-        if (self._path / "progress.json").exists():
-            run.progress = _read_object(run, self._path / "progress.json")
+        run.record = _read_object(run, self.path / "record.json")
+        if (self.path / "progress.json").exists():
+            run.progress = _read_object(run, self.path / "progress.json")
             if _is_evaluation(run):
                 run.progress.pop("done", None)  # or the page would wait for stages that nobody asked for
         self._read_metrics(run)
@@ -129,7 +120,7 @@ class RunReader:
 
     def read_results(self) -> RunFolder:
         """The recipe and the evaluations."""
-        run = RunFolder(name=self._path.resolve().name, path=self._path)
+        run = RunFolder(name=self.path.resolve().name, path=self.path)
         _read_recipe(run)
         _read_evaluations(run)
         return run
@@ -144,13 +135,13 @@ class RunReader:
         run.problems += self._metrics.problems
 
     def _read_episodes(self, run: RunFolder) -> None:
-        found = sorted((self._path / "episodes").glob("*.jsonl"), key=lambda file: (_order(file.stem), file.stem))
+        found = sorted((self.path / "episodes").glob("*.jsonl"), key=lambda file: (_order(file.stem), file.stem))
         if not found:
             run.problems.append("episodes/ holds no file: there is nothing to page through.")
         known = self._episodes
         self._episodes = {}
         for path in found:
-            new = LinesFile(path, f"episodes/{path.name}", EpisodeRecord.from_json, is_growing=self._is_growing)
+            new = JsonLinesFile(path, f"episodes/{path.name}", EpisodeRecord.from_json, is_growing=self._is_growing)
             file = self._episodes[path.stem] = known.get(path.stem, new)
             file.refresh()
             run.files.append(file)
@@ -172,8 +163,7 @@ def _read_recipe(run: RunFolder) -> None:
 
 
 def _read_evaluations(run: RunFolder) -> None:
-    found = {file.stem: file for file in sorted((run.path / "eval").glob("*.json"))}
-    files = sorted(found.values(), key=lambda file: (_order(f"eval-{file.stem}"), file.stem))
+    files = sorted((run.path / "eval").glob("*.json"), key=lambda file: (_order(f"eval-{file.stem}"), file.stem))
     for file in [*files, *sorted((run.path / "samples").glob("*.json"))]:
         row = _read_object(run, file)
         try:
@@ -187,8 +177,8 @@ def _read_evaluations(run: RunFolder) -> None:
             name = file.relative_to(run.path).as_posix()
             said = "; ".join(" ".join(line.split()) for line in str(error).splitlines()[1:3])
             run.problems.append(f"{name} is not what an evaluation writes ({said}); left out.")
-    planned = _planned_evaluations(run)
-    run.problems += [f"eval/{name}.json is missing: no row in the table." for name in planned if name not in found]
+    missing = [name for name in _planned_evaluations(run) if name not in {file.stem for file in files}]
+    run.problems += [f"eval/{name}.json is missing: no row in the table." for name in missing]
 
 
 def _is_evaluation(run: RunFolder) -> bool:

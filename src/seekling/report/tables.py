@@ -1,21 +1,20 @@
 """The tables of results: what evaluated policies scored, cost, changed, did and got wrong.
 
 Every figure comes from the summaries in `eval/*.json`. Rows whose questions differ are never comparable, so a table
-that holds such rows says so below itself.
+that holds such rows says so below itself. A table that has nothing to show raises a DataError that says why.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 
-from seekling.config import ExpectedConfig
+from seekling.config import Recipe
 from seekling.errors import DataError
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.compare import PairedComparison
 from seekling.evaluate.intervals import Mean, Rate
-from seekling.evaluate.recovery import RecoverySummary
 from seekling.evaluate.samples import SampleSummary
 from seekling.evaluate.summary import EvalSummary, GroupSummary
 from seekling.report.pooled import pooled_gains, read_pooled
@@ -24,84 +23,117 @@ from seekling.report.results import POLICIES, Cell, Policy, Table
 
 CHANGES = (("eval-sft", "eval-rl"), ("eval-base", "eval-sft"), ("eval-base", "eval-rl"))
 """Comparisons that are shown, in this order."""
+Columns = Mapping[str, Callable[[EvalSummary], Cell]]
+"""Header -> figure of a policy."""
+
+_RESULTS: Columns = {
+    "EM": lambda s: s.em,
+    "F1": lambda s: s.f1,
+    "ROUGE-L": lambda s: s.rouge_l,
+    "judge": lambda s: s.judge,
+    "answered": lambda s: s.answered,
+    "gold page found": lambda s: s.gold_retrieved,
+    "searches": lambda s: _number(s.searches_per_question),
+    "turns": lambda s: _number(s.turns_per_question),
+    "left out": lambda s: ", ".join(f"{n} {cause.replace('_', ' ')}" for cause, n in s.exclusions.items()) or None,
+}
+_COSTS: Columns = {
+    "searches": lambda s: _number(s.searches_per_question),
+    "turns": lambda s: _number(s.turns_per_question),
+    "tokens written": lambda s: _number(s.action_tokens_per_question),
+    "guessed ahead per token": lambda s: _number(s.drafted_per_token),
+    "guessed right": lambda s: _percent(s.draft_acceptance, 0),
+    "tokens of observations": lambda s: _number(s.observation_tokens_per_question),
+    "tokens of prompts": lambda s: _number(s.prompt_tokens_per_question),
+    "seconds": lambda s: _number(s.wall_seconds_per_question),
+    "seconds of an episode": lambda s: _number(s.seconds_per_question),
+    "dollars": lambda s: _number(s.dollars_per_question, 6),
+    "dollars in all": lambda s: _number(s.dollars_total, 4),
+}
+_RECOVERY: Columns = {
+    "recovered from a failed search": lambda s: s.recovery.recovered if s.recovery else None,
+    "invented an answer": lambda s: s.recovery.false_answers if s.recovery else None,
+    "unknown though answerable": lambda s: s.recovery.false_unknowns if s.recovery else None,
+    "stopped when it was shown": lambda s: s.recovery.stopped_when_shown if s.recovery else None,
+    "went on when it was not": lambda s: s.recovery.went_on_when_not if s.recovery else None,
+}
+_CONFIDENCE: Columns = {
+    "promised": lambda s: _percent(s.confidence.promised_precision, 0) if s.confidence else None,
+    "right of the answers shown": lambda s: s.confidence.right_of_shown if s.confidence else None,
+    "answers shown": lambda s: s.confidence.shown if s.confidence else None,
+    "area under risk-coverage": lambda s: _area(s),
+}
 
 
-def result_table(policies: Sequence[Policy]) -> Table:
+def _results(policies: Sequence[Policy]) -> Table:
     """Scores, what they cost in searches and turns, and everything that must be known before anyone quotes them."""
-    columns: dict[str, Callable[[EvalSummary], Cell]] = {
-        "EM": lambda summary: summary.em,
-        "F1": lambda summary: summary.f1,
-        "ROUGE-L": lambda summary: summary.rouge_l,
-        "judge": lambda summary: summary.judge,
-        "answered": lambda summary: summary.answered,
-        "gold page found": lambda summary: summary.gold_retrieved,
-        "searches": lambda summary: _number(summary.searches_per_question),
-        "turns": lambda summary: _number(summary.turns_per_question),
-        "left out": lambda s: ", ".join(f"{n} {cause.replace('_', ' ')}" for cause, n in s.exclusions.items()) or None,
-    }
-    return _table("results", "Held-out questions", columns, policies, _notes(policies) + _conditions(policies))
+    return _by_policy("results", "Held-out questions", _RESULTS, policies, _conditions(policies))
 
 
-def source_table(policies: Sequence[Policy]) -> Table:
-    """The scores per data set."""
+def _costs(policies: Sequence[Policy]) -> Table:
+    return _by_policy("costs", "Cost of a question", _COSTS, policies)
+
+
+def _recovery(policies: Sequence[Policy]) -> Table:
+    _require((each.summary.recovery for each in policies), "recovery")
+    return _by_policy("recovery", "Recovery", _RECOVERY, policies)
+
+
+def _confidence(policies: Sequence[Policy]) -> Table:
+    _require((each.summary.confidence for each in policies), "confidence")
+    return _by_policy("confidence", "Confidence", _CONFIDENCE, policies)
+
+
+def _sources(policies: Sequence[Policy]) -> Table:
     if not any(len(each.summary.by_source) > 1 for each in policies):
         raise DataError("the questions of these runs are of one data set")
-    return _group_table("sources", "data set", policies, lambda summary: summary.by_source)
+    return _by_group("sources", "data set", policies, lambda summary: summary.by_source)
 
 
-def kind_table(policies: Sequence[Policy]) -> Table:
-    """The scores per kind of question."""
+def _kinds(policies: Sequence[Policy]) -> Table:
     if len({kind for each in policies for kind in each.summary.by_kind}) < 2:
         raise DataError("the questions of these runs are of one kind")
-    return _group_table("kinds", "kind", policies, lambda summary: summary.by_kind)
+    return _by_group("kinds", "kind", policies, lambda summary: summary.by_kind)
 
 
-def _group_table(
-    label: str, what: str, policies: Sequence[Policy], groups_of: Callable[[EvalSummary], Mapping[str, GroupSummary]]
-) -> Table:
-    has_run = _has_several_runs(policies)
-    rows: list[tuple[Cell, ...]] = []
-    stages = []
-    for name in dict.fromkeys(name for each in policies for name in groups_of(each.summary)):
-        for each in policies:
-            group = groups_of(each.summary).get(name)
-            if group is not None:
-                scores = (group.em, group.f1, group.substring, group.rouge_l, group.judge, group.gold_retrieved)
-                rows.append((*_where(each, has_run), name or "(none)", *scores))
-                stages.append(f"eval-{each.name}")
-    header = (*_where_header(has_run), what, "EM", "F1", "substring", "ROUGE-L", "judge", "gold page found")
-    return Table(label, f"By {what}", header, tuple(rows), _notes(policies), tuple(stages)).without_empty()
+def _behaviours(policies: Sequence[Policy]) -> Table:
+    seen = [name for name in BEHAVIOURS if any(name in each.summary.behaviours for each in policies)]
+    _require(seen, "behaviours")
+    rows = [(name, *(each.summary.behaviours.get(name) for each in policies)) for name in seen]
+    return _by_name("behaviours", "Behaviours", "behaviour", rows, policies)
 
 
-def cost_table(policies: Sequence[Policy]) -> Table:
-    """What a question costs on average, in every unit that was recorded."""
-    columns: dict[str, Callable[[EvalSummary], Cell]] = {
-        "searches": lambda summary: _number(summary.searches_per_question),
-        "turns": lambda summary: _number(summary.turns_per_question),
-        "tokens written": lambda summary: _number(summary.action_tokens_per_question),
-        "guessed ahead per token": lambda summary: _number(summary.drafted_per_token),
-        "guessed right": lambda s: None if s.draft_acceptance is None else f"{100 * s.draft_acceptance:.0f} %",
-        "tokens of observations": lambda summary: _number(summary.observation_tokens_per_question),
-        "tokens of prompts": lambda summary: _number(summary.prompt_tokens_per_question),
-        "seconds": lambda summary: _number(summary.wall_seconds_per_question),
-        "seconds of an episode": lambda summary: _number(summary.seconds_per_question),
-        "dollars": lambda s: None if s.dollars_per_question is None else f"{s.dollars_per_question:.6f}",
-        "dollars in all": lambda s: None if s.dollars_total is None else f"{s.dollars_total:.4f}",
-    }
-    return _table("costs", "Cost of a question", columns, policies, _notes(policies))
+def _errors(policies: Sequence[Policy]) -> Table:
+    """Why episodes are not right; every column sums to all that are not."""
+    causes = [each.summary.error_causes for each in policies]
+    _require(causes, "error_causes")
+    rows = [(cause, *(str(each.get(cause, 0)) if each else None for each in causes)) for cause in ERROR_CAUSES]
+    rows.append(("all that is not right", *(str(sum(each.values())) if each else None for each in causes)))
+    return _by_name("errors", "Causes of errors", "cause", rows, policies)
 
 
-def change_table(policies: Sequence[Policy]) -> Table:
-    """What each stage of a run changed, question by question.
+def _figures(policies: Sequence[Policy]) -> Table:
+    """Every figure of the summaries, whatever it is called: a rate or mean with its interval, or a number."""
+    columns = [vars(each.summary) for each in policies]
+    rows = []
+    for name in (field.name for field in fields(EvalSummary)):
+        cells = [_any_figure(column[name]) for column in columns]
+        if any(cells):
+            rows.append((name.replace("_", " "), *cells))
+    return _by_name("figures", "All figures", "figure", rows, policies)
 
-    Raises:
-        DataError: no two stages were compared.
-    """
+
+def _any_figure(value: object) -> Cell:
+    return value if isinstance(value, Rate | Mean) else f"{value:.4g}" if isinstance(value, int | float) else None
+
+
+def _changes(policies: Sequence[Policy]) -> Table:
+    """What each stage of a run changed, question by question."""
     runs = _runs(policies)
     found = [(place, each) for place, run in runs.items() for each in changes_of(run)]
     if not found:
         raise DataError("no two stages of these runs were compared; `seekling report RUN` compares them")
-    rows: list[tuple[Cell, ...]] = [
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             *([place] if len(runs) > 1 else []),
             " → ".join(POLICIES[name.removeprefix("eval-")] for name in (each.first, each.second)),
@@ -109,13 +141,13 @@ def change_table(policies: Sequence[Policy]) -> Table:
             *map(str, (each.num_wins, each.num_losses, each.num_both, each.num_neither, each.num_questions)),
         )
         for place, each in found
-    ]
-    header = (*(["run"] if len(runs) > 1 else []), "change", "EM", "won", "lost", "both right", "neither", "n")
-    notes = (
-        "Exact match, second minus first, question by question: a paired t test over the questions that both scored; "
-        "interval and p are of the same test.",
     )
-    return Table("changes", "What each stage changed", header, tuple(rows), notes)
+    header = (*(["run"] if len(runs) > 1 else []), "change", "EM", "won", "lost", "both right", "neither", "n")
+    note = (
+        "Exact match, second minus first, question by question: a paired t test over the questions that both scored; "
+        "interval and p are of the same test."
+    )
+    return Table("changes", "What each stage changed", header, rows, (note,))
 
 
 def changes_of(run: RunFolder) -> list[PairedComparison]:
@@ -124,12 +156,8 @@ def changes_of(run: RunFolder) -> list[PairedComparison]:
     return [pairs[pair] for pair in CHANGES if pair in pairs]
 
 
-def samples_table(policies: Sequence[Policy]) -> Table:
-    """Several samples of each question, and several seeds of one system: mean, pass@k, majority vote.
-
-    Raises:
-        DataError: there are neither. What could not be put together is among the notes.
-    """
+def _samples(policies: Sequence[Policy]) -> Table:
+    """Several samples of each question, and several seeds of one system; the notes say what could not be pooled."""
     runs = _runs(policies)
     found, problems = read_pooled(list(runs.values()))
     if not found and not problems:
@@ -138,24 +166,21 @@ def samples_table(policies: Sequence[Policy]) -> Table:
             "that differ in their seed alone"
         )
     names = list(runs)
-    return pooled_table(
-        [
-            (
-                ", ".join(names[number] for number in each.runs),
-                POLICIES.get(each.policy, each.policy),
-                f"seeds {', '.join(map(str, each.seeds))}" if each.seeds else f"{each.summary.num_samples} samples",
-                each.summary,
-            )
-            for each in found
-        ],
-        problems,
-    )
+    rows = [
+        (
+            ", ".join(names[number] for number in each.runs),
+            POLICIES.get(each.policy, each.policy),
+            f"seeds {', '.join(map(str, each.seeds))}" if each.seeds else f"{each.summary.num_samples} samples",
+            each.summary,
+        )
+        for each in found
+    ]
+    return pooled_table(rows, problems)
 
 
 def pooled_table(pooled: Sequence[tuple[str, str, str, SampleSummary]], problems: Sequence[str] = ()) -> Table:
     """Several evaluations of the same questions as one: a row for each (runs, policy, of what, figures)."""
     ks = sorted({k for *_, summary in pooled for k in summary.pass_at_k})
-    header = ("run", "policy", "of", "questions", "EM, mean", "EM of each", "deviation", "F1, mean")
     rows = tuple(
         (
             *words,
@@ -170,160 +195,75 @@ def pooled_table(pooled: Sequence[tuple[str, str, str, SampleSummary]], problems
         )
         for *words, summary in pooled
     )
-    notes = (
-        "95 % intervals over questions: samples of one question are not independent. pass@k is the chance that one of "
-        "k is right; the majority vote is on normalised answers.",
-        *problems,
-    )
+    header = ("run", "policy", "of", "questions", "EM, mean", "EM of each", "deviation", "F1, mean")
     columns = (*header, *(f"pass@{k}" for k in ks), "majority vote, EM", "left out")
-    return Table("samples", "Several samples or seeds", columns, rows, notes)
+    note = (
+        "95 % intervals over questions: samples of one question are not independent. pass@k is the chance that one of "
+        "k is right; the majority vote is on normalised answers."
+    )
+    return Table("samples", "Several samples or seeds", columns, rows, (note, *problems))
 
 
-def gains_table(policies: Sequence[Policy]) -> Table:
-    """What RL changed over SFT, with the seeds of a system put together, for each kind of question.
-
-    Raises:
-        DataError: no run has both evaluations; says what could not be compared.
-    """
+def _gains(policies: Sequence[Policy]) -> Table:
+    """What RL changed over SFT, with the seeds of a system put together, for each kind of question."""
     runs = _runs(policies)
     found, problems = pooled_gains(list(runs.values()))
     if not found:
         raise DataError(" ".join(problems) or "these runs hold no evaluations of SFT and of SFT+RL to compare")
     names = list(runs)
     rows = tuple(
-        (
-            ", ".join(names[number] for number in each.runs),
-            each.kind or "all",
-            each.first,
-            each.second,
-            each.difference,
-        )
+        (", ".join(names[number] for number in each.runs), each.kind or "all", each.first, each.second, each.difference)
         for each in found
     )
-    notes = (
+    note = (
         "k/n over all seeds; 95 % intervals over questions, which are the clusters: of rates Wilson's, of differences "
-        "those of the paired t test that gives p.",
-        *problems,
+        "those of the paired t test that gives p."
     )
     header = ("runs", "kind", POLICIES["sft"], POLICIES["rl"], "difference")
-    return Table("gains", "SFT+RL against SFT", header, rows, notes)
+    return Table("gains", "SFT+RL against SFT", header, rows, (note, *problems))
 
 
-def behaviour_table(policies: Sequence[Policy]) -> Table:
-    """How often each behaviour was seen; one row per behaviour, one column per policy."""
-    seen = [name for name in BEHAVIOURS if any(name in each.summary.behaviours for each in policies)]
-    _require(seen, "behaviours")
-    rows = [(name, *(each.summary.behaviours.get(name) for each in policies)) for name in seen]
-    return Table("behaviours", "Behaviours", ("behaviour", *_names(policies)), tuple(rows), _notes(policies))
-
-
-def error_table(policies: Sequence[Policy]) -> Table:
-    """Why episodes are not right; every column sums to all that are not."""
-    causes = [each.summary.error_causes for each in policies]
-    _require(any(causes), "error_causes")
-    rows = [(cause, *(str(each.get(cause, 0)) if each else None for each in causes)) for cause in ERROR_CAUSES]
-    rows.append(("all that is not right", *(str(sum(each.values())) if each else None for each in causes)))
-    return Table("errors", "Causes of errors", ("cause", *_names(policies)), tuple(rows), _notes(policies))
-
-
-def recovery_table(policies: Sequence[Policy]) -> Table:
-    """What policies do when a search fails, and when there is nothing to find."""
-    _require(any(each.summary.recovery is not None for each in policies), "recovery")
-    columns: dict[str, Callable[[EvalSummary], Cell]] = {
-        "recovered from a failed search": _recovery(lambda found: found.recovered),
-        "invented an answer": _recovery(lambda found: found.false_answers),
-        "unknown though answerable": _recovery(lambda found: found.false_unknowns),
-        "stopped when it was shown": _recovery(lambda found: found.stopped_when_shown),
-        "went on when it was not": _recovery(lambda found: found.went_on_when_not),
-    }
-    return _table("recovery", "Recovery", columns, policies, _notes(policies))
-
-
-def _recovery(rate: Callable[[RecoverySummary], Rate | None]) -> Callable[[EvalSummary], Cell]:
-    return lambda summary: None if summary.recovery is None else rate(summary.recovery)
-
-
-def confidence_table(policies: Sequence[Policy]) -> Table:
-    """What a promised precision keeps on test questions, and how well confidence ranks answers."""
-    _require(any(each.summary.confidence is not None for each in policies), "confidence")
-    columns: dict[str, Callable[[EvalSummary], Cell]] = {
-        "promised": lambda s: f"{100 * s.confidence.promised_precision:.0f} %" if s.confidence else None,
-        "right of the answers shown": lambda s: s.confidence.right_of_shown if s.confidence else None,
-        "answers shown": lambda s: s.confidence.shown if s.confidence else None,
-        "area under risk-coverage": _area,
-    }
-    return _table("confidence", "Confidence", columns, policies, _notes(policies))
-
-
-def _area(summary: EvalSummary) -> str | None:
-    found = summary.confidence
-    if found is None or found.aurc is None:
-        return None
-    return f"{found.aurc:.3f} up to {100 * found.curve[-1][0]:.0f} %"
-
-
-def expected_table(policies: Sequence[Policy]) -> Table:
-    """What the recipes of runs expect, from their `[expected]` blocks, beside what the runs reached.
-
-    Raises:
-        DataError: no run's recipe expects anything.
-    """
+def _expected(policies: Sequence[Policy]) -> Table:
+    """What the recipes of runs expect, from their `[expected]` blocks, beside what the runs reached."""
     rows: list[tuple[Cell, ...]] = []
     for place, run in _runs(policies).items():
-        expected = run.settings.expected if run.settings is not None else ExpectedConfig()
+        expected = (run.settings or Recipe()).expected
         after = run.evaluations.get("rl", run.evaluations.get("sft"))
         for number, metric in enumerate(expected.metrics):
-            before = f"{100 * expected.before[number]:.1f} %" if expected.before else None
+            before = _percent(expected.before[number], 1) if expected.before else None
             reached = _reached(run.evaluations.get("base"), metric), _reached(after, metric)
-            then = f"{100 * expected.values[number]:.1f} %"
+            then = _percent(expected.values[number], 1)
             rows.append((place, metric, before, reached[0], then, reached[1], expected.source))
     if not rows:
         raise DataError("none of these runs' recipes has an [expected] block; the full-size recipes have one")
     header = ("run", "figure", "expected before", "before", "expected after", "after", "source of the expectation")
-    notes = ("Before is the untrained model, after the last stage that was evaluated. A dash is a figure nobody has.",)
-    return Table("expected", "Expected and reached", header, tuple(rows), notes)
+    note = "Before is the untrained model, after the last stage that was evaluated. A dash is a figure nobody has."
+    return Table("expected", "Expected and reached", header, tuple(rows), (note,))
 
 
-def _reached(summary: EvalSummary | None, metric: str) -> Rate | Mean | None:
+def _reached(summary: EvalSummary | None, metric: str) -> Cell:
     """Our figure of `benchmark/measure`, from the questions of that data set alone."""
     benchmark, _, measure = metric.partition("/")
     group = summary.by_source.get(benchmark) if summary is not None else None
-    if group is None:
-        return None
-    figures: dict[str, Rate | Mean | None] = {"em": group.em, "substring": group.substring, "judge": group.judge}
-    return (figures | {"f1": group.f1, "rouge_l": group.rouge_l}).get(measure)
-
-
-def figure_table(policies: Sequence[Policy]) -> Table:
-    """Every figure of the summaries, whatever it is called: a rate or mean with its interval, or a number."""
-    columns = [{field.name: getattr(each.summary, field.name) for field in fields(EvalSummary)} for each in policies]
-    rows = []
-    for field in fields(EvalSummary):
-        values = [column[field.name] for column in columns]
-        if any(isinstance(value, Rate | Mean | int | float) for value in values):
-            rows.append((field.name.replace("_", " "), *(_any_figure(value) for value in values)))
-    return Table("figures", "All figures", ("figure", *_names(policies)), tuple(rows), _notes(policies))
-
-
-def _any_figure(value: object) -> Cell:
-    return value if isinstance(value, Rate | Mean) else f"{value:.4g}" if isinstance(value, int | float) else None
+    return _any_figure(vars(group).get(measure)) if group is not None else None
 
 
 TABLES: Mapping[str, Callable[[Sequence[Policy]], Table]] = {
-    "results": result_table,
-    "changes": change_table,
-    "gains": gains_table,
-    "samples": samples_table,
-    "kinds": kind_table,
-    "sources": source_table,
-    "behaviours": behaviour_table,
-    "errors": error_table,
-    "recovery": recovery_table,
-    "confidence": confidence_table,
-    "expected": expected_table,
-    "costs": cost_table,
-    "figures": figure_table,
+    "results": _results,
+    "changes": _changes,
+    "gains": _gains,
+    "samples": _samples,
+    "kinds": _kinds,
+    "sources": _sources,
+    "behaviours": _behaviours,
+    "errors": _errors,
+    "recovery": _recovery,
+    "confidence": _confidence,
+    "expected": _expected,
+    "costs": _costs,
+    "figures": _figures,
 }
+"""By name, as on the command line."""
 
 
 def tables_of(policies: Sequence[Policy], names: Sequence[str]) -> list[Table]:
@@ -335,38 +275,47 @@ def tables_of(policies: Sequence[Policy], names: Sequence[str]) -> list[Table]:
     return found
 
 
-def _table(
-    label: str,
-    title: str,
-    columns: Mapping[str, Callable[[EvalSummary], Cell]],
-    policies: Sequence[Policy],
-    notes: tuple[str, ...],
+def _by_policy(
+    label: str, title: str, columns: Columns, policies: Sequence[Policy], more_notes: Sequence[str] = ()
 ) -> Table:
-    has_run = _has_several_runs(policies)
-    rows = tuple((*_where(each, has_run), *(make(each.summary) for make in columns.values())) for each in policies)
+    where, rows = _where(policies)
+    cells = tuple(
+        (*row, *(figure(each.summary) for figure in columns.values())) for row, each in zip(rows, policies, strict=True)
+    )
     stages = tuple(f"eval-{each.name}" for each in policies)
-    return Table(label, title, (*_where_header(has_run), *columns), rows, notes, stages).without_empty()
+    return Table(label, title, (*where, *columns), cells, (*_notes(policies), *more_notes), stages).without_empty()
+
+
+def _by_group(
+    label: str, what: str, policies: Sequence[Policy], groups_of: Callable[[EvalSummary], Mapping[str, GroupSummary]]
+) -> Table:
+    where, places = _where(policies)
+    rows: list[tuple[Cell, ...]] = []
+    stages = []
+    for name in dict.fromkeys(name for each in policies for name in groups_of(each.summary)):
+        for place, each in zip(places, policies, strict=True):
+            group = groups_of(each.summary).get(name)
+            if group is not None:
+                scores = (group.em, group.f1, group.substring, group.rouge_l, group.judge, group.gold_retrieved)
+                rows.append((*place, name or "(none)", *scores))
+                stages.append(f"eval-{each.name}")
+    header = (*where, what, "EM", "F1", "substring", "ROUGE-L", "judge", "gold page found")
+    return Table(label, f"By {what}", header, tuple(rows), _notes(policies), tuple(stages)).without_empty()
+
+
+def _by_name(label: str, title: str, what: str, rows: Sequence[tuple[Cell, ...]], policies: Sequence[Policy]) -> Table:
+    return Table(label, title, (what, *map(" ".join, _where(policies)[1])), tuple(rows), _notes(policies))
 
 
 def _runs(policies: Sequence[Policy]) -> dict[str, RunFolder]:
     return {each.place: each.run for each in policies}
 
 
-def _has_several_runs(policies: Sequence[Policy]) -> bool:
-    return len(_runs(policies)) > 1
-
-
-def _where_header(has_run: bool) -> tuple[str, ...]:
-    return ("run", "policy") if has_run else ("policy",)
-
-
-def _where(each: Policy, has_run: bool) -> tuple[str, ...]:
-    return (each.place, each.title) if has_run else (each.title,)
-
-
-def _names(policies: Sequence[Policy]) -> list[str]:
-    has_run = _has_several_runs(policies)
-    return [" ".join(_where(each, has_run)) for each in policies]
+def _where(policies: Sequence[Policy]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """What names a policy, run and policy or the policy alone: the header, and the words of each."""
+    if len(_runs(policies)) > 1:
+        return ("run", "policy"), [(each.place, each.title) for each in policies]
+    return ("policy",), [(each.title,) for each in policies]
 
 
 def _notes(policies: Sequence[Policy]) -> tuple[str, ...]:
@@ -386,7 +335,8 @@ def _conditions(policies: Sequence[Policy]) -> tuple[str, ...]:
     """What must be known before anyone quotes the scores: settings, failures, the judge's errors, odd golds."""
     games: dict[str, list[str]] = {}
     lines: list[str] = []
-    for name, summary in zip(_names(policies), (each.summary for each in policies), strict=True):
+    for words, summary in zip(_where(policies)[1], (each.summary for each in policies), strict=True):
+        name = " ".join(words)
         if summary.settings is not None:
             model = summary.settings.model or "model not recorded"
             games.setdefault(summary.settings.describe(), []).append(f"{name} ({model})")
@@ -407,10 +357,21 @@ def _conditions(policies: Sequence[Policy]) -> tuple[str, ...]:
     return (*(f"{', '.join(names)}: {game}." for game, names in games.items()), *dict.fromkeys(lines))
 
 
-def _require(has_any: object, what: str) -> None:
-    if not has_any:
+def _require(figures: Iterable[object], what: str) -> None:
+    if not any(figures):
         raise DataError(f"these evaluations hold no {what}: an older version wrote them; evaluate again to add them")
 
 
-def _number(value: float | None) -> str | None:
-    return None if value is None else f"{value:.2f}"
+def _number(value: float | None, digits: int = 2) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{100 * value:.{digits}f} %"
+
+
+def _area(summary: EvalSummary) -> str | None:
+    found = summary.confidence
+    if found is None or found.aurc is None:
+        return None
+    return f"{found.aurc:.3f} up to {100 * found.curve[-1][0]:.0f} %"

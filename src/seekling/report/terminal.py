@@ -18,11 +18,10 @@ from rich.text import Text
 
 from seekling.errors import DataError
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.episode_facts import OUTCOMES, EpisodeFacts, facts_of
 from seekling.evaluate.evidence import find_evidence, is_abstention
-from seekling.report.facts import Facts, facts_of
 from seekling.types import EpisodeRecord, Turn
 
-OUTCOMES = ("right", "wrong", "none", "failed", "unscored")
 SHORT = 1500
 """Characters of a text that are shown unless all of it is asked for."""
 
@@ -52,7 +51,7 @@ class Shown:
     """An episode beside the facts that were worked out to choose it."""
 
     record: EpisodeRecord
-    facts: Facts
+    facts: EpisodeFacts
 
 
 def select(records: Iterable[EpisodeRecord], selection: Selection) -> list[Shown]:
@@ -63,11 +62,11 @@ def select(records: Iterable[EpisodeRecord], selection: Selection) -> list[Shown
     """
     records = list(records)
     _check(selection.outcome, OUTCOMES, "outcome")
-    _check(selection.cause, tuple(ERROR_CAUSES), "cause of an error")
+    _check(selection.cause, ERROR_CAUSES, "cause of an error")
     for name in selection.behaviours:
-        _check(name.removeprefix("not-"), tuple(BEHAVIOURS), "behaviour")
-    _check(selection.stage, tuple(dict.fromkeys(record.stage for record in records)), "stage in this run")
-    _check(selection.kind, tuple(dict.fromkeys(record.question.kind for record in records)), "kind of question here")
+        _check(name.removeprefix("not-"), BEHAVIOURS, "behaviour")
+    _check(selection.stage, (record.stage for record in records), "stage in this run")
+    _check(selection.kind, (record.question.kind for record in records), "kind of question here")
     near = [record for record in records if _is_asked_for(record, selection)]
     return [shown for record in near if _is_wanted((shown := Shown(record, facts_of(record))).facts, selection)]
 
@@ -85,10 +84,7 @@ class Layout:
 def render(shown: Shown, *, place: str = "", layout: Layout = Layout()) -> Group:
     """Lay an episode out: the question, its turns as a conversation, the answer with its evidence.
 
-    Args:
-        shown: the episode.
-        place: such as `3 of 17`.
-        layout: how.
+    `place` is such as `3 of 17`.
     """
     record, facts = shown.record, shown.facts
     head = _head(record, facts, place)
@@ -124,9 +120,10 @@ def print_plain(console: Console, shown: list[Shown], *, is_full: bool) -> None:
         console.print(render(each, place=f"{number} of {len(shown)}", layout=Layout(is_full, is_plain=True)))
 
 
-def _check(name: str, known: tuple[str, ...], what: str) -> None:
-    if name and name not in known:
-        raise DataError(f"there is no {what} named {name!r}; choose from {', '.join(each for each in known if each)}")
+def _check(name: str, known: Iterable[str], what: str) -> None:
+    names = list(dict.fromkeys(filter(None, known)))
+    if name and name not in names:
+        raise DataError(f"there is no {what} named {name!r}; choose from {', '.join(names)}")
 
 
 def _is_asked_for(record: EpisodeRecord, selection: Selection) -> bool:
@@ -140,7 +137,7 @@ def _is_asked_for(record: EpisodeRecord, selection: Selection) -> bool:
     )
 
 
-def _is_wanted(facts: Facts, selection: Selection) -> bool:
+def _is_wanted(facts: EpisodeFacts, selection: Selection) -> bool:
     return (
         selection.outcome in ("", facts.outcome)
         and selection.cause in ("", facts.cause)
@@ -150,7 +147,7 @@ def _is_wanted(facts: Facts, selection: Selection) -> bool:
     )
 
 
-def _head(record: EpisodeRecord, facts: Facts, place: str) -> Text:
+def _head(record: EpisodeRecord, facts: EpisodeFacts, place: str) -> Text:
     title = Text(f" {place}  " if place else " ", "bold")
     title.append(facts.outcome, f"bold {_STYLES[facts.outcome]}")
     title.append(f"  {plain(record.stage)}" + (f", step {record.step}" if record.step else ""))
@@ -203,7 +200,7 @@ def _highlighted(text: str, answer: str) -> Text:
     return shown
 
 
-def _foot(record: EpisodeRecord, facts: Facts) -> Text:
+def _foot(record: EpisodeRecord, facts: EpisodeFacts) -> Text:
     episode = record.episode
     text = Text("answer: ", "bold")
     text.append("(none)" if episode.answer is None else plain(episode.answer), _STYLES[facts.outcome])

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from seekling.errors import InfrastructureError
-from seekling.report.episodes import Packer
+from seekling.report.packing import Packer
 from seekling.report.page import blocks_of, render
 from seekling.report.read import RunReader
 
@@ -30,9 +30,6 @@ _REFRESH_S = 1.0
 
 class Watched:
     """The present state of a run folder, as the page's data blocks.
-
-    Args:
-        path: of the folder.
 
     Raises:
         DataError: there is no such folder, or it holds nothing that a run writes.
@@ -63,14 +60,14 @@ class Watched:
         self._refresh()
         with self._lock:
             blocks = {**self._blocks, "versions": json.dumps(self._versions)}
-        return render(blocks, extra=("live.js",), connect="'self'")
+        return render(blocks, extra=("live",), connect="'self'")
 
     def _refresh(self) -> None:
         with self._lock:
             if time.monotonic() - self._looked_at < _REFRESH_S:
                 return
             # A folder that vanished, perhaps for a moment, is no reason to take the page away from its reader.
-            if (self._reader.has_changed() and self._reader.is_there()) or not self._blocks:
+            if (self._reader.has_changed() and self._reader.path.is_dir()) or not self._blocks:
                 run = self._reader.read()
                 blocks = blocks_of([run], [self._packer.pack(run.files)], is_live=True)
                 self._versions = {
@@ -82,11 +79,7 @@ class Watched:
 
 
 class WatchServer(ThreadingHTTPServer):
-    """Serves one run folder on this machine only.
-
-    Args:
-        path: of the run folder.
-        port: to listen on; 0 takes a free one.
+    """Serves one run folder on this machine only; port 0 takes a free one.
 
     Raises:
         DataError: there is no run folder at the path.

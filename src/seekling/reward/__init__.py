@@ -1,18 +1,5 @@
 """Episode x Question -> Reward: pure functions of what the policy wrote."""
 
-from seekling.reward.functions import RewardFunction, make_reward, score_answer, score_episode
-from seekling.reward.match import exact_match, f1, is_vacuous, normalize_answer, substring
-from seekling.reward.rouge import rouge_l
+from seekling.reward.functions import make_reward, score_answer, score_episode
 
-__all__ = [
-    "RewardFunction",
-    "exact_match",
-    "f1",
-    "is_vacuous",
-    "make_reward",
-    "normalize_answer",
-    "rouge_l",
-    "score_answer",
-    "score_episode",
-    "substring",
-]
+__all__ = ["make_reward", "score_answer", "score_episode"]

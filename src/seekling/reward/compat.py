@@ -1,4 +1,4 @@
-"""The scores of other systems with their quirks, for reading old figures. Nothing else in seekling uses them.
+"""The scores of other systems with their quirks, for reading old figures and for `rl.reward.compatible`.
 
 Search-R1 (and slime, which copied its scorer) looks for answers in the whole decoded text, prompt included. Its prompt
 holds two pairs of answer tags, " and " and " Beijing ", so "no answer" never happens: a response without one is scored
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from seekling.config import RewardConfig
 from seekling.errors import ConfigError
 from seekling.reward.match import f1, normalize_answer
 from seekling.reward.rouge import rouge_l
@@ -21,21 +22,10 @@ PROMPT_PAIRS = "<answer> and </answer> <answer> Beijing </answer>"
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
-_TAG = re.compile(r"(</?(?:think|search|information|answer)>)")
 _ASSISTANT = re.compile(r"<\|im_start\|>assistant\s*")
-_TAGS = ("think", "search", "information", "answer")
-
-
-@dataclass(frozen=True, slots=True)
-class FormatWeights:
-    """Weights of the format score; all 0 is plain exact match, as slime ends up with."""
-
-    structure: float = 0.0
-    """For a valid sequence of tags, and taken off a right answer in an invalid one."""
-    final: float = 0.0
-    """For any answer in an invalid sequence; the prompt's own counts, so it is always paid."""
-    retrieval: float = 0.0
-    """On top of `structure` when a gold stands in an observation."""
+_ELEMENT = r"\s*<{0}>(?:(?!</?(?:think|search|information|answer)>).)*</{0}>"
+_THINK, _SEARCH, _INFORMED, _ANSWERED = map(_ELEMENT.format, ("think", "search", "information", "answer"))
+_WELL_FORMED = re.compile(rf"(?:{_THINK}{_SEARCH}{_INFORMED})*{_THINK}{_ANSWERED}\s*", re.DOTALL)
 
 
 def search_r1_answer(text: str) -> str | None:
@@ -50,63 +40,24 @@ def search_r1_exact_match(text: str, answers: Iterable[str]) -> float:
     return 0.0 if answer is None else float(any(normalize_answer(answer) == normalize_answer(gold) for gold in answers))
 
 
-def search_r1_substring(text: str, answers: Iterable[str]) -> float:
-    """Search-R1's sub-EM of a decoded text: 1.0 when a gold, even an emptied one, is in the answer."""
-    answer = search_r1_answer(text)
-    return 0.0 if answer is None else float(any(normalize_answer(gold) in normalize_answer(answer) for gold in answers))
-
-
-def search_r1_format_score(text: str, answers: Iterable[str], weights: FormatWeights) -> float:
+def search_r1_format_score(text: str, answers: Iterable[str], weights: RewardConfig) -> float:
     """Search-R1's reward with format terms (its v0.3) of a decoded text, prompt and chat template included.
 
     Args:
         text: prompt and response as decoded; without `<|im_start|>assistant` no text is ever valid.
         answers: the golds.
-        weights: of structure, final answer and retrieval; the paper's scripts have 0.2, 0.1 and 0.
+        weights: structure, final and retrieval; the paper's scripts have 0.2, 0.1 and 0. All 0 is plain exact match, as
+            slime ends up with. `final` is for any answer in an invalid text; the prompt's own counts, so it is always
+            paid.
     """
     golds = tuple(answers)
-    is_valid = search_r1_is_well_formed(text)
-    bonus = weights.retrieval if is_valid and _is_retrieved(text, golds) else 0.0
-    answer = search_r1_answer(text)
-    if answer is not None and search_r1_exact_match(text, golds):
+    start = _ASSISTANT.search(text)
+    is_valid = start is not None and _WELL_FORMED.fullmatch(text, start.end()) is not None
+    if search_r1_exact_match(text, golds):
         return 1.0 if is_valid else 1.0 - weights.structure
     if is_valid:
-        return weights.structure + bonus
-    return 0.0 if answer is None else weights.final
-
-
-def search_r1_is_well_formed(text: str) -> bool:
-    """Whether the response is think, any number of (search, information, think), answer, and nothing in between."""
-    start = _ASSISTANT.search(text)
-    if start is None:
-        return False
-    response = text[start.end() :]
-    if any(response.count(f"<{tag}>") != response.count(f"</{tag}>") for tag in _TAGS):
-        return False
-    state = "start"
-    for part in _TAG.split(response):
-        if not part.strip():
-            continue
-        if _TAG.fullmatch(part):
-            state = _NEXT.get((state, part), "")
-            if not state:
-                return False
-        elif not state.startswith("in "):
-            return False
-    return state == "end"
-
-
-_NEXT = {
-    ("start", "<think>"): "in think",
-    ("after information", "<think>"): "in think",
-    ("in think", "</think>"): "after think",
-    ("after think", "<search>"): "in search",
-    ("in search", "</search>"): "after search",
-    ("after search", "<information>"): "in information",
-    ("in information", "</information>"): "after information",
-    ("after think", "<answer>"): "in answer",
-    ("in answer", "</answer>"): "end",
-}
+        return weights.structure + (weights.retrieval if _is_retrieved(text, golds) else 0.0)
+    return 0.0 if search_r1_answer(text) is None else weights.final
 
 
 def tinker_answer(message: str) -> str | None:
@@ -126,11 +77,7 @@ class CompatibleScorer:
     """The answer it finds in a response."""
 
     def score(self, response: str | None, answers: Iterable[str]) -> dict[str, float]:
-        """Score one response.
-
-        Args:
-            response: with its tags; None is an empty one.
-            answers: the golds.
+        """Score one response, tags and all; None is an empty one.
 
         Returns:
             em and substring by the system's rules; f1 and rouge_l, which it does not have, of the answer it found.

@@ -11,13 +11,7 @@ from __future__ import annotations
 import re
 
 from seekling.config import RewardConfig
-from seekling.reward.compat import (
-    PROMPT_PAIRS,
-    FormatWeights,
-    search_r1_exact_match,
-    search_r1_format_score,
-    tinker_answer,
-)
+from seekling.reward.compat import PROMPT_PAIRS, search_r1_exact_match, search_r1_format_score, tinker_answer
 from seekling.reward.match import exact_match, normalize_answer
 from seekling.types import Episode, Question, Reward, StopReason
 
@@ -43,20 +37,14 @@ def search_r1_reward(episode: Episode, question: Question, weights: RewardConfig
     A right answer earns 1, or 1 - `structure` in another form; a wrong one earns `structure` in the right form, and
     `retrieval` on top when a gold stands in an observation, or `final` in another form. No answer earns nothing.
 
-    Args:
-        episode: of the tags protocol.
-        question: with its golds.
-        weights: structure, final, retrieval; `compatible` scores prompt and response as one text, as the reference
-            does: then an episode without an answer is scored as "Beijing", and earns `final`.
-
-    Returns:
-        The total, and its parts em and form.
+    With `compatible` prompt and response are scored as one text, as the reference does: then an episode without an
+    answer is scored as "Beijing", and earns `final`.
 
     Source: Search-R1's `qa_em_format`, version 0.3 (arXiv:2503.09516 and its code).
     """
     if weights.compatible:
-        text, their_weights = _as_decoded(episode), FormatWeights(weights.structure, weights.final, weights.retrieval)
-        total = search_r1_format_score(text, question.answers, their_weights)
+        text = _as_decoded(episode)
+        total = search_r1_format_score(text, question.answers, weights)
         em = search_r1_exact_match(text, question.answers)
         return Reward(total, {"em": em, "form": total - em})
     em, is_formed = exact_match(episode.answer, question.answers), is_well_formed(episode)
@@ -75,13 +63,7 @@ def tinker_reward(episode: Episode, question: Question, weights: RewardConfig) -
     With the published coefficient of 0.1 the values are 1, 0 and -0.1; an episode that outgrew its token budget or
     whose calls could not be read also gets -0.1 there, so all ways of not answering cost the same.
 
-    Args:
-        episode: of the tools protocol.
-        question: with its golds.
-        weights: format_coefficient; `compatible` looks for the answer mark in the last message even beside a call.
-
-    Returns:
-        The total, and its parts em and form.
+    `compatible` looks for the answer mark in the last message even beside a call.
 
     Source: tinker-cookbook's search_tool recipe.
     """

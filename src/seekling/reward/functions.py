@@ -11,21 +11,33 @@ from collections.abc import Callable, Iterable
 from seekling.config import RewardConfig
 from seekling.errors import ConfigError, DataError
 from seekling.reward.form import search_r1_reward, tinker_reward
-from seekling.reward.looking import recovery_reward, ternary_reward
 from seekling.reward.match import exact_match, f1, substring
 from seekling.reward.rouge import rouge_l
+from seekling.reward.unanswerable import recovery_reward, ternary_reward
 from seekling.types import Episode, Question, Reward, StopReason
 
 RewardFunction = Callable[[Episode, Question], Reward]
 
-_Match = Callable[[str | None, Iterable[str]], float]
-_PARTS: dict[str, tuple[tuple[str, _Match], ...]] = {
-    "em": (("em", exact_match),),
-    "f1": (("f1", f1),),
-    "em+f1": (("em", exact_match), ("f1", f1)),
+_MEASURES: dict[str, Callable[[str | None, Iterable[str]], float]] = {
+    "em": exact_match,
+    "f1": f1,
+    "substring": substring,
+    "rouge_l": rouge_l,
 }
 
-_SHAPED: dict[str, Callable[[Episode, Question, RewardConfig], Reward]] = {
+
+def _sum_of(*names: str) -> Callable[[Episode, Question, RewardConfig], Reward]:
+    def reward(episode: Episode, question: Question, weights: RewardConfig) -> Reward:
+        parts = {name: _MEASURES[name](episode.answer, question.answers) for name in names}
+        return Reward(total=sum(parts.values()), parts=parts)
+
+    return reward
+
+
+_REWARDS: dict[str, Callable[[Episode, Question, RewardConfig], Reward]] = {
+    "em": _sum_of("em"),
+    "f1": _sum_of("f1"),
+    "em+f1": _sum_of("em", "f1"),
     "search-r1": search_r1_reward,
     "tinker": tinker_reward,
     "ternary": lambda episode, question, weights: ternary_reward(episode, question, wrong=weights.wrong),
@@ -38,7 +50,7 @@ def make_reward(name: str, weights: RewardConfig | None = None) -> RewardFunctio
 
     Args:
         name: "em" (0 or 1), "f1" (0 to 1), "em+f1" (their sum, 0 to 2: partial credit, and a step up for exactness),
-            "search-r1" or "tinker" (see `reward.form`), or "recovery" or "ternary" (see `reward.looking`).
+            "search-r1" or "tinker" (see `reward.form`), or "recovery" or "ternary" (see `reward.unanswerable`).
         weights: of the parts of rewards that have several.
 
     Returns:
@@ -48,22 +60,13 @@ def make_reward(name: str, weights: RewardConfig | None = None) -> RewardFunctio
     Raises:
         ConfigError: no such reward.
     """
-    if name in _SHAPED:
-        shaped, chosen = _SHAPED[name], weights or RewardConfig()
-
-        def with_weights(episode: Episode, question: Question) -> Reward:
-            check_scorable(episode, question)
-            return shaped(episode, question, chosen)
-
-        return with_weights
-    if name not in _PARTS:
-        raise ConfigError(f"no reward is called {name!r}; choose one of {', '.join([*_PARTS, *_SHAPED])}")
-    measures = _PARTS[name]
+    if name not in _REWARDS:
+        raise ConfigError(f"no reward is called {name!r}; choose one of {', '.join(_REWARDS)}")
+    weights = weights or RewardConfig()
 
     def reward(episode: Episode, question: Question) -> Reward:
         check_scorable(episode, question)
-        parts = {part: match(episode.answer, question.answers) for part, match in measures}
-        return Reward(total=sum(parts.values()), parts=parts)
+        return _REWARDS[name](episode, question, weights)
 
     return reward
 
@@ -81,12 +84,7 @@ def score_episode(episode: Episode, question: Question) -> dict[str, float]:
 def score_answer(answer: str | None, golds: Iterable[str]) -> dict[str, float]:
     """Every string measure of one answer: em, f1, substring and rouge_l, each in [0, 1]; None scores 0."""
     golds = tuple(golds)
-    return {
-        "em": exact_match(answer, golds),
-        "f1": f1(answer, golds),
-        "substring": substring(answer, golds),
-        "rouge_l": rouge_l(answer, golds),
-    }
+    return {name: measure(answer, golds) for name, measure in _MEASURES.items()}
 
 
 def check_scorable(episode: Episode, question: Question) -> None:

@@ -39,6 +39,8 @@ Think as long as you need. The last line must be exactly of this form, with CORR
 VERDICT: CORRECT, APPROACH: 70
 """
 
+PROMPT_HASH = hashlib.sha256(INSTRUCTIONS.encode("utf-8")).hexdigest()[:12]
+"""Names the wording of the instructions, so that figures judged under another wording can be told apart."""
 MAX_ANSWER_CHARS = 2000
 """Longer answers are cut: no short-answer question needs more, and a judge's context is paid for."""
 MAX_STEP_CHARS = 3000
@@ -74,12 +76,7 @@ class Judgement:
 
 
 def judge_messages(question: Question, answer: str) -> tuple[Message, ...]:
-    """What the judge reads.
-
-    Args:
-        question: with its golds.
-        answer: as the policy wrote it.
-    """
+    """What the judge of an answer reads."""
     case = {
         "question": question.question,
         "right_answers": list(question.answers),
@@ -89,12 +86,7 @@ def judge_messages(question: Question, answer: str) -> tuple[Message, ...]:
 
 
 def approach_messages(question: Question, episode: Episode) -> tuple[Message, ...]:
-    """What the judge of a whole episode reads.
-
-    Args:
-        question: with its golds.
-        episode: of this question.
-    """
+    """What the judge of a whole episode reads."""
     steps = [
         {"done": _shown(turn.action, MAX_STEP_CHARS), "came_back": _shown(turn.observation, MAX_STEP_CHARS)}
         for turn in episode.turns
@@ -108,14 +100,14 @@ def approach_messages(question: Question, episode: Episode) -> tuple[Message, ..
     return (Message("system", APPROACH_INSTRUCTIONS), Message("user", json.dumps(case, ensure_ascii=False)))
 
 
-def parse_verdict(reply: str) -> bool | None:
+def parse_verdict(reply: str) -> Judgement | None:
     """Read the judge's reply: its last line alone, which must be a verdict and nothing else.
 
     Returns:
-        Whether the answer is correct; None when there is no verdict, which is an error and not a "no".
+        The verdict; None when there is none, which is an error and not a "no".
     """
     match = _VERDICT.fullmatch(_last_line(reply))
-    return None if match is None else match.group(1).upper() == "CORRECT"
+    return None if match is None else Judgement(match.group(1).upper() == "CORRECT")
 
 
 def parse_approach_verdict(reply: str) -> Judgement | None:
@@ -129,13 +121,8 @@ def parse_approach_verdict(reply: str) -> Judgement | None:
 def judged_reward(judgement: Judgement, em: float) -> Reward:
     """The reward of a judged episode: its sign says whether the answer is right, its size how good the approach was.
 
-    Args:
-        judgement: with a rating of the approach.
-        em: exact match, recorded beside it.
-
-    Returns:
-        approach/100 in [0, 1] when correct, -(1 - approach/100) in [-1, 0] when not. The two meet at 0: a right answer
-        by the worst approach and a wrong one by the best are worth the same.
+    approach/100 in [0, 1] when correct, -(1 - approach/100) in [-1, 0] when not. The two meet at 0: a right answer by
+    the worst approach and a wrong one by the best are worth the same. `em` is recorded beside it.
 
     Source: equation 2 of "Training Small Language Models for Code-Based Information Search".
     """
@@ -152,8 +139,3 @@ def _last_line(reply: str) -> str:
 
 def _shown(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else text[:max_chars] + " [...]"
-
-
-def prompt_hash(instructions: str = INSTRUCTIONS) -> str:
-    """Names the wording of the instructions, so that figures judged under another wording can be told apart."""
-    return hashlib.sha256(instructions.encode("utf-8")).hexdigest()[:12]

@@ -12,23 +12,16 @@ from collections.abc import Iterable, Sequence
 _TOKEN = re.compile(r"[a-z0-9]+")
 
 
-def rouge_l(prediction: str | None, answers: Iterable[str], *, beta: float = 1.0) -> float:
-    """F-measure of the longest common subsequence against the best gold, in [0, 1].
+def rouge_l(prediction: str | None, answers: Iterable[str]) -> float:
+    """F-measure of the longest common subsequence against the best gold, in [0, 1]; None, no answer, has 0.
 
-    Args:
-        prediction: the final answer as the policy wrote it; None when it gave none.
-        answers: the golds.
-        beta: weight of recall over precision; 1 is what `rouge-score` computes.
-
-    Source: Lin, ROUGE (ACL workshop 2004), section 3: P = LCS / |prediction|, R = LCS / |gold|,
-    F = (1 + beta^2) P R / (R + beta^2 P).
+    Source: Lin, ROUGE (ACL workshop 2004), section 3, with beta = 1: P = LCS / |prediction|, R = LCS / |gold|,
+    F = 2 P R / (P + R).
     """
     if isinstance(answers, str):
         raise TypeError(f"answers must be a collection of golds, got the string {answers!r}; write [{answers!r}]")
-    if prediction is None:
-        return 0.0
-    predicted = rouge_tokens(prediction)
-    return max((_f_measure(predicted, rouge_tokens(gold), beta) for gold in answers), default=0.0)
+    predicted = rouge_tokens(prediction or "")
+    return max((_f_measure(predicted, rouge_tokens(gold)) for gold in answers), default=0.0)
 
 
 def rouge_tokens(text: str) -> list[str]:
@@ -41,16 +34,11 @@ def longest_common_subsequence(first: Sequence[str], second: Sequence[str]) -> i
     row = [0] * (len(second) + 1)
     for token in first:
         diagonal = 0
-        for column, other in enumerate(second, start=1):
-            above = row[column]
-            row[column] = diagonal + 1 if token == other else max(above, row[column - 1])
-            diagonal = above
+        for place, other in enumerate(second, start=1):
+            diagonal, row[place] = row[place], diagonal + 1 if token == other else max(row[place], row[place - 1])
     return row[-1]
 
 
-def _f_measure(predicted: Sequence[str], gold: Sequence[str], beta: float) -> float:
+def _f_measure(predicted: Sequence[str], gold: Sequence[str]) -> float:
     common = longest_common_subsequence(predicted, gold)
-    if common == 0:
-        return 0.0
-    precision, recall = common / len(predicted), common / len(gold)
-    return (1 + beta * beta) * precision * recall / (recall + beta * beta * precision)
+    return 2 * common / (len(predicted) + len(gold)) if common else 0.0

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+import pydantic
 
 from seekling.errors import DataError
 from seekling.evaluate.compare import PairedComparison, compare
 from seekling.evaluate.summary import EvalSummary
 from seekling.files import write_atomically
 from seekling.types import EpisodeRecord, Json
+
+T = TypeVar("T")
 
 
 def read_records(path: Path | str) -> Iterator[EpisodeRecord]:
@@ -26,22 +31,46 @@ def read_records(path: Path | str) -> Iterator[EpisodeRecord]:
     Raises:
         DataError: the file is missing, or a line is not an episode record; names file and line.
     """
-    path = Path(path)
+    cause = "a cut last line means that the writing was interrupted: evaluate again"
+    for _, record in read_rows(path, EpisodeRecord.from_json, "an episode record", cause):
+        yield record
+
+
+def read_rows(path: Path | str, parse: Callable[..., T], what: str, advice: str) -> Iterator[tuple[str, T]]:
+    """Read a file of JSON lines; blank ones are passed over.
+
+    Args:
+        path: of the file.
+        parse: makes a row of the JSON value of a line; raises ValueError or DataError for what is none.
+        what: a row is, for the error.
+        advice: for the error.
+
+    Yields:
+        Where each row stands (`file:line`), and the row.
+
+    Raises:
+        DataError: the file is missing, or a line is no such row.
+    """
     try:
-        file = path.open("rb")  # json finds bytes that are no UTF-8, and says so like anything else that is no JSON
+        # json finds bytes that are no UTF-8, and says so like anything else that is no JSON.
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise DataError(f"no episodes at {path} ({error.strerror}); expected <run>/episodes/<stage>.jsonl") from None
+        raise DataError(f"cannot read {path} ({error.strerror}); each of its lines should be {what}") from None
     with file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
-                yield EpisodeRecord.from_json(json.loads(line))
+                row = parse(json.loads(line))
             except (DataError, ValueError, RecursionError) as error:
-                raise DataError(
-                    f"{path}:{number}: not an episode record ({error}); "
-                    "a cut last line means that the writing was interrupted: evaluate again"
-                ) from None
+                raise DataError(f"{path}:{number}: not {what} ({_problem(error)}); {advice}") from None
+            yield f"{path}:{number}", row
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, pydantic.ValidationError):
+        return "; ".join(": ".join([*map(str, each["loc"]), each["msg"]]) for each in error.errors())
+    return " ".join(str(error).split())
 
 
 def write_summary(run: Path, summary: EvalSummary) -> Path:
@@ -64,32 +93,22 @@ def read_summary(path: Path | str) -> EvalSummary:
         raise DataError(f"{path} is not an evaluation summary ({error}); evaluate again to write it") from None
 
 
-def write_comparison(run: Path, comparison: PairedComparison) -> Path:
-    """Write `eval/compare-<first>-<second>.json` of a run folder, atomically, and say where."""
-    first, second = (name.removeprefix("eval-") for name in (comparison.first, comparison.second))
-    path = run / "eval" / f"compare-{first}-{second}.json"
-    _write_json(path, comparison.to_json())
-    return path
-
-
 def write_comparisons(run: Path, names: tuple[str, ...] = ("base", "sft", "rl")) -> list[PairedComparison]:
-    """Compare every pair of a run's evaluations, earlier with later, and write each.
+    """Compare every pair of a run's evaluations, earlier with later, and write each as `eval/compare-<a>-<b>.json`.
 
     Args:
         run: a run folder; evaluations that it lacks are skipped.
         names: of evaluations, in the order of training.
-
-    Returns:
-        The comparisons, in the order of `names`.
 
     Raises:
         DataError: an episodes file is damaged, or two evaluations asked different questions.
     """
     paths = {name: run / "episodes" / f"eval-{name}.jsonl" for name in names}
     records = {name: list(read_records(path)) for name, path in paths.items() if path.is_file()}
-    comparisons = [compare(records[a], records[b]) for a, b in itertools.combinations(records, 2)]
-    for comparison in comparisons:
-        write_comparison(run, comparison)
+    pairs = list(itertools.combinations(records, 2))
+    comparisons = [compare(records[a], records[b]) for a, b in pairs]
+    for (a, b), comparison in zip(pairs, comparisons, strict=True):
+        _write_json(run / "eval" / f"compare-{a}-{b}.json", comparison.to_json())
     return comparisons
 
 

@@ -5,53 +5,33 @@ Knows nothing of episodes: a prediction is a string, so the answers of any syste
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from seekling.corpus.questions import question_set_hash
+import pydantic
+
 from seekling.errors import DataError
-from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
+from seekling.evaluate.intervals import Rate, rate_of
 from seekling.evaluate.judging import Judge, JudgeDetails
+from seekling.evaluate.result_files import read_rows
+from seekling.evaluate.scores import QuestionSet, Scores, by_name, question_set_of, scores_of
 from seekling.reward.compat import CompatibleScorer
 from seekling.reward.functions import score_answer
-from seekling.reward.match import is_vacuous
 from seekling.types import Json, Question
 
-Predictions = Mapping[str | tuple[str, str], str | None]
-"""By question id, or by (source, id) where the rows carry a source."""
+Key = str | tuple[str, str]
+"""Id of a question, or (source, id) where the rows carry a source."""
+Predictions = Mapping[Key, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The figures of one set of answers, or of one kind of question in it."""
-
-    em: Rate
-    f1: Mean
-    substring: Rate
-    rouge_l: Mean
-    judge: Rate | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionScores:
+@dataclass(frozen=True, kw_only=True)
+class PredictionScores(QuestionSet, Scores):
     """The figures of a predictions file against a question file."""
 
-    em: Rate
-    f1: Mean
-    substring: Rate
-    rouge_l: Mean
-    judge: Rate | None
-    """Of the predictions that the judge gave a verdict on; None when no judge was asked."""
     answered: Rate
     """Rows whose prediction is neither null nor blank."""
-    num_vacuous_golds: int
-    """Golds that SQuAD's rule empties. Matched under a milder rule, unless `compat` says otherwise."""
-    vacuous_golds: tuple[str, ...]
-    """Up to five of them, as `id: gold`."""
-    question_set_hash: str
     compat: str
     """Whose scorer was reproduced; empty is our own."""
     judge_details: JudgeDetails | None
@@ -63,28 +43,26 @@ class PredictionScores:
         return asdict(self)
 
 
-def read_predictions(path: Path | str) -> dict[str | tuple[str, str], str | None]:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    id: pydantic.StrictStr | pydantic.StrictInt
+    prediction: str | None
+    source: str | None = None
+
+
+def read_predictions(path: Path | str) -> dict[Key, str | None]:
     """Read JSONL rows {id, prediction}, with an optional source where ids restart per data set.
 
     Raises:
         DataError: the file is missing, a row is malformed, or an id appears twice; names file and line.
     """
-    path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read predictions from {path}: {error}") from None
-    predictions: dict[str | tuple[str, str], str | None] = {}
-    first_line: dict[str | tuple[str, str], int] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        key, prediction = _parse_row(line, f"{path}:{number}")
+    what = '{"id": ..., "prediction": "text" or null}'
+    predictions: dict[Key, str | None] = {}
+    for where, row in read_rows(path, pydantic.TypeAdapter(_Row).validate_python, what, "correct the row"):
+        key: Key = str(row.id) if row.source is None else (row.source, str(row.id))
         if key in predictions:
-            raise DataError(
-                f"{path}:{number}: id {key!r} was already on line {first_line[key]}; keep one row per question"
-            )
-        predictions[key], first_line[key] = prediction, number
+            raise DataError(f"{where}: id {key!r} was on an earlier line already; keep one row per question")
+        predictions[key] = row.prediction
     return predictions
 
 
@@ -120,22 +98,17 @@ def score_predictions(
         for answer, question in zip(answers, questions, strict=True)
     ]
     details = _judge(judge, scorer, answers, questions, rows) if judge is not None else None
-    vacuous = [f"{question.id}: {gold}" for question in questions for gold in question.answers if is_vacuous(gold)]
-    total = _scores(rows)
+    scores = scores_of(rows)
+    if judge is not None and scores.judge is None:
+        scores = replace(scores, judge=rate_of(0, 0))
     return PredictionScores(
-        em=total.em,
-        f1=total.f1,
-        substring=total.substring,
-        rouge_l=total.rouge_l,
-        judge=None if judge is None else total.judge or rate_of(0, 0),
         answered=rate_of(sum(bool(answer and answer.strip()) for answer in answers), len(answers)),
-        num_vacuous_golds=len(vacuous),
-        vacuous_golds=tuple(vacuous[:5]),
-        question_set_hash=question_set_hash(questions),
         compat=scorer.name if scorer is not None else "",
         judge_details=details,
-        by_kind=_groups(rows, [question.kind for question in questions]),
-        by_source=_groups(rows, [question.source for question in questions]),
+        by_kind=_groups((question.kind for question in questions), rows),
+        by_source=_groups((question.source for question in questions), rows),
+        **vars(scores),
+        **vars(question_set_of(questions)),
     )
 
 
@@ -163,34 +136,15 @@ def _judge(
     return judged.details
 
 
-def _parse_row(line: str, where: str) -> tuple[str | tuple[str, str], str | None]:
-    expected = 'expected {"id": ..., "prediction": "text" or null}'
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not JSON ({error}); {expected}") from None
-    if not isinstance(row, dict) or "id" not in row or "prediction" not in row:
-        raise DataError(f"{where}: got {line.strip()[:80]!r}; {expected}")
-    identifier, prediction, source = row["id"], row["prediction"], row.get("source")
-    if isinstance(identifier, bool) or not isinstance(identifier, str | int):
-        raise DataError(f"{where}: the id is {identifier!r}; expected a string or a whole number")
-    if not (prediction is None or isinstance(prediction, str)):
-        raise DataError(f"{where}: the prediction is {prediction!r}; {expected}")
-    if source is not None and not isinstance(source, str):
-        raise DataError(f"{where}: the source is {source!r}; expected a string")
-    return (str(identifier) if source is None else (source, str(identifier))), prediction
-
-
 def _match_up(predictions: Predictions, questions: Sequence[Question]) -> list[str | None]:
     """The predictions in the order of the questions."""
     repeated = [identifier for identifier, count in Counter(q.id for q in questions).items() if count > 1]
-    needs_source = bool(repeated)
-    if needs_source and any(isinstance(key, str) for key in predictions):
+    if repeated and any(isinstance(key, str) for key in predictions):
         raise DataError(
             f"{len(repeated)} id(s), such as {repeated[0]!r}, appear more than once among the questions; "
             'give every prediction row the "source" of its question'
         )
-    keys = [_key_in(predictions, question) for question in questions]
+    keys = [question.key if question.key in predictions else question.id for question in questions]
     missing = [question.id for key, question in zip(keys, questions, strict=True) if key not in predictions]
     extra = sorted(map(str, predictions.keys() - set(keys)))
     if missing or extra:
@@ -203,25 +157,5 @@ def _match_up(predictions: Predictions, questions: Sequence[Question]) -> list[s
     return [predictions[key] for key in keys]
 
 
-def _key_in(predictions: Predictions, question: Question) -> str | tuple[str, str]:
-    return question.key if question.key in predictions else question.id
-
-
-def _scores(rows: Sequence[Mapping[str, float]]) -> Scores:
-    verdicts = [row["judge"] for row in rows if "judge" in row]
-    return Scores(
-        em=rate_of(round(sum(row["em"] for row in rows)), len(rows)),
-        f1=mean_of([row["f1"] for row in rows]),
-        substring=rate_of(round(sum(row["substring"] for row in rows)), len(rows)),
-        rouge_l=mean_of([row["rouge_l"] for row in rows]),
-        judge=rate_of(round(sum(verdicts)), len(verdicts)) if verdicts else None,
-    )
-
-
-def _groups(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, Scores]:
-    if set(names) <= {""}:
-        return {}
-    return {
-        name: _scores([row for row, other in zip(rows, names, strict=True) if other == name])
-        for name in sorted(set(names))
-    }
+def _groups(names: Iterable[str], rows: Sequence[Mapping[str, float]]) -> dict[str, Scores]:
+    return {name: scores_of(members) for name, members in by_name(zip(names, rows, strict=True)).items()}

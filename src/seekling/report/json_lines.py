@@ -16,7 +16,7 @@ _LISTED = 3
 """Damaged lines that are named one by one; of the others it is said how many they are."""
 
 
-class LinesFile(Generic[T]):
+class JsonLinesFile(Generic[T]):
     """The rows of a file, read once each: `refresh` reads what was added since.
 
     Args:

@@ -1,9 +1,9 @@
-"""The reward of the recovery recipes: to have looked pays, and so does "unknown", but only after looking.
+"""Rewards for data with unanswerable questions: when to have looked pays, and when to say "unknown".
 
 Exact match alone teaches to say "unknown" without a search, which is right on every unanswerable question and costs
-nothing. Here "unknown" counts only when the environment has shown text of the pages that the question is about. Having
-seen them pays a little by itself, the same at the first try and after a failed one: an episode whose search failed
-earns it by searching again, and nothing is gained by failing first.
+nothing. In the recovery recipes "unknown" counts only when the environment has shown text of the pages that the
+question is about. Having seen them pays a little by itself, the same at the first try and after a failed one: an
+episode whose search failed earns it by searching again, and nothing is gained by failing first.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ _BREAKS = re.compile(r"[.\n]|: ")
 def recovery_reward(episode: Episode, question: Question, *, looked: float) -> Reward:
     """Exact match, which an unanswerable question gives only after looking, and a part for having looked.
 
-    Args:
-        episode: of the question; not ended by an infrastructure failure.
-        question: its hops or supporting pages say what there is to look at; without them any page counts.
-        looked: the part's weight.
+    The question's hops or supporting pages say what there is to look at; without them any page counts. `looked` is the
+    weight of the part.
     """
     has_looked = has_seen_pages(episode, question)
     em = exact_match(episode.answer, question.answers)
@@ -37,12 +35,7 @@ def recovery_reward(episode: Episode, question: Question, *, looked: float) -> R
 def ternary_reward(episode: Episode, question: Question, *, wrong: float) -> Reward:
     """1 for a right answer, 0 for saying that it is unknown or for no answer, and less for a wrong one.
 
-    Where no page says the answer, to say so is right.
-
-    Args:
-        episode: of the question; not ended by an infrastructure failure.
-        question: with its golds.
-        wrong: what a wrong answer costs, such as 1.
+    Where no page says the answer, to say so is right. `wrong` is what a wrong answer costs, such as 1.
 
     Source: TruthRL (arXiv:2509.25760).
     """
@@ -66,13 +59,9 @@ def has_seen_pages(episode: Episode, question: Question) -> bool:
 
 def _seen(turn: Turn) -> set[str]:
     """Pages of which the policy was shown text: a program may fetch a page and print nothing of it."""
-    return {
-        page
-        for call in turn.calls
-        if any(len(piece) >= PIECE_CHARS and piece in turn.observation for piece in _pieces(call.result))
-        for page in call.document_ids
-    }
+    return {page for call in turn.calls if _is_shown(call.result, turn.observation) for page in call.document_ids}
 
 
-def _pieces(text: str) -> list[str]:
-    return [piece.strip() for piece in _BREAKS.split(text)]
+def _is_shown(text: str, observation: str) -> bool:
+    pieces = (piece.strip() for piece in _BREAKS.split(text))
+    return any(len(piece) >= PIECE_CHARS and piece in observation for piece in pieces)

@@ -5,15 +5,9 @@ import json
 import pytest
 
 from seekling.errors import DataError
-from seekling.evaluate import read_records, read_summary, summarize, write_comparisons, write_summary
-from tests.evaluate.episodes import evaluation
-
-
-def write_episodes(run, stage, records):
-    path = run / "episodes" / f"{stage}.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(record.to_json()) + "\n" for record in records), encoding="utf-8")
-    return path
+from seekling.evaluate.result_files import read_records, read_summary, write_comparisons, write_summary
+from seekling.evaluate.summary import summarize
+from tests.evaluate.episodes import evaluation, write_episodes
 
 
 def test_records_and_summary_come_back_as_they_were_written(tmp_path):
@@ -41,23 +35,18 @@ def test_a_cut_line_is_named_with_file_and_line(tmp_path):
         list(read_records(path))
 
 
-@pytest.mark.parametrize("line", ["[]", "{}", '{"stage": "x", "question": 3, "episode": {}}', "nonsense"])
+@pytest.mark.parametrize(
+    "line", [b"[]", b"{}", b'{"stage": "x", "question": 3, "episode": {}}', b"nonsense", b"\xff\xfe\x00"]
+)
 def test_a_line_that_is_no_record_is_refused(tmp_path, line):
     path = tmp_path / "e.jsonl"
-    path.write_text(line + "\n")
-    with pytest.raises(DataError, match=r"e\.jsonl:1: not an episode record"):
-        list(read_records(path))
-
-
-def test_a_file_that_is_no_text_is_refused(tmp_path):
-    path = tmp_path / "e.jsonl"
-    path.write_bytes(b"\xff\xfe\x00\n")
+    path.write_bytes(line + b"\n")
     with pytest.raises(DataError, match=r"e\.jsonl:1: not an episode record"):
         list(read_records(path))
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"no episodes at .*expected <run>/episodes"):
+    with pytest.raises(DataError, match=r"cannot read .*none\.jsonl .*each of its lines should be an episode record"):
         list(read_records(tmp_path / "none.jsonl"))
     with pytest.raises(DataError, match="is not an evaluation summary"):
         read_summary(tmp_path / "none.json")

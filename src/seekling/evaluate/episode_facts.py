@@ -1,4 +1,4 @@
-"""What the page counts and filters by: a few facts about each episode."""
+"""What is known of one episode besides its text: what became of it, why, and what it did. Worked out once for all."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from seekling.evaluate.behaviours import detect_behaviours, error_cause
 from seekling.reward.match import exact_match
 from seekling.types import EpisodeRecord, StopReason
 
+OUTCOMES = ("right", "wrong", "none", "failed", "unscored")
+"""What becomes of an episode: none is no answer, failed is infrastructure, unscored has no gold answer."""
+
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of one episode besides its text."""
+class EpisodeFacts:
+    """What counts and filters are made of."""
 
     outcome: str
-    """right, wrong, none (no answer), failed (infrastructure), or unscored."""
+    """One of `OUTCOMES`."""
     behaviours: tuple[str, ...]
     cause: str
     """Why it is not right; empty when it is, or when that was never scored."""
@@ -33,39 +36,38 @@ class Facts:
     observation_tokens: int
 
 
-def facts_of(record: EpisodeRecord) -> Facts:
-    """Work out the facts of an episode from its record."""
+def facts_of(record: EpisodeRecord, em: float | None = None) -> EpisodeFacts:
+    """Work out the facts of an episode.
+
+    Args:
+        record: with its question.
+        em: its exact match. None takes the recorded one; it is worked out for experts' episodes, which have no score,
+            and for rewards without such a part.
+    """
     episode, question = record.episode, record.question
-    made_of = outcome(record)
-    em = _exact_match(record)
-    is_judged = made_of == "failed" or em is not None
-    searches = [
-        call
-        for turn in episode.turns
-        for call in turn.calls
-        if call.is_search or call.document_ids  # reading a page retrieves too
-    ]
-    found_at, rank = _first_found([call.document_ids for call in searches], set(question.supporting_ids))
-    returned = {document for call in searches for document in call.document_ids}
-    return Facts(
-        outcome=made_of,
+    em = _exact_match(record) if em is None else em
+    outcome = _outcome(record, em)
+    calls = [call for turn in episode.turns for call in turn.calls]
+    searches = [call for call in calls if call.is_search or call.document_ids]  # reading a page retrieves too
+    support = set(question.supporting_ids)
+    found_at, rank = _first_found([call.document_ids for call in searches], support)
+    return EpisodeFacts(
+        outcome=outcome,
         behaviours=detect_behaviours(question, episode),
-        cause=error_cause(question, episode, em or 0.0) if is_judged else "",
+        cause="" if em is None and outcome != "failed" else error_cause(question, episode, em or 0.0),
         num_searches=episode.num_searches,
         num_empty=sum(1 for call in searches if call.is_search and not call.document_ids),
         found_at=found_at,
         rank=rank,
-        is_complete=bool(question.supporting_ids) and set(question.supporting_ids) <= returned,
+        is_complete=bool(support) and support <= {document for call in searches for document in call.document_ids},
         action_tokens=sum(turn.num_action_tokens for turn in episode.turns),
         observation_tokens=sum(turn.num_observation_tokens for turn in episode.turns),
     )
 
 
-def outcome(record: EpisodeRecord) -> str:
-    """What became of an episode: right, wrong, none (no answer), failed, or unscored (its question has no answer)."""
+def _outcome(record: EpisodeRecord, em: float | None) -> str:
     if record.episode.stop_reason is StopReason.INFRA_FAILURE:
         return "failed"
-    em = _exact_match(record)
     if em is not None and em >= 1:
         return "right"
     if record.episode.answer is None:
@@ -74,12 +76,10 @@ def outcome(record: EpisodeRecord) -> str:
 
 
 def _exact_match(record: EpisodeRecord) -> float | None:
-    """As recorded; worked out for experts' episodes, which have no score, and for rewards without such a part."""
-    parts = record.reward.parts if record.reward else {}
-    em = record.scores.get("em", parts.get("em"))
-    if em is None and record.question.answers:
-        em = float(exact_match(record.episode.answer, record.question.answers))
-    return em
+    recorded = record.scores.get("em", record.reward.parts.get("em") if record.reward else None)
+    if recorded is None and record.question.answers:
+        return exact_match(record.episode.answer, record.question.answers)
+    return recorded
 
 
 def _first_found(calls: Iterable[tuple[str, ...]], support: set[str]) -> tuple[int | None, int | None]:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
+from seekling.evaluate.episode_facts import EpisodeFacts, facts_of
 from seekling.report.encode import encode
-from seekling.report.facts import Facts, facts_of
-from seekling.report.lines import LinesFile
-from seekling.types import Episode, EpisodeRecord, Json, Question, ToolCall, Turn
+from seekling.report.json_lines import JsonLinesFile
+from seekling.types import EpisodeRecord, Json, Question, ToolCall, Turn
 
 CHUNK = 250
 _SHORT = 120
@@ -30,7 +30,7 @@ class PackedEpisodes:
     chunks: dict[str, str]
     """JSON by name, in the order of the episodes."""
     records: list[EpisodeRecord]
-    facts: list[Facts]
+    facts: list[EpisodeFacts]
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Packed:
     """What was made of a file so far: facts of every record, JSON of every full chunk."""
 
     items: list[EpisodeRecord]
-    facts: list[Facts] = field(default_factory=list)
+    facts: list[EpisodeFacts] = field(default_factory=list)
     chunks: list[str] = field(default_factory=list)
 
 
@@ -48,12 +48,12 @@ class Packer:
     def __init__(self) -> None:
         self._packed: dict[str, _Packed] = {}
 
-    def pack(self, files: Sequence[LinesFile[EpisodeRecord]]) -> PackedEpisodes:
+    def pack(self, files: Sequence[JsonLinesFile[EpisodeRecord]]) -> PackedEpisodes:
         """Pack the records of episodes files, keeping their order."""
         chunks: dict[str, str] = {}
         sizes: list[tuple[str, int]] = []
         records: list[EpisodeRecord] = []
-        facts: list[Facts] = []
+        facts: list[EpisodeFacts] = []
         for number, file in enumerate(files):
             packed = self._packed.get(file.name)
             if packed is None or packed.items is not file.items:
@@ -72,7 +72,9 @@ class Packer:
         return PackedEpisodes(_index(records, facts, sizes), chunks, records, facts)
 
 
-def _index(records: Sequence[EpisodeRecord], facts: Sequence[Facts], sizes: list[tuple[str, int]]) -> dict[str, Json]:
+def _index(
+    records: Sequence[EpisodeRecord], facts: Sequence[EpisodeFacts], sizes: list[tuple[str, int]]
+) -> dict[str, Json]:
     stages = list(dict.fromkeys(record.stage for record in records))
     questions: dict[tuple[str, str, str], int] = {}
     table: list[Json] = []
@@ -124,25 +126,23 @@ def _question(question: Question) -> dict[str, Json]:
 
 
 def _chunk(records: Sequence[EpisodeRecord]) -> dict[str, Json]:
-    strings = _Strings()
+    strings: _Strings = {}
     rows = [_episode(record, strings) for record in records]
-    return {"strings": list[Json](strings.table), "episodes": list[Json](rows)}
+    return {"strings": list[Json](strings), "episodes": list[Json](rows)}
 
 
-class _Strings:
-    """Numbers for strings, equal strings getting the same one."""
+_Strings = dict[str, int]
+"""Numbers of strings, in the order in which they came up."""
 
-    def __init__(self) -> None:
-        self.table: dict[str, int] = {}
 
-    def number(self, text: str) -> int:
-        return self.table.setdefault(text, len(self.table))
+def _number(text: str, strings: _Strings) -> int:
+    return strings.setdefault(text, len(strings))
 
 
 def _episode(record: EpisodeRecord, strings: _Strings) -> dict[str, Json]:
-    episode: Episode = record.episode
+    episode = record.episode
     return {
-        "prompt": [[message.role, strings.number(message.content)] for message in episode.prompt],
+        "prompt": [[message.role, _number(message.content, strings)] for message in episode.prompt],
         "turns": [_turn(turn, strings) for turn in episode.turns],
         "answer": episode.answer,
         "stop": episode.stop_reason.value,
@@ -158,10 +158,10 @@ def _episode(record: EpisodeRecord, strings: _Strings) -> dict[str, Json]:
 
 def _turn(turn: Turn, strings: _Strings) -> dict[str, Json]:
     packed: dict[str, Json] = {
-        "action": strings.number(turn.action),
+        "action": _number(turn.action, strings),
         "kind": turn.kind,
         "payload": turn.payload,
-        "observation": strings.number(turn.observation) if turn.observation else None,
+        "observation": _number(turn.observation, strings) if turn.observation else None,
         "calls": [_call(call, turn, strings) for call in turn.calls],
         "forced": turn.is_forced,
         "cut": turn.is_observation_truncated,
@@ -182,5 +182,5 @@ def _call(call: ToolCall, turn: Turn, strings: _Strings) -> dict[str, Json]:
         "arguments": dict(call.arguments),
         "error": call.error,
         "documents": list[Json](call.document_ids),
-        "result": None if is_shown else strings.number(call.result),
+        "result": None if is_shown else _number(call.result, strings),
     }

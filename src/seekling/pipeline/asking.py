@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from seekling.config import Recipe
 from seekling.errors import IndexMismatchError
 from seekling.evaluate.confidence import Calibration
-from seekling.evaluate.files import write_summary
 from seekling.evaluate.intervals import format_rate
 from seekling.evaluate.judging import Judge, JudgeDetails
+from seekling.evaluate.result_files import write_summary
 from seekling.evaluate.settings import EvalSettings
 from seekling.evaluate.summary import EvalSummary, summarize
 from seekling.pipeline.reporter import Reporter

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from seekling.config import RewardConfig
-from seekling.errors import DataError
 from seekling.reward import make_reward
 from seekling.types import Episode, Hop, Question, StopReason, ToolCall, Turn
 
@@ -94,11 +93,6 @@ def test_all_pages_of_two_hops_have_to_be_seen():
 
 def test_the_weight_of_looking_is_a_setting():
     assert reward(SINGLE, "x", search(), function=make_reward("recovery", RewardConfig(looked=0.5))) == 0.5
-
-
-def test_infrastructure_failures_are_refused():
-    with pytest.raises(DataError, match="infrastructure failure"):
-        REWARD(Episode("q", "village", "tags", (), (), None, StopReason.INFRA_FAILURE), SINGLE)
 
 
 @pytest.mark.parametrize(
