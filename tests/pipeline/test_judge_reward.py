@@ -15,7 +15,7 @@ from seekling.pipeline.eval_request import EvalRequest, run_evaluation
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.stages import run_recipe
 from seekling.report.results import read_policies
-from seekling.report.tables import expected_table
+from seekling.report.tables import tables_of
 from seekling.rollout.chat import ChatClient
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
@@ -165,7 +165,7 @@ def test_a_run_that_asks_its_judge_in_evaluations_has_a_figure_beside_the_expect
     assert (summary.judge.n, summary.judge, summary.em.n) == (2, again.judge, 4)
     assert summary.judge_details == again.judge_details
     assert summary.judge.k == sum(row["scores"].get("judge", 0) for row in asked)
-    (row,) = expected_table(read_policies([tmp_path / "run"])[0]).rows
+    (row,) = tables_of(read_policies([tmp_path / "run"])[0], ["expected"])[0].rows
     assert row[1:] == ("rare-wiki/judge", None, None, "42.7 %", summary.judge, "a paper")
 
 

@@ -13,7 +13,7 @@ from seekling.errors import SandboxError
 from seekling.pipeline.stages import run_recipe
 from seekling.report.formats import cell_text
 from seekling.report.results import read_policies
-from seekling.report.tables import expected_table
+from seekling.report.tables import tables_of
 from tests.chat_server import chat_server, completion
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows
@@ -105,7 +105,7 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model(tmp_path, tiny_model_dir
     assert len(set(temperatures)) == len(episodes) == 12
     assert all(0.7 <= each <= 1.15 for each in temperatures)
     assert len({row["question"]["id"] for row in episodes if row["step"] == 1}) == 1
-    (beside,) = expected_table(read_policies([tmp_path / "run"])[0]).rows
+    (beside,) = tables_of(read_policies([tmp_path / "run"])[0], ["expected"])[0].rows
     none_right = "0/2 = 0.0 % [0.0, 65.8]"
     assert tuple(map(cell_text, beside[1:6])) == ("rare-wiki/judge", "11.5 %", none_right, "42.7 %", none_right)
 
