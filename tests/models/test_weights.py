@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seekling.errors import InfrastructureError
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.models.weights import LazyWeights, shapes_of
 from seekling.rollout.engine.weights import ExpectedWeights
 from tests.learn.models import small_model
@@ -28,7 +28,7 @@ def test_shapes_are_known_before_anything_is_made():
 def test_merged_adapters_are_made_one_at_a_time_and_of_the_newest():
     model = small_model()
     names = dict(model.named_parameters()).keys()
-    learner = Learner(model, lora_rank=2)
+    learner = LocalLearner(model, lora_rank=2)
     weights = learner.export_weights()
     assert isinstance(weights, LazyWeights)
     assert set(weights) == set(names)

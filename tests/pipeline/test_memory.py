@@ -10,7 +10,7 @@ from seekling.config import build_recipe
 from seekling.doctor import MemoryPlan, opened_memory, read_model_shape
 from seekling.errors import DataError
 from seekling.pipeline import export
-from seekling.pipeline.export import new_learner
+from seekling.pipeline.implementations import new_learner
 from seekling.pipeline.stages import run_recipe
 from tests.pipeline.runs import QuietReporter
 

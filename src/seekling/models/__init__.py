@@ -1,7 +1,7 @@
 """Where models come from: a spec becomes a local directory, a directory becomes a policy in memory."""
 
 from seekling.models.cache import cache_home
-from seekling.models.load import load_policy, pick_device, pick_dtype
+from seekling.models.load import load_model, load_policy, load_tokenizer, pick_device, pick_dtype
 from seekling.models.resolve import cached_model, hub_answers, resolve_model
 from seekling.models.wheel import package_index_answers
 
@@ -9,7 +9,9 @@ __all__ = [
     "cache_home",
     "cached_model",
     "hub_answers",
+    "load_model",
     "load_policy",
+    "load_tokenizer",
     "package_index_answers",
     "pick_device",
     "pick_dtype",

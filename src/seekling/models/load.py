@@ -5,6 +5,8 @@ torch and transformers are imported inside the functions, so naming this module 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -37,17 +39,32 @@ def load_policy(
         ModelError: files are missing, damaged, or of a model that transformers does not know.
         MissingExtraError: torch or transformers is not installed.
     """
-    try:
-        import torch
+    tokenizer, model = load_tokenizer(path), load_model(path, dtype=dtype, device=device)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer
+
+
+def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
+    """Load the tokenizer alone; see `load_policy`."""
+    with _told(path):
         import transformers
-        from safetensors import SafetensorError
-    except ImportError as error:
-        raise MissingExtraError(f"running a model needs {error.name}: pip install 'seekling[train]'") from None
-    transformers.utils.logging.disable_progress_bar()
+
+        tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(
+            str(path), local_files_only=True
+        )
+    _ensure_padding(tokenizer, path)
+    return tokenizer
+
+
+def load_model(path: Path | str, *, dtype: Dtype = "auto", device: Device = "cpu") -> PreTrainedModel:
+    """Load the model alone; see `load_policy`."""
     use_cores_here()
     place = pick_device(device)
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+    with _told(path):
+        import torch
+        import transformers
+
+        transformers.utils.logging.disable_progress_bar()
         # transformers' annotations do not say that output_loading_info makes the result a pair.
         model, loaded = cast(
             "tuple[PreTrainedModel, dict[str, set[str]]]",
@@ -58,20 +75,30 @@ def load_policy(
                 output_loading_info=True,
             ),
         )
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"cannot load a language model from {path}: {reason}") from error
     if loaded["missing_keys"]:
         missing = sorted(loaded["missing_keys"])
         raise ModelError(
             f"{path} lacks {len(missing)} weights of its own architecture, such as {missing[0]}; "
             "they would be random: the directory is damaged, or not a causal language model"
         )
-    _ensure_padding(tokenizer, path)
-    model.config.pad_token_id = tokenizer.pad_token_id
     model.to(place)  # type: ignore[arg-type]  # transformers' annotation lacks it
     model.eval()
-    return model, tokenizer
+    return model
+
+
+@contextlib.contextmanager
+def _told(path: Path | str) -> Iterator[None]:
+    """What transformers fails with, as errors for people."""
+    try:
+        import transformers  # noqa: F401
+        from safetensors import SafetensorError
+    except ImportError as error:
+        raise MissingExtraError(f"running a model needs {error.name}: pip install 'seekling[train]'") from None
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"cannot load a language model from {path}: {reason}") from error
 
 
 def pick_device(device: Device) -> Literal["cpu", "cuda"]:
