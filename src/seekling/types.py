@@ -77,6 +77,8 @@ class Hop:
     """What the document says; the subject of the next hop, or the answer of the question; may be empty."""
     document_id: str
     """The document that says so; empty when none does, as in an unanswerable question."""
+    claim: str = ""
+    """What the question takes for granted of it, right or wrong; empty when the question asks for it."""
 
 
 UNANSWERABLE = "unanswerable"

@@ -24,9 +24,9 @@ NOVELTIES = {"seen in training", "new wording", "new relation"}
 # and say so in the change log, because every recorded result on the almanac is then about another world.
 LOCKED = {
     "corpus.jsonl": "7caba98f7eae477a45eda7af110d7c840de16019822346c8ade81e11ac46d7d6",
-    "train.jsonl": "16f9c1fd9bd2aae6a021a93bc6635671de652ba7ee01e217fe20c4d3aee2b60b",
-    "dev.jsonl": "5f3a147263ced96a12a20ba50d0db960f63e9c214a33631d29c940634101fd00",
-    "test.jsonl": "0a1c0edb93996d941db1964776244e7fe90d6004ab08e50e97b2a553876e5b6b",
+    "train.jsonl": "120a50055489e0b589f82a9aecbb32a8b4e0a93add3c8c8231a3c5c4d4be7f3d",
+    "dev.jsonl": "a6573a04081ef9368404581ab388cbb7882af3e4cbb8b2411a28597115504ed2",
+    "test.jsonl": "4699e01d3b82788981291ff1e6034ded7271a8274b771dc54bdd6f131e14cad6",
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from seekling.env.withholding import MIN_CHARS, says, with_twins, without
-from seekling.types import Question
+from seekling.types import Hop, Question
 from tests.env.fakes import PAGES, QUESTION, FakeLibrary, make_env
 
 SINGLE = replace(QUESTION, question="Who built the harbour of Fowey?", answers=("Maud Trethewey",), kind="single")
@@ -115,3 +115,25 @@ def test_where_passages_are_shown_once_a_further_search_shows_the_next_ones(prot
     # Another episode begins anew.
     with env.start(QUESTION) as session:
         assert session.step(act, finish="stop").turn.observation == shown[0].observation
+
+
+def test_what_a_question_takes_for_granted_is_false_in_its_twin():
+    asked = Hop("Fowey harbour", "built in", "1521", "p1")
+    questions = [
+        replace(
+            SINGLE,
+            id=str(number),
+            question=f"When did {name} build Fowey harbour?",
+            hops=(Hop("Fowey harbour", "built by", name, "p1", claim=name), asked),
+        )
+        for number, name in enumerate(["Maud Trethewey", "Jory Penrose"] * 20)
+    ]
+    twins = [each for each in with_twins(questions, 0.1) if each.id.endswith("-contradicted")]
+    assert 10 < len(twins) < 30
+    for twin in twins:
+        claimed, same = twin.hops
+        assert (twin.kind, twin.labels, same) == ("unanswerable", ("false premise",), asked)
+        assert {claimed.claim, claimed.answer} == {"Maud Trethewey", "Jory Penrose"}
+        assert claimed.claim in twin.question
+        assert claimed.answer not in twin.question
+    assert not any("contradicted" in each.id for each in with_twins(questions[::2], 0.1))

@@ -15,12 +15,12 @@ from seekling.env.tools import library_tools
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError
 from seekling.experts.collect import CollectReport, collect, normalized_actions
-from seekling.experts.scripted import first_turn, play
+from seekling.experts.scripted import first_plan, play
 from seekling.models import load_policy
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
 from seekling.rollout.render import Renderer
-from seekling.rollout.replay import expert_trajectory
+from seekling.rollout.replay import expert_trajectory, opening_trajectory
 from seekling.types import Episode, Hop, StopReason
 from tests.env.fakes import FakeLibrary, count_words, make_env
 from tests.experts.village import BRIDGE, COMPARISON, QUESTIONS, SINGLE, UNANSWERABLE, write_village
@@ -94,7 +94,7 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
 
     assert thoughts_on(BRIDGE) == [
         "Alder Mill > built by > born in?",
-        "[Alder Mill] built by: Tobias Wren. Tobias Wren > born in?",
+        "[Alder Mill] built by: Tobias Wren > born in?",
         "[Tobias Wren] born in: Harrow Dell.",
     ]
     assert thoughts_on(SINGLE)[-1] == "[Alder Mill] built in: 1612."
@@ -112,7 +112,7 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
 def test_a_page_about_somebody_else_is_told_from_one_that_does_not_say(make):
     nobody = replace(UNANSWERABLE, hops=(Hop("Maud Wren", "born in", "unknown", ""),))
     first = thoughts(play(make(), nobody, IN_PAGE_WORDS, title_of=str.upper).episode)[1]
-    assert first == "[TOBIAS_WREN] another page. Maud Wren > ferris?"
+    assert first == "[TOBIAS_WREN] another page. Maud Wren > born in?"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -174,16 +174,24 @@ def test_a_program_looks_up_and_compares_several_pages(make, question, computed)
     assert last.payload == computed
 
 
-def test_a_premise_that_the_page_contradicts_ends_in_unknown(make):
-    premise = Hop("Alder Mill", "built by", "Tobias Wren", "alder_mill")
-    asked = Hop("Alder Mill", "built in", "unknown", "alder_mill")
-    question, labels = "When did Maud Ferris build Alder Mill?", ("false premise",)
-    wrong = replace(UNANSWERABLE, question=question, hops=(premise, asked), labels=labels)
+def test_what_a_question_takes_for_granted_is_checked_after_what_it_asks_for(make):
+    asked = Hop("Alder Mill", "built in", "1612", "alder_mill")
+    claimed = Hop("Alder Mill", "built by", "Tobias Wren", "alder_mill", claim="Tobias Wren")
+    right = replace(SINGLE, question="When did Tobias Wren build Alder Mill?", hops=(claimed, asked))
+    episode = play(make(), right, IN_PAGE_WORDS).episode
+    assert episode.answer == "1612"
+    assert thoughts(episode) == [
+        "Alder Mill > built in; check built by Tobias Wren?",
+        "[alder_mill] built in: 1612. [alder_mill] built by: Tobias Wren, asked Tobias Wren. It fits: 1612.",
+    ]
+    claimed = replace(claimed, claim="Maud Ferris")
+    wrong = replace(UNANSWERABLE, question="When did Maud Ferris build Alder Mill?", hops=(claimed, asked))
     episode = play(make(), wrong, IN_PAGE_WORDS).episode
-    first, last = thoughts(episode)
-    assert first == "Alder Mill > check built by, built in?"
-    assert last == "[alder_mill] built by: Tobias Wren. That does not fit."
     assert episode.answer == "unknown"
+    assert thoughts(episode) == [
+        "Alder Mill > built in; check built by Maud Ferris?",
+        "[alder_mill] built in: 1612. [alder_mill] built by: Tobias Wren, asked Maud Ferris. That does not fit.",
+    ]
 
 
 def test_a_query_that_does_not_show_the_fact_is_followed_by_another(make):
@@ -258,27 +266,39 @@ def test_a_subject_that_the_grammar_cannot_hold_is_a_failure_not_a_crash(make):
     assert play(make(), strange).reason == "the protocol cannot write the query or the answer"
 
 
-# the first turn alone
+# the plan alone
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("share", [0.0, 1.0])
 @pytest.mark.parametrize("question", [*QUESTIONS, replace(BRIDGE, hops=()), replace(SINGLE, hops=())])
-def test_a_first_turn_is_that_of_the_whole_episode(make, protocol, share, question):
+def test_a_plan_is_what_the_whole_episode_begins_with(make, protocol, share, question):
     env, config = make(protocol, max_turns=5), ExpertConfig(own_words_share=share)
     titles = {"alder_mill": "Alder Mill", "tobias_wren": "Tobias Wren"}
-    whole = play(env, question, config, title_of=titles.get).episode.turns[0]
-    turn = first_turn(env, question, config)
-    assert (turn.action, turn.kind, turn.payload) == (whole.action, whole.kind, whole.payload)
-    assert (turn.observation, turn.calls) == ("", ())
+    whole = play(env, question, config, title_of=titles.get).episode
+    text, opening = first_plan(env, question, config)
+    assert text == whole.turns[0].action
+    assert text.startswith(opening)
+    assert opening.endswith(thoughts(whole)[0] if protocol == "tags" else "?")
 
 
-def test_a_first_turn_searches_nothing():
+def test_a_plan_searches_nothing():
     library = FakeLibrary()
-    assert first_turn(make_env(library=library), SINGLE) is not None
+    assert first_plan(make_env(library=library), SINGLE) is not None
     assert library.queries == []
     strange = replace(SINGLE, hops=(replace(SINGLE.hops[0], query_subject="the </search> tag"),))
-    assert first_turn(make_env(), strange) is None
+    assert first_plan(make_env(), strange) is None
+
+
+def test_a_plan_alone_has_the_tokens_with_which_the_whole_turn_begins(make, tiny_model_dir):
+    env, renderer = make(), Renderer(load_policy(tiny_model_dir, dtype="float32")[1])
+    episode = play(env, BRIDGE).episode
+    whole = expert_trajectory(episode, env.protocol, renderer)
+    trajectory = opening_trajectory(episode.prompt, *first_plan(env, BRIDGE), renderer)
+    length, trained = len(trajectory.token_ids_T), int(trajectory.train_mask_T.sum())
+    assert trajectory.token_ids_T.tolist() == whole.token_ids_T[:length].tolist()
+    assert trajectory.train_mask_T.tolist() == whole.train_mask_T[:length].tolist()
+    assert renderer.decode(trajectory.token_ids_T[-trained:].tolist()).endswith("Alder Mill > built by > born in?")
 
 
 # pages without hops
@@ -336,7 +356,7 @@ def test_what_a_policy_has_found_is_not_looked_up_again(make):
     first, *_ = play(env, BRIDGE).episode.turns
     wrong = Episode(BRIDGE.id, "village", "tags", (), (first,), None, StopReason.MAX_TURNS)
     episode = play(env, BRIDGE, after=wrong).episode
-    assert thoughts(episode)[1] == "[alder_mill] built by: Tobias Wren. Tobias Wren > born in?"
+    assert thoughts(episode)[1] == "[alder_mill] built by: Tobias Wren > born in?"
     assert [turn.kind for turn in episode.turns] == ["search", "search", "answer"]
 
 

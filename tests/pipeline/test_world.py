@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from seekling.config import ExpertConfig
+from seekling.env.withholding import with_twins
 from seekling.errors import DataError
+from seekling.pipeline.experts_file import split_for_sft
 from seekling.pipeline.world import open_world
+from tests.experts.village import SINGLE
 from tests.pipeline.runs import QuietReporter
 from tests.search_server import serve
 from tests.settings import recipe_of
@@ -113,3 +118,13 @@ def test_a_remote_index_stays_where_it_is(tmp_path):
         assert not (tmp_path / "remote").exists()
     with pytest.raises(DataError, match=r"retrieval\.url is set, data\.train is not"):
         open_world(recipe_of({"retrieval": {"url": url}}), tmp_path / "none", QuietReporter())
+
+
+def test_sft_plays_the_first_questions_plans_for_more_of_them_and_leaves_the_rest_to_rl():
+    questions = with_twins([replace(SINGLE, id=str(number)) for number in range(8)], 1.0)
+    played, planned, fresh = split_for_sft(ExpertConfig(num_questions=4, num_plans=3), questions)
+    assert [each.id for each in played] == ["0", "0-withheld", "1", "1-withheld"]
+    assert [each.id for each in planned] == ["2", "3", "4"]
+    assert [each.id for each in fresh if not each.withheld] == ["5", "6", "7"]
+    assert split_for_sft(ExpertConfig(num_questions=4), questions).fresh == questions[4:]
+    assert split_for_sft(ExpertConfig(num_questions=4, num_plans=30), questions).fresh == questions[-1:]

@@ -47,6 +47,7 @@ _MOVED = {
     "rl.advantage_scale": "rl.advantage.scale",
     "health.drift_limit": "rl.loss.drift_limit",
     "eval.failing_share": "eval.env.failing_share",
+    "experts.num_queries": "experts.num_plans",
     "retrieval.kind": "retrieval.index.kind (with retrieval.url a recipe needs none)",
 }
 """Names of settings before they moved. What moved under its own name is filled in by section below."""

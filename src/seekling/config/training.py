@@ -59,9 +59,9 @@ class ExpertConfig(Section):
     own_words_share: Fraction = 0.33
     """Of the scripted expert's questions, those whose first search is in the question's own words: it misses what the
     page says in others, so that there is something to see and to mend."""
-    num_queries: Annotated[int, Field(ge=0)] = 0
-    """Further training questions of which SFT learns the scripted expert's first turn alone: what to search for. They
-    cost a twentieth of an episode, since they share its instructions and show no passages."""
+    num_plans: Annotated[int, Field(ge=0)] = 0
+    """Further training questions of which SFT learns the scripted expert's plan alone: what to look up. They cost a
+    tenth of an episode, since they share its instructions and show no passages."""
     max_episodes: Annotated[int, Field(ge=0)] = 0
     """Keep at most this many after failures and duplicates are dropped; 0 keeps all."""
 

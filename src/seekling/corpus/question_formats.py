@@ -238,6 +238,7 @@ def _hops(value: Json, where: str) -> tuple[Hop, ...]:
             # Empty where no page says it: the hop at which an unanswerable question ends.
             answer=text_of(hop.get("answer"), "answer", place, may_be_empty=True),
             document_id="" if hop.get("document_id") == "" else id_of(hop.get("document_id"), "document_id", place),
+            claim=text_of(hop.get("claim", ""), "claim", place, may_be_empty=True),
         )
         for place, hop in _objects(value, "hops", where)
     )

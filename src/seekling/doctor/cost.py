@@ -195,12 +195,12 @@ class _Costs:
         if config.max_episodes:
             kept = min(kept, config.max_episodes)
         epochs = self._recipe.sft.epochs
-        episodes, first_turns = kept * epochs, 0 if config.file else config.num_queries * epochs
-        steps = math.ceil((episodes + first_turns) / epochs / self._recipe.sft.episodes_per_step) * epochs
-        # Most episodes are one search and one answer, so a first turn has about half of their action tokens.
-        actions = round((episodes + first_turns / 2) * size.action_tokens)
-        tokens = episodes * (size.total_tokens - size.action_tokens) + first_turns * size.prompt_tokens + actions
-        tokens -= (episodes + first_turns - steps) * self._instruction_tokens
+        episodes, plans = kept * epochs, 0 if config.file else config.num_plans * epochs
+        steps = math.ceil((episodes + plans) / epochs / self._recipe.sft.episodes_per_step) * epochs
+        # Most episodes are one search and one answer; the plan is about a quarter of what they write.
+        actions = round((episodes + plans / 4) * size.action_tokens)
+        tokens = episodes * (size.total_tokens - size.action_tokens) + plans * size.prompt_tokens + actions
+        tokens -= (episodes + plans - steps) * self._instruction_tokens
         seconds = self._learn_s(tokens, actions, size.total_tokens)
         seconds += steps * self._optimizer_s("sft")
         step_tokens = round(self._recipe.sft.episodes_per_step * size.total_tokens * self._model.largest_step)
@@ -209,7 +209,7 @@ class _Costs:
             seconds,
             self._plan.sft(step_tokens),
             self._plan.sft().total_bytes,
-            f"{steps} steps, {episodes} episodes" + (f", {first_turns} first turns" if first_turns else ""),
+            f"{steps} steps, {episodes} episodes" + (f", {plans} plans" if plans else ""),
         )
 
     def rl(self) -> StageCost:

@@ -1,21 +1,25 @@
 """What the searches of an episode do not show: answers that are kept from the policy, and what it has seen already.
 
 The twin of a question is the same question, for which no passage and no sentence that says its answer is shown: all
-else is as it was, and the right end is to say so. Beside its original it teaches to tell the two apart (a minimal
-pair).
+else is as it was, and the right end is to say so. A question that takes something for granted may have a twin instead
+that takes something false for granted. Beside its original a twin teaches to tell the two apart (a minimal pair).
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Hit, Passage, Question
+from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, UNKNOWN_ANSWERS, Hit, Hop, Passage, Question
 
 MIN_CHARS = 3
 """A shorter answer stands in too many sentences that do not say it."""
+CLAIM_SHARE = 0.5
+"""Of the questions that take something for granted, those with a twin."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?=\s)|(?=\n)")
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
 
@@ -25,12 +29,21 @@ def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
 
     Args:
         questions: those without an answer, whose answer is too short, or is one of the things asked about, have none.
-        share: of the questions, in [0, 1].
+        share: of the questions, in [0, 1]; of those that take something for granted half have a twin, unless it is 0.
     """
+    questions = list(questions)
+    claims: dict[str, set[str]] = defaultdict(set)
+    for hop in itertools.chain.from_iterable(question.hops for question in questions):
+        claims[hop.relation].add(hop.claim)
     found = []
     for question in questions:
         found.append(question)
-        if _can_be_withheld(question) and _draw(question) < share:
+        claimed = [hop for hop in question.hops if hop.claim and hop.claim in question.question]
+        if claimed and question.kind != UNANSWERABLE and share:
+            wrong = sorted(claims[claimed[0].relation] - {"", claimed[0].claim, claimed[0].answer})
+            if wrong and _draw(question) < CLAIM_SHARE:
+                found.append(_contradicted(question, claimed[0], wrong[int(_draw(question, "claim") * len(wrong))]))
+        elif _can_be_withheld(question) and _draw(question) < share:
             found.append(_twin(question))
     return found
 
@@ -103,12 +116,25 @@ def _twin(question: Question) -> Question:
     )
 
 
+def _contradicted(question: Question, hop: Hop, claim: str) -> Question:
+    return replace(
+        question,
+        id=f"{question.id}-contradicted",
+        question=question.question.replace(hop.claim, claim),
+        answers=UNKNOWN_ANSWERS,
+        supporting_ids=(),
+        kind=UNANSWERABLE,
+        labels=("false premise", *question.labels),
+        hops=tuple(replace(each, claim=claim) if each is hop else each for each in question.hops),
+    )
+
+
 def _can_be_withheld(question: Question) -> bool:
     is_known = question.kind != UNANSWERABLE and not question.is_side_by_side
     is_long = all(len(each) >= MIN_CHARS for each in question.answers)
     return is_known and is_long and not says(question.question, question.answers)
 
 
-def _draw(question: Question) -> float:
-    digest = hashlib.sha256(repr(("withheld", question.key)).encode("utf-8", "replace")).digest()
+def _draw(question: Question, purpose: str = "withheld") -> float:
+    digest = hashlib.sha256(repr((purpose, question.key)).encode("utf-8", "replace")).digest()
     return float(int.from_bytes(digest[:8], "big") / 2**64)

@@ -79,8 +79,8 @@ def play(
         )
 
 
-def first_turn(env: SearchEnv, question: Question, config: ExpertConfig | None = None) -> Turn | None:
-    """What the expert searches for first, without searching: enough to learn how to ask, at a fraction of the cost.
+def first_plan(env: SearchEnv, question: Question, config: ExpertConfig | None = None) -> tuple[str, str] | None:
+    """What the expert plans, without searching: enough to learn what a question asks for, at a fraction of the cost.
 
     Args:
         env: the same environment in which the policy will be trained.
@@ -88,16 +88,16 @@ def first_turn(env: SearchEnv, question: Question, config: ExpertConfig | None =
         config: how the expert goes about it; the default settings when None.
 
     Returns:
-        The turn, without what came of it; None where the protocol cannot write it.
+        The text of the first turn, and what of it leads up to the end of the plan; None where the protocol cannot
+        write it.
     """
     with env.start(question) as session:
         run = _Run(session, env.protocol, question, config or ExpertConfig(), lambda page: page)
         try:
-            text = run.begin()
+            text, thought = run.begin()
         except DataError:
             return None
-    action = env.protocol.parse(text)
-    return Turn(text, action.kind, action.payload)
+    return text, text[: text.index(thought) + len(thought)]
 
 
 class _FailedError(Exception):
@@ -120,6 +120,8 @@ class _Run:
         self._title_of = title_of
         self._thought = ""
         """Begins the next turn: what the last observation said."""
+        self._found_hop: Hop | None = None
+        """Whose value the thought ends with; None: no value."""
         self._is_missing = False
         """A fact was searched for in vain."""
         self._has_read = True
@@ -134,18 +136,19 @@ class _Run:
             self.turns.append(replace(turn, is_given=True))
             self._has_read = False
 
-    def begin(self) -> str:
-        """The text of the first turn."""
+    def begin(self) -> tuple[str, str]:
+        """The text of the first turn, and its thought."""
         question, hops = self._question, _hops(self._question)
         if self._is_by_pages:
-            return self._protocol.act(
-                self._search(question.question.strip().rstrip("?")), think=question.question.strip()
-            )
-        if self._is_together:
+            thought = question.question.strip()
+            action = self._search(thought.rstrip("?"))
+        elif self._is_together:
             thought = words.plan(question, hops, hops[0].relation)
-            return self._protocol.act(Action("code", words.program_of_all(hops)), think=thought)
-        way, action = next(self._untried(self._ways(hops)))
-        return self._protocol.act(action, think=words.plan(question, hops, way.need))
+            action = Action("code", words.program_of_all(hops))
+        else:
+            way, action = next(self._untried(self._ways(hops)))
+            thought = words.plan(question, hops, way.need)
+        return self._protocol.act(action, think=thought), thought
 
     def play(self) -> None:
         question, hops = self._question, _hops(self._question)
@@ -155,23 +158,21 @@ class _Run:
             self._look_up_together(hops)
         else:
             for number in range(len(hops)):
-                if not self._look_up(hops[number:]) or self._has_false_premise:
+                if not self._look_up(hops[number:]):
                     break
+        self._thought = _closed(self._thought)
         if question.kind == UNANSWERABLE:
-            is_contradicted = self._has_false_premise and not self._is_missing
-            self._thought += f" {words.NO_FIT if is_contradicted else words.NOT_SAID}"
+            self._thought += f" {words.NOT_SAID if self._is_missing else words.NO_FIT}"
             answer = question.answers[0]
         else:
             answer = self._shown_answer()
+            if hops[-1].claim:
+                self._thought += f" {words.FITS} {answer}."
             if question.is_side_by_side and question.hops:
                 self._thought += f" {_values(hops)}"
         result = self._step(self._protocol.answer_action(answer))
         if result.stop_reason is not StopReason.ANSWERED:
             raise _FailedError(_why_over(result))
-
-    @property
-    def _has_false_premise(self) -> bool:
-        return "false premise" in self._question.labels
 
     @property
     def _is_by_pages(self) -> bool:
@@ -184,30 +185,28 @@ class _Run:
         return self._question.is_side_by_side and self._protocol.name == "code" and bool(self._question.hops)
 
     def _ways(self, hops: Sequence[Hop]) -> list[words.Try]:
-        """Ways to look up the first of these hops; the question's own words are about the last."""
-        in_own_words = len(hops) == 1 and _draw(self._question) < self._config.own_words_share
+        """Ways to look up the first of these hops; the question's own words are about the last it asks for."""
+        in_own_words = _is_last(hops) and _draw(self._question) < self._config.own_words_share
         return words.tries(hops[0], self._question, in_own_words=in_own_words)
 
     def _look_up(self, hops: Sequence[Hop]) -> bool:
         """Search for the first of the hops that are left, in several wordings; whether it was shown."""
-        hop, is_last, ways = hops[0], len(hops) == 1, self._ways(hops)
+        hop, is_last, ways = hops[0], _is_last(hops), self._ways(hops)
         if any(self._is_shown(hop, turn, is_last) for turn in self.turns):
-            self._thought = f"{self._thought} {self._found(hop, ways[0])}".strip()
+            self._thought = f"{_closed(self._thought)} {self._found(hop, ways[0])}".strip()
             self._has_read = True
             return True
         if not self._has_read:
-            self._thought = self._verdict(hop, ways[0])
+            self._thought = f"{self._verdict(hop, ways[0])} "
             self._has_read = True
         for way, action in self._untried(ways):
-            plan = words.plan(self._question, hops, way.need)
-            if not self._thought.startswith(plan):
-                self._thought = f"{self._thought} {plan}".strip()
+            self._thought += words.onward(self._question, hops, way.need, after=self._found_hop)
             self._act(action)
             if self._is_shown(hop, self.turns[-1], is_last):
                 self._thought = self._found(hop, way)
                 return True
-            self._thought = self._verdict(hop, way)
-        if self._question.kind != UNANSWERABLE:
+            self._thought, self._found_hop = f"{self._verdict(hop, way)} ", None
+        if self._question.kind != UNANSWERABLE or hop.claim:
             raise _FailedError("the fact was not retrieved")
         self._is_missing = True
         return False
@@ -264,11 +263,14 @@ class _Run:
         return any(page in ids for turn in self.turns for ids in _pages_read(turn))
 
     def _found(self, hop: Hop, way: words.Try) -> str:
-        """What the page says: "[Orla Mill] built by: Tobias Wren."."""
+        """What the page says: "[Orla Mill] built by: Tobias Wren"; what is left of the plan comes after it."""
+        self._found_hop = hop
         if not hop.relation:
-            return f"{way.need} {self._shown_answer()}."
+            return f"{way.need} {self._shown_answer()}"
         title = self._title_of(hop.document_id) if hop.document_id else hop.query_subject
-        return f"[{title}] {way.need}: {hop.answer}."
+        if hop.claim:
+            return f"[{title}] {hop.relation}: {hop.answer}, asked {hop.claim}"
+        return f"[{title}] {way.need}: {hop.answer}"
 
     def _verdict(self, hop: Hop, way: words.Try) -> str:
         """Why the last observation does not suffice: "[Orla Mill] built by: not here."."""
@@ -322,10 +324,22 @@ class _Run:
 
 
 def _hops(question: Question) -> Sequence[Hop]:
+    """In the order in which they are looked up: first what is asked, then what is taken for granted."""
     if question.hops:
-        return question.hops
+        return sorted(question.hops, key=lambda hop: bool(hop.claim))
     page = question.supporting_ids[0] if question.supporting_ids else ""
     return (Hop(question.question.strip().rstrip("?"), "", question.answers[0], page),)
+
+
+def _is_last(hops: Sequence[Hop]) -> bool:
+    """Whether the first of these is the last that the question asks for."""
+    return not hops[0].claim and all(hop.claim for hop in hops[1:])
+
+
+def _closed(thought: str) -> str:
+    """With the full stop that a value at the end lacks."""
+    text = thought.strip()
+    return text if not text or text[-1] in ".?" else f"{text}."
 
 
 def _values(hops: Sequence[Hop]) -> str:

@@ -1,13 +1,20 @@
 """The words of the scripted expert: what it searches for, the programs it writes, and what it thinks.
 
-Its thoughts have one form: what the page just read says, then the plan for what is still to be looked up:
+Its thoughts have one form: a plan, and after each search the plan again with what the page says in its place:
 
     Orla Mill > built by > born in?                          two hops: the second is about the answer of the first
-    [Orla Mill] built by: Tobias Wren. Tobias Wren > born in?
+    [Orla Mill] built by: Tobias Wren > born in?
     [Tobias Wren] born in: Harrow Dell.
 
-The plan is made where only the question has been read, so that later turns copy it instead of working it out again; and
-each turn names the page that it reads before it says whether that page suffices.
+What a question takes for granted comes last, so that the answer is there when it is checked:
+
+    Ann Lee > died in year; check worked as pilot?
+    [Ann Lee] died in year: 739; check worked as pilot?
+    [Ann Lee] worked as: pilot, asked pilot. It fits: 739.
+
+The plan is made where only the question has been read, so that later turns copy it instead of working it out again:
+whether something is left to look up is what follows in the plan. Each turn names the page that it reads before it says
+whether that page suffices.
 """
 
 from __future__ import annotations
@@ -19,7 +26,8 @@ from typing import NamedTuple
 
 from seekling.types import Hop, Question
 
-NOT_HERE, OTHER_PAGE, NOT_SAID, NO_FIT = "not here.", "another page.", "The pages do not say.", "That does not fit."
+NOT_HERE, OTHER_PAGE, NOT_SAID = "not here.", "another page.", "The pages do not say."
+FITS, NO_FIT = "It fits:", "That does not fit."
 _NOT_KEYWORDS = frozenset(
     re.findall(
         r"\w+",
@@ -41,7 +49,7 @@ class Try(NamedTuple):
 
 
 def tries(hop: Hop, question: Question, *, in_own_words: bool) -> list[Try]:
-    """Ways to look for a fact: in the words of the page, in those of the question, and by the subject alone.
+    """Ways to look for a fact: in the words of the page, by the subject alone, and in the words of the question.
 
     Args:
         hop: what is looked for.
@@ -51,9 +59,11 @@ def tries(hop: Hop, question: Question, *, in_own_words: bool) -> list[Try]:
     if not hop.relation:
         asked = question.question.strip()
         return [Try(asked, text, _reading(text)) for text in (asked.rstrip("?"), " ".join(content_words(asked)))]
-    wordings = [words for words in (hop.relation, " ".join(asked_words(hop, question))) if words]
-    ordered = dict.fromkeys([*(reversed(wordings) if in_own_words else wordings), ""])
-    return [_try(hop, wording) for wording in ordered]
+    if hop.claim:
+        return [_try(hop, wording) for wording in (f"{hop.relation} {hop.claim}", hop.relation)]
+    own = " ".join(asked_words(hop, question))
+    ordered = [own, hop.relation, ""] if own and in_own_words else [hop.relation, "", own]
+    return [_try(hop, wording) for wording in dict.fromkeys(ordered)]
 
 
 def _try(hop: Hop, wording: str) -> Try:
@@ -75,10 +85,29 @@ def plan(question: Question, hops: Sequence[Hop], need: str) -> str:
         return need
     if question.is_side_by_side:
         return f"{'; '.join(each.query_subject for each in hops)} > {need}?"
-    relations = [each.relation for each in later]
-    if later and later[0].query_subject == hop.query_subject:  # what the question takes for granted, and what it asks
-        return f"{hop.query_subject} > check {', '.join([need, *relations])}?"
-    return f"{' > '.join([hop.query_subject, need, *relations])}?"
+    asked = " > ".join(each.relation for each in later if not each.claim)
+    claimed = [f"{each.relation} {each.claim}" for each in later if each.claim]
+    first = f"check {need}" if hop.claim else " > ".join(filter(None, [need, asked]))
+    return f"{'; check '.join([f'{hop.query_subject} > {first}', *claimed])}?"
+
+
+def onward(question: Question, hops: Sequence[Hop], need: str, *, after: Hop | None) -> str:
+    """What is left of the plan, as it follows the value before: " > born in?", or "; check worked as pilot?".
+
+    Args:
+        question: what was asked.
+        hops: the one to look up now and those after it.
+        need: as in `plan`.
+        after: the hop whose value was just found; None where none was, so that the whole plan is written.
+    """
+    text, subject = plan(question, hops, need), hops[0].query_subject
+    if after is None:
+        return text
+    if hops[0].claim and subject == after.query_subject:
+        return f"; {text.removeprefix(f'{subject} > ')}"
+    if not question.is_side_by_side and subject == after.answer:
+        return text.removeprefix(subject)
+    return f". {text}"
 
 
 def program_of_all(hops: Sequence[Hop]) -> str:
@@ -142,8 +171,8 @@ def asked_words(hop: Hop, question: Question) -> list[str]:
     """Content words of a question without those of its subjects and of what it takes for granted."""
     if not question.hops or question.is_side_by_side:
         return []
-    subjects = " ".join([hop.query_subject, *(f"{each.query_subject} {each.answer}" for each in question.hops)])
-    subject = {word.lower() for word in re.findall(r"\w+", subjects)}
+    named = [hop.query_subject, *(f"{each.query_subject} {each.answer} {each.claim}" for each in question.hops)]
+    subject = {word.lower() for word in re.findall(r"\w+", " ".join(named))}
     return [word for word in content_words(question.question) if len(word) > 3 and word not in subject][:4]
 
 

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from seekling.config import Recipe
+from seekling.config import ExpertConfig, Recipe
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.files import read_records
-from seekling.experts.scripted import first_turn, play
+from seekling.experts.scripted import first_plan, play
 from seekling.experts.select import select_episodes
 from seekling.experts.stepwise import read_steps, step_trajectory
 from seekling.files import write_atomically
@@ -21,9 +22,9 @@ from seekling.pipeline.progress import Reporter
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.reward.match import exact_match
-from seekling.rollout.replay import expert_trajectory
+from seekling.rollout.replay import expert_trajectory, opening_trajectory
 from seekling.serve.agent import Agent
-from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, StopReason, Trajectory
+from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, Trajectory
 
 STEPS = "expert-steps.json"
 """Copy of step-wise records in a run folder."""
@@ -85,31 +86,42 @@ def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
     return [_trajectory(record, agent) for record in folder.read_records("expert")]
 
 
-def query_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
-    """The scripted expert's first turns of the questions that come after those of its episodes, without twins.
+class SftQuestions(NamedTuple):
+    """Training questions by what SFT learns from them."""
+
+    played: Sequence[Question]
+    """Whole episodes of the scripted expert."""
+    planned: Sequence[Question]
+    """Its plans alone; no twins, whose plans are those of their questions."""
+    fresh: Sequence[Question]
+    """Nothing."""
+
+
+def split_for_sft(config: ExpertConfig, questions: Sequence[Question]) -> SftQuestions:
+    """Divide training questions, in their order, by what SFT learns from them."""
+    rest = questions[config.num_questions :]
+    originals = [number for number, each in enumerate(rest) if not each.withheld][: config.num_plans]
+    num_passed = originals[-1] + 1 if originals else 0
+    return SftQuestions(questions[: config.num_questions], [rest[number] for number in originals], rest[num_passed:])
+
+
+def plan_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
+    """The scripted expert's plans for the questions of which SFT learns no more than that.
 
     Args:
         recipe: its experts section.
         questions: of training.
         agent: of the policy.
     """
-    rest = [each for each in questions[recipe.experts.num_questions :] if not each.withheld]
-    found = []
-    for question in rest[: recipe.experts.num_queries]:
-        turn = first_turn(agent.env, question, recipe.experts)
-        if turn is not None:
-            prompt = tuple(agent.env.protocol.prompt(question))
-            episode = Episode(
-                question.id,
-                question.source,
-                agent.env.protocol.name,
-                prompt,
-                (turn,),
-                answer=None,
-                stop_reason=StopReason.MAX_TURNS,
-            )
-            found.append(_trajectory(EpisodeRecord("expert", question, episode), agent))
-    return found
+    planned = [
+        (question, first_plan(agent.env, question, recipe.experts))
+        for question in split_for_sft(recipe.experts, questions).planned
+    ]
+    return [
+        opening_trajectory(agent.env.protocol.prompt(question), *texts, agent.renderer)
+        for question, texts in planned
+        if texts is not None
+    ]
 
 
 def demonstrate(recipe: Recipe, agent: Agent, group: EpisodeGroup) -> tuple[Episode, Trajectory] | None:

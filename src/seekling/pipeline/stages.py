@@ -7,7 +7,7 @@ are asked when nothing is left to choose.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from seekling.config import EVALUATIONS, Recipe
 from seekling.doctor.memory import Stage
+from seekling.errors import ConfigError
 from seekling.evaluate.confidence import calibrate, read_calibration
 from seekling.evaluate.files import read_summary, write_comparisons
 from seekling.evaluate.summary import EvalSummary
@@ -25,7 +26,13 @@ from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import resolve_model
 from seekling.pipeline.evaluate import evaluate_policy
-from seekling.pipeline.experts_file import demonstrate, expert_trajectories, load_experts, query_trajectories
+from seekling.pipeline.experts_file import (
+    demonstrate,
+    expert_trajectories,
+    load_experts,
+    plan_trajectories,
+    split_for_sft,
+)
 from seekling.pipeline.export import copy_policy, export_stage, stage_base
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.implementations import CHECKPOINT, new_learner, new_sync
@@ -39,7 +46,7 @@ from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
 from seekling.rollout.loop import Roller
 from seekling.serve.agent import Agent, open_agent, training_decoding
-from seekling.types import EpisodeRecord
+from seekling.types import EpisodeRecord, Question
 
 BASE_VERSION = -1
 """Policy version of the untrained model."""
@@ -133,7 +140,7 @@ class _Run:
         if config.file:
             load_experts(self.recipe, self.folder, self.world, self.agent, self.reporter)
             return
-        questions = self.world.train[: config.num_questions]
+        questions = split_for_sft(config, self.world.train).played
         with self.reporter.track("expert episodes", len(questions)) as advance:
             records, report = collect(
                 self.agent.env,
@@ -148,7 +155,7 @@ class _Run:
     def _sft(self) -> None:
         recipe, learner = self.recipe, self.learner("sft")
         trajectories = expert_trajectories(self.folder, self.agent)
-        trajectories += query_trajectories(recipe, self.world.train, self.agent)
+        trajectories += plan_trajectories(recipe, self.world.train, self.agent)
         total = num_sft_steps(recipe.sft, len(trajectories))
         with self._training("sft", total, learner) as after_step:
             train_sft(
@@ -167,7 +174,7 @@ class _Run:
         first_step = saved.step if saved is not None and saved.stage == "rl" else 0
         if self._is_dev_step("rl", first_step):
             self._once(f"dev-rl-{first_step}", lambda: self._ask_dev("rl", first_step))
-        run = RlRun(self.world.train, recipe.rl, seed=recipe.seed)
+        run = RlRun(self._rl_questions(), recipe.rl, seed=recipe.seed)
         teacher = partial(demonstrate, recipe, self.agent) if recipe.rl.groups.demonstrations != "none" else None
         with (
             self._open_reward() as (roller, reward),
@@ -198,6 +205,20 @@ class _Run:
                 demonstrate=teacher,
                 first_step=first_step,
             )
+
+    def _rl_questions(self) -> Sequence[Question]:
+        """Those of training; with `rl.groups.fresh` without those that SFT learned from."""
+        experts = self.recipe.experts
+        if not self.recipe.rl.groups.fresh:
+            return self.world.train
+        fresh = split_for_sft(experts, self.world.train).fresh
+        if not fresh:
+            raise ConfigError(
+                f"rl.groups.fresh = true leaves no question for RL: SFT has {experts.num_questions} for episodes and "
+                f"{experts.num_plans} for plans, and there are {len(self.world.train)} training questions; lower "
+                "experts.num_questions or experts.num_plans, or set rl.groups.fresh = false"
+            )
+        return fresh
 
     @contextmanager
     def _open_reward(self) -> Iterator[tuple[Roller, RewardFunction]]:

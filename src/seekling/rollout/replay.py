@@ -5,11 +5,14 @@ Used for experts only: what a policy sampled already has its ids, and they are n
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from seekling.env.protocol.base import Protocol
 from seekling.env.protocol.stopping import cut_after_stop
 from seekling.rollout.loop import Recorder
 from seekling.rollout.render import Renderer
-from seekling.types import Episode, Trajectory
+from seekling.types import Episode, Message, Trajectory
 
 
 def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) -> Trajectory:
@@ -39,4 +42,20 @@ def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) 
         elif turn.observation:
             reply = renderer.reply(turn.observation, role=protocol.observation_role, ended=ended)
             recorder.append_observation(reply)
+    return recorder.finish()
+
+
+def opening_trajectory(prompt: Sequence[Message], turn: str, opening: str, renderer: Renderer) -> Trajectory:
+    """Tokenise the beginning of an expert's first turn, as far as its tokens are those of the whole turn.
+
+    Args:
+        prompt: its messages.
+        turn: the text of the whole turn.
+        opening: how it begins: what is trained.
+        renderer: with the policy's tokenizer.
+    """
+    pairs = zip(renderer.encode_action(turn), renderer.encode_action(opening), strict=False)
+    shared = [token for token, other in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    recorder = Recorder.start(renderer.prompt(prompt))
+    recorder.append_action(shared, [0.0] * len(shared))
     return recorder.finish()

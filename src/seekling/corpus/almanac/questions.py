@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seekling.corpus.almanac.dice import Dice
 from seekling.corpus.almanac.kinds import KINDS
@@ -18,27 +18,13 @@ from seekling.corpus.almanac.model import Entity, Fact, count
 from seekling.corpus.almanac.phonology import ROOTS_PER_PROVINCE, Namer
 from seekling.corpus.almanac.province import Province
 from seekling.corpus.almanac.spec import Relation, Split, Wording
-from seekling.types import UNKNOWN_ANSWERS
+from seekling.types import UNKNOWN_ANSWERS, Hop
 
 QUESTION_KINDS = ("single", "bridge", "chain", "several", "unanswerable")
 """One page; two and three pages, one after the other; two to four pages side by side; none."""
 SEEN, NEW_WORDING, NEW_RELATION = "seen in training", "new wording", "new relation"
 _NOVELTIES = (SEEN, SEEN, SEEN, SEEN, SEEN, NEW_WORDING, NEW_WORDING, NEW_RELATION)
 """Every eight questions of dev and test, in a new order each time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One look-up that a question needs."""
-
-    query_subject: str
-    """Title of the entity to look up, which may be one that no page has."""
-    relation: str
-    """Words of the page for what is asked about it."""
-    answer: str
-    """As the page states it; 'unknown' when no page does."""
-    document_id: str
-    """The entity's page; empty when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +119,9 @@ class Asker:
                 question = _write(wording, dice, last, n=name, x=_spoken(last.facts[premise]))
             else:
                 question = _write(wording, dice, last, n=name)
-            walked = (*steps, (last, premise), (last, key)) if "x" in wording.slots else (*steps, (last, key))
-            hops = tuple(_hop(entity, each) for entity, each in walked)
+            hops = tuple(_hop(entity, each) for entity, each in (*steps, (last, key)))
+            if "x" in wording.slots:
+                hops = (_claim(last, _spoken(last.facts[premise])), *hops)
             pages = tuple(dict.fromkeys(hop.document_id for hop in hops))
             yield Row(kind, question, last.facts[key].answers, pages, hops, labels)
 
@@ -310,8 +297,7 @@ class Asker:
         ]
         for entity, key, wording, x, novelty in dice.shuffled(paths)[:wanted]:
             question = _write(wording, dice, entity, n=entity.name, x=x)
-            asked = Hop(entity.title, _relation(entity, key).label, UNKNOWN_ANSWERS[0], entity.id)
-            hops = (_hop(entity, KINDS[entity.kind].premise), asked)
+            hops = (_claim(entity, x), _hop(entity, key))
             labels = ("false premise", novelty) if self._split else ("false premise",)
             yield Row("unanswerable", question, UNKNOWN_ANSWERS, (), hops, labels)
 
@@ -381,6 +367,11 @@ def _write(wording: Wording, dice: Dice, entity: Entity, **slots: str) -> str:
 
 def _hop(entity: Entity, key: str) -> Hop:
     return Hop(entity.title, _relation(entity, key).label, entity.facts[key].answers[0], entity.id)
+
+
+def _claim(entity: Entity, claim: str) -> Hop:
+    """The look-up that tells whether a question takes something true for granted."""
+    return replace(_hop(entity, KINDS[entity.kind].premise), claim=claim)
 
 
 def _points_at(fact: Fact, entity: Entity) -> bool:
