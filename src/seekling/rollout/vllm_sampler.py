@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
+from seekling.models.weights import ExpectedWeights
 from seekling.rollout.engine.rows import end_of_turn_ids
-from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.rollout.turn_end import TurnEnd
 from seekling.types import Trajectory
