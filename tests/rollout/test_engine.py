@@ -117,11 +117,11 @@ def test_rows_that_read_a_siblings_prefix_see_their_own_tokens_whatever_becomes_
     shared = [random.integers(3, size, 400).tolist() for _ in range(2)]
     read = []
 
-    def leaders(slots, found=sampler._leaders):
+    def leaders(slots, found=sampler._slots.leaders):
         read.extend(length for slot, (leader, length) in zip(slots, found(slots), strict=True) if leader != slot)
         return found(slots)
 
-    sampler._leaders = leaders
+    sampler._slots.leaders = leaders
 
     async def episode(number):
         tokens = [*shared[number % 2][: int(random.integers(100, 400))], *random.integers(3, size, 5).tolist()]

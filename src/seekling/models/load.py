@@ -58,12 +58,12 @@ def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
 
 def load_model(path: Path | str, *, dtype: Dtype = "auto", device: Device = "cpu") -> PreTrainedModel:
     """Load the model alone; see `load_policy`."""
-    use_cores_here()
-    place = pick_device(device)
     with _told(path):
         import torch
         import transformers
 
+        use_cores_here()
+        place = pick_device(device)
         transformers.utils.logging.disable_progress_bar()
         # transformers' annotations do not say that output_loading_info makes the result a pair.
         model, loaded = cast(
@@ -88,8 +88,9 @@ def load_model(path: Path | str, *, dtype: Dtype = "auto", device: Device = "cpu
 
 @contextlib.contextmanager
 def _told(path: Path | str) -> Iterator[None]:
-    """What transformers fails with, as errors for people."""
+    """What is missing and what transformers fails with, as errors for people."""
     try:
+        import torch  # noqa: F401
         import transformers  # noqa: F401
         from safetensors import SafetensorError
     except ImportError as error:
