@@ -55,7 +55,7 @@ def tokenizer(tiny_model_dir):
 def kind(request, tiny_model_dir, tokenizer):
     if request.param == "recording":
         script = [(encode(tokenizer, f"<answer> {word} </answer>"), "stop") for word in ("x", "y")]
-        sampler = ScriptedSampler([[turn] * 9 for turn in script])
+        sampler = ScriptedSampler([[turn] * 9 for turn in script], keeps_budgets=True)
         return Kind(partial(RecordingLearner), sampler, RecordingSync(), JsonCheckpoint())
     load = partial(load_model, dtype="float32")
     sync, rank = InMemorySync(load), 4 if request.param == "adapters" else 0

@@ -33,9 +33,8 @@ def tokenizer(tiny_model_dir):
 @pytest.fixture(scope="module", params=["engine", "vllm", "scripted"])
 def shared(request, tiny_model_dir, tokenizer, tmp_path_factory):
     if request.param == "scripted":
-        sampler = ScriptedSampler(
-            [[(encode(tokenizer, "<search> Bergen harbour </search>"), "stop")] * 99], num_slots=3
-        )
+        script = [(encode(tokenizer, "<search> Bergen harbour </search>"), "stop")] * 99
+        sampler = ScriptedSampler([script], num_slots=3, keeps_budgets=True)
     elif request.param == "vllm":
         sampler = open_vllm(wide_model(tiny_model_dir, tmp_path_factory.mktemp("model") / "wide"))
     else:

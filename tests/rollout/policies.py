@@ -63,7 +63,8 @@ def plain_logprobs(model: PreTrainedModel, token_ids: Sequence[int], temperature
 class ScriptedSampler:
     """Gives the turns that were written for a session, token by token as they were written.
 
-    The n-th session to ask gets the n-th script; after the last it begins anew. `scale` is all its weights.
+    The n-th session to ask gets the n-th script; after the last it begins anew. Budgets are the script's business,
+    unless `keeps_budgets`. `scale` is all its weights.
     """
 
     scripts: Sequence[Sequence[tuple[Sequence[int], Finish]]]
@@ -71,6 +72,7 @@ class ScriptedSampler:
     num_slots: int = 64
     dtype: str = "torch.float32"
     scale: float = 1.0
+    keeps_budgets: bool = False
     requests: list[SampleRequest] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     num_running: int = 0
@@ -79,7 +81,7 @@ class ScriptedSampler:
 
     async def sample(self, request: SampleRequest) -> Sample:
         self.requests.append(request)
-        if request.max_new_tokens < 1:
+        if self.keeps_budgets and request.max_new_tokens < 1:
             return Sample((), (), "length", self.policy_version)
         place = self._order.setdefault(request.session, len(self._order))
         turn = self._turns.get(request.session, 0)
@@ -90,7 +92,7 @@ class ScriptedSampler:
         finally:
             self.num_running -= 1
         token_ids, finish = self.scripts[place % len(self.scripts)][turn]
-        if len(token_ids) > request.max_new_tokens:
+        if self.keeps_budgets and len(token_ids) > request.max_new_tokens:
             token_ids, finish = token_ids[: request.max_new_tokens], "length"
         logprobs = tuple(self.scale * value for value in logprobs_of(token_ids))
         return Sample(tuple(token_ids), logprobs, finish, self.policy_version)
