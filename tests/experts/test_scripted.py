@@ -181,16 +181,17 @@ def test_what_a_question_takes_for_granted_is_checked_after_what_it_asks_for(mak
     episode = play(make(), right, IN_PAGE_WORDS).episode
     assert episode.answer == "1612"
     assert thoughts(episode) == [
-        "Alder Mill > built in; check built by Tobias Wren?",
-        "[alder_mill] built in: 1612. [alder_mill] built by: Tobias Wren, asked Tobias Wren. It fits: 1612.",
+        "Alder Mill > built in; check Tobias Wren?",
+        "[alder_mill] built in: 1612. [alder_mill] Tobias Wren: here. It fits: 1612.",
     ]
     claimed = replace(claimed, claim="Maud Ferris")
     wrong = replace(UNANSWERABLE, question="When did Maud Ferris build Alder Mill?", hops=(claimed, asked))
     episode = play(make(), wrong, IN_PAGE_WORDS).episode
     assert episode.answer == "unknown"
     assert thoughts(episode) == [
-        "Alder Mill > built in; check built by Maud Ferris?",
-        "[alder_mill] built in: 1612. [alder_mill] built by: Tobias Wren, asked Maud Ferris. That does not fit.",
+        "Alder Mill > built in; check Maud Ferris?",
+        "[alder_mill] built in: 1612; check Maud Ferris?",
+        "[alder_mill] Maud Ferris: not here. That does not fit.",
     ]
 
 

@@ -160,6 +160,9 @@ class _Run:
             for number in range(len(hops)):
                 if not self._look_up(hops[number:]):
                     break
+            else:
+                if question.kind == UNANSWERABLE:
+                    raise _FailedError("the pages say all of it")
         self._thought = _closed(self._thought)
         if question.kind == UNANSWERABLE:
             self._thought += f" {words.NOT_SAID if self._is_missing else words.NO_FIT}"
@@ -206,9 +209,9 @@ class _Run:
                 self._thought = self._found(hop, way)
                 return True
             self._thought, self._found_hop = f"{self._verdict(hop, way)} ", None
-        if self._question.kind != UNANSWERABLE or hop.claim:
+        if self._question.kind != UNANSWERABLE:
             raise _FailedError("the fact was not retrieved")
-        self._is_missing = True
+        self._is_missing = not hop.claim
         return False
 
     def _untried(self, ways: Sequence[words.Try]) -> Iterator[tuple[words.Try, Action]]:
@@ -269,7 +272,7 @@ class _Run:
             return f"{way.need} {self._shown_answer()}"
         title = self._title_of(hop.document_id) if hop.document_id else hop.query_subject
         if hop.claim:
-            return f"[{title}] {hop.relation}: {hop.answer}, asked {hop.claim}"
+            return f"[{title}] {hop.claim}: {words.HERE}"
         return f"[{title}] {way.need}: {hop.answer}"
 
     def _verdict(self, hop: Hop, way: words.Try) -> str:
@@ -309,11 +312,12 @@ class _Run:
         return result
 
     def _is_shown(self, hop: Hop, turn: Turn, is_last: bool) -> bool:
-        """Whether a turn's observation says a fact. Of what no page says it is never shown."""
-        if self._question.kind == UNANSWERABLE and hop.answer in ("", UNKNOWN_ANSWER):
+        """Whether a turn's observation says a fact. What no page says is never shown."""
+        is_false = hop.claim and self._question.kind == UNANSWERABLE and not self._question.withheld
+        if is_false or (self._question.kind == UNANSWERABLE and hop.answer in ("", UNKNOWN_ANSWER)):
             return False
         direct = is_last and not self._question.is_side_by_side and self._question.kind != UNANSWERABLE
-        wanted = (hop.answer, *self._question.answers) if direct else (hop.answer,)
+        wanted = (hop.answer, *self._question.answers) if direct else (hop.claim or hop.answer,)
         return _is_right_page(hop, turn) and any(_holds(turn.observation, answer) for answer in wanted if answer)
 
     def _shown_answer(self) -> str:

@@ -8,9 +8,9 @@ Its thoughts have one form: a plan, and after each search the plan again with wh
 
 What a question takes for granted comes last, so that the answer is there when it is checked:
 
-    Ann Lee > died in year; check worked as pilot?
-    [Ann Lee] died in year: 739; check worked as pilot?
-    [Ann Lee] worked as: pilot, asked pilot. It fits: 739.
+    Ann Lee > died in year; check pilot?
+    [Ann Lee] died in year: 739; check pilot?
+    [Ann Lee] pilot: here. It fits: 739.
 
 The plan is made where only the question has been read, so that later turns copy it instead of working it out again:
 whether something is left to look up is what follows in the plan. Each turn names the page that it reads before it says
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from seekling.types import Hop, Question
 
-NOT_HERE, OTHER_PAGE, NOT_SAID = "not here.", "another page.", "The pages do not say."
+HERE, NOT_HERE, OTHER_PAGE, NOT_SAID = "here", "not here.", "another page.", "The pages do not say."
 FITS, NO_FIT = "It fits:", "That does not fit."
 _NOT_KEYWORDS = frozenset(
     re.findall(
@@ -60,7 +60,7 @@ def tries(hop: Hop, question: Question, *, in_own_words: bool) -> list[Try]:
         asked = question.question.strip()
         return [Try(asked, text, _reading(text)) for text in (asked.rstrip("?"), " ".join(content_words(asked)))]
     if hop.claim:
-        return [_try(hop, wording) for wording in (f"{hop.relation} {hop.claim}", hop.relation)]
+        return [_try(hop, hop.claim)]
     own = " ".join(asked_words(hop, question))
     ordered = [own, hop.relation, ""] if own and in_own_words else [hop.relation, "", own]
     return [_try(hop, wording) for wording in dict.fromkeys(ordered)]
@@ -86,13 +86,13 @@ def plan(question: Question, hops: Sequence[Hop], need: str) -> str:
     if question.is_side_by_side:
         return f"{'; '.join(each.query_subject for each in hops)} > {need}?"
     asked = " > ".join(each.relation for each in later if not each.claim)
-    claimed = [f"{each.relation} {each.claim}" for each in later if each.claim]
+    claimed = [each.claim for each in later if each.claim]
     first = f"check {need}" if hop.claim else " > ".join(filter(None, [need, asked]))
     return f"{'; check '.join([f'{hop.query_subject} > {first}', *claimed])}?"
 
 
 def onward(question: Question, hops: Sequence[Hop], need: str, *, after: Hop | None) -> str:
-    """What is left of the plan, as it follows the value before: " > born in?", or "; check worked as pilot?".
+    """What is left of the plan, as it follows the value before: " > born in?", or "; check pilot?".
 
     Args:
         question: what was asked.
