@@ -29,10 +29,10 @@ from transformers.utils import get_json_schema
 
 from seekling.config import LossConfig, OptimizerConfig, RlConfig
 from seekling.corpus.almanac import generate
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.rl import RlRun, train
-from seekling.models import resolve_model
-from seekling.rollout.engine.local import LocalSampler
+from seekling.models import load_model, resolve_model
+from seekling.pipeline.sync import InMemorySync
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.types import Episode, EpisodeRecord, Question, Reward
@@ -78,11 +78,13 @@ def run(options: argparse.Namespace, work: Workload) -> tuple[list[Mapping[str, 
     env = make_environment(work, texts, renderer, get_json_schema(search))
     questions = [Question("0", texts.text(0, work.prompt_tokens), ("",))]
     slot_tokens = len(renderer.prompt(env.protocol.prompt(questions[0]))) + work.most_tokens
-    inner = LocalSampler(model, tokenizer, in_flight=options.in_flight, episode_tokens=slot_tokens, cache_bytes=10**11)
-    learner = Learner(
+    sampler = FixedLengths(
+        model, tokenizer, turns=work.turns, in_flight=options.in_flight, episode_tokens=slot_tokens, cache_bytes=10**11
+    )
+    learner = LocalLearner(
         trained, lora_rank=options.lora_rank, row_tokens=options.row_tokens, checkpoint_layers=not options.keep_layers
     )
-    sampler, rewarded = FixedLengths(inner, work.turns), iter(range(10**9))
+    rewarded = iter(range(10**9))
     config = RlConfig(
         steps=work.steps, questions_per_step=1, group_size=work.group, learning_rate=1e-5,
         optimizer=OptimizerConfig(warmup_steps=0), loss=LossConfig(clip_high=0.2),
@@ -96,9 +98,10 @@ def run(options: argparse.Namespace, work: Workload) -> tuple[list[Mapping[str, 
         print(f"step {step}: " + ", ".join(f"{key} {value:.4g}" for key, value in metrics.items()), flush=True)
         found.append(metrics)
 
-    roller = Roller(env, sampler, renderer, in_flight=inner.num_slots)
+    roller = Roller(env, sampler, renderer)
     decoding = Decoding(turn_tokens=96, episode_tokens=slot_tokens)
-    train(learner, sampler, roller, RlRun(questions, config, seed=0), decoding=decoding, reward=reward, on_step=on_step)
+    run, sync = RlRun(questions, config, seed=0), InMemorySync(load_model)
+    train(learner, sampler, roller, run, sync=sync, decoding=decoding, reward=reward, on_step=on_step)
     return found, watch.measured().peak_gb
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +21,15 @@ from seekling.env.protocol import Action, ToolsProtocol
 from seekling.env.protocol.stopping import StopRule
 from seekling.env.tools import Tool
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import clipped_policy_loss
 from seekling.learn.rl import RlRun, train
-from seekling.models import load_policy
+from seekling.models import load_model, load_policy
+from seekling.pipeline.sync import InMemorySync
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
-from seekling.rollout.sampler import Sample, Sampler, SampleRequest
+from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.types import Episode, EpisodeRecord, Message, Question, Reward
 
 
@@ -43,38 +45,22 @@ class SearchesAlways(ToolsProtocol):
         return self.search_action("query")
 
 
-class FixedLengths:
+class FixedLengths(LocalSampler):
     """Gives every turn the workload's number of tokens. An episode's last turn ends it as cut short."""
 
-    def __init__(self, inner: LocalSampler, turns: Sequence[Sequence[int]]) -> None:
-        inner._eos_ids = frozenset()  # every length is forced, as on the peer's side
-        self._inner, self._turns = inner, turns
+    def __init__(self, *given: Any, turns: Sequence[Sequence[int]], **settings: int) -> None:
+        super().__init__(*given, **settings)
+        self._eos_ids = frozenset()  # every length is forced, as on the peer's side
+        self._turns = turns
         self._turn_of: dict[int, int] = {}
-
-    @property
-    def policy_version(self) -> int:
-        """See `Sampler`, as for the rest."""
-        return self._inner.policy_version
 
     async def sample(self, request: SampleRequest) -> Sample:
         """So many tokens as the workload says."""
         number = self._turn_of.get(request.session, 0)
         self._turn_of[request.session] = number + 1
         turns = self._turns[(request.session - 1) % len(self._turns)]
-        sample = await self._inner.sample(replace(request, max_new_tokens=turns[number], stops=StopRule()))
+        sample = await super().sample(replace(request, max_new_tokens=turns[number], stops=StopRule()))
         return replace(sample, finish="length" if number + 1 == len(turns) else "stop")
-
-    def close_session(self, session: int) -> None:
-        """Nothing of its own."""
-        self._inner.close_session(session)
-
-    def release_caches(self) -> None:
-        """Nothing of its own."""
-        self._inner.release_caches()
-
-    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Nothing of its own."""
-        self._inner.load_weights(weights, version)
 
 
 def make_environment(work: Workload, texts: Texts, renderer: Renderer, schema: dict) -> SearchEnv:
@@ -92,7 +78,7 @@ def make_environment(work: Workload, texts: Texts, renderer: Renderer, schema: d
 
 
 def write_check(
-    work: Workload, out: Path, learner: Learner, roller: Roller, questions: Sequence[Question], slot_tokens: int
+    work: Workload, out: Path, learner: LocalLearner, roller: Roller, questions: Sequence[Question], slot_tokens: int
 ) -> None:
     """Two episodes, their log-probabilities and the norm of their gradient, for the peer to compare with."""
     decoding = Decoding(turn_tokens=96, episode_tokens=slot_tokens)
@@ -135,12 +121,11 @@ def main() -> None:
     questions = [Question(str(n), texts.text(n, work.prompt_tokens), ("",)) for n in range(work.questions)]
     prompt_tokens = max(len(renderer.prompt(env.protocol.prompt(each))) for each in questions)
     slot_tokens = prompt_tokens + work.most_tokens
-    inner = LocalSampler(model, tokenizer, in_flight=min(episodes, 64), episode_tokens=slot_tokens)
-    sampler: Sampler = FixedLengths(inner, work.turns)
-    roller = Roller(env, sampler, renderer, in_flight=inner.num_slots)
+    sampler = FixedLengths(model, tokenizer, turns=work.turns, in_flight=min(episodes, 64), episode_tokens=slot_tokens)
+    roller = Roller(env, sampler, renderer)
     # As the peer: weights that train have the file's digits, the forward pass has the measured dtype's.
     trained, _ = load_policy(work.model, dtype="float32", device=work.device)  # type: ignore[arg-type]
-    learner = Learner(trained, row_tokens=row_tokens, dtype=getattr(torch, work.dtype))
+    learner = LocalLearner(trained, row_tokens=row_tokens, dtype=getattr(torch, work.dtype))
     config = RlConfig(
         steps=work.steps, questions_per_step=work.questions, group_size=work.group,
         learning_rate=work.learning_rate, optimizer=OptimizerConfig(warmup_steps=0), loss=LossConfig(clip_high=0.2),
@@ -160,7 +145,8 @@ def main() -> None:
         return
     watch.start()
     decoding = Decoding(turn_tokens=96, episode_tokens=slot_tokens)
-    train(learner, sampler, roller, RlRun(questions, config, seed=0), decoding=decoding, reward=reward, on_step=on_step)
+    run, sync = RlRun(questions, config, seed=0), InMemorySync(load_model)
+    train(learner, sampler, roller, run, sync=sync, decoding=decoding, reward=reward, on_step=on_step)
     (out / "ours.json").write_text(json.dumps(asdict(watch.measured())), encoding="utf-8")
 
 

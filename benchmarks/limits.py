@@ -43,7 +43,7 @@ from seekling.kernels.amx import layer
 from seekling.kernels.linear import PackedLinear
 from seekling.learn.attention import STRAND_ATTENTION, strand_attention
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import cross_entropy
 from seekling.models import load_policy, resolve_model
 from seekling.rollout.engine import fused
@@ -262,7 +262,7 @@ def learning(given: argparse.Namespace, directory: Path, limits: Limits, count: 
     model, _ = load_policy(directory, dtype=given.dtype)
     shape, length, row_tokens = Shape.of(model), given.tokens, 2048
     num_weights = sum(parameter.numel() for parameter in model.parameters())
-    learner = Learner(model, row_tokens=row_tokens)
+    learner = LocalLearner(model, row_tokens=row_tokens)
     random = np.random.default_rng(0)
     ids, mask = random.integers(1000, model.config.vocab_size, (count, length)), np.arange(length) % 4 == 3
     batch = Batch([Trajectory(row, mask, np.zeros(length, np.float32)) for row in ids], np.ones(count))

@@ -82,7 +82,7 @@ def measure(
     from seekling.learn.batch import Batch
     from seekling.learn.loss import cross_entropy
     from seekling.models import load_policy, resolve_model
-    from seekling.pipeline.export import new_learner
+    from seekling.pipeline.implementations import new_learner
     from seekling.pipeline.tune_trial import RandomEpisodes
     from seekling.serve.agent import make_sampler
 

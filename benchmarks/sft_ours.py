@@ -12,7 +12,7 @@ from grpo_workload import Stopwatch
 from sft_step import SftWork, write_result
 
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import cross_entropy
 from seekling.models import load_policy
 from seekling.types import Trajectory
@@ -23,7 +23,7 @@ def main() -> None:
     work = SftWork.read(sys.argv[1])
     torch.set_num_threads(work.threads)
     model, _ = load_policy(work.model, dtype="float32")
-    learner = Learner(model, row_tokens=work.row_tokens, dtype=getattr(torch, work.dtype))
+    learner = LocalLearner(model, row_tokens=work.row_tokens, dtype=getattr(torch, work.dtype))
     steps = [
         [Trajectory(np.asarray(ids), np.asarray(mask), np.zeros(len(ids), np.float32)) for ids, mask in step]
         for step in work.steps

@@ -102,6 +102,13 @@ HEAVY = {
 LOOPS_NAMED = {"rollout/engine/fused.py": "runs a decoder layer in one call of the loop that computes all of it"}
 """file -> why it may import a back end's loops."""
 
+FLOWS = {f"learn/{name}.py" for name in ("rl", "sft", "update")} | {"pipeline/stages.py", "pipeline/guard.py"}
+IMPLEMENTATIONS = tuple(
+    f"seekling.{name}"
+    for name in ("learn.local", "learn.trained", "learn.critic", "learn.checkpoint", "rollout.engine", "rollout.vllm")
+)
+"""Modules that those files do not import."""
+
 LIGHT = {"numpy", "pydantic", "typer", "rich", "seekling"}
 
 BROAD_EXCEPT = {
@@ -293,9 +300,16 @@ def loops_outside_their_room(path: Path) -> Iterator[str]:
                 yield f"{line}: import the operation from seekling.kernels, not {module}"
 
 
+def implementations_in_the_flows(path: Path) -> Iterator[str]:
+    """What trains, and the stages of a run, know learners and samplers by their Protocols alone."""
+    for module, line in imported_modules(path) if name_of(path) in FLOWS else ():
+        if module.startswith(IMPLEMENTATIONS):
+            yield f"{line}: {module} is an implementation; choose it in pipeline/implementations.py"
+
+
 RULES = [
-    loops_outside_their_room, other_rooms, heavy_packages, slow_commands, long_files, long_functions,
-    missing_docstrings, broad_excepts, probed_types, wide_classes,
+    implementations_in_the_flows, loops_outside_their_room, other_rooms, heavy_packages, slow_commands, long_files,
+    long_functions, missing_docstrings, broad_excepts, probed_types, wide_classes,
 ]  # fmt: skip
 
 
@@ -308,6 +322,7 @@ def test_every_file_keeps_the_rule(rule: Callable[[Path], Iterator[str]]):
 @pytest.mark.parametrize(
     ("rule", "source"),
     [
+        (implementations_in_the_flows, "from seekling.learn.local import LocalLearner"),
         (loops_outside_their_room, "from seekling.kernels.amx import tiles"),
         (other_rooms, "from seekling.learn import learner"),
         (heavy_packages, "import torch"),
@@ -327,6 +342,9 @@ def test_a_file_that_breaks_a_rule_is_told(rule, source, tmp_path, monkeypatch):
     path.write_text('"""Does something."""\n' + ("X = 1\n" if rule is not other_rooms else "") + source)
     if rule is other_rooms:
         path = path.rename(tmp_path / "corpus.py")
+    if rule is implementations_in_the_flows:
+        path = path.rename(path.parent / "guard.py")
+        monkeypatch.setattr(sys.modules[__name__], "FLOWS", {"cli/guard.py"})
     if rule is wide_classes:
         path = path.rename(tmp_path / "config.py")
     assert len(list(rule(path))) == 1

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import cross_entropy
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
@@ -83,7 +83,7 @@ def test_sampler_and_learner_both_give_the_log_probabilities_of_exact_arithmetic
         np.testing.assert_allclose(np.asarray(logprobs)[mask_T], expected[-1], atol=BOUND / temperature)
         logprobs_T = np.asarray(logprobs, np.float32)
         trajectories.append(Trajectory(np.asarray(token_ids), mask_T, logprobs_T, temperature=temperature))
-    learners = [Learner(wide_model(dtype, head_dim), row_tokens=1024) for dtype in (torch.bfloat16, torch.float32)]
+    learners = [LocalLearner(wide_model(dtype, head_dim), row_tokens=1024) for dtype in (torch.bfloat16, torch.float32)]
     for each, found_T, expected_A in zip(trajectories, learners[0].logprobs(trajectories), expected, strict=True):
         np.testing.assert_allclose(found_T[each.train_mask_T], expected_A, atol=BOUND / each.temperature)
     batch = Batch([replace(each, temperature=1.0) for each in trajectories], np.linspace(-1, 1, NUM_EPISODES))

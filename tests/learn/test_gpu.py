@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import clipped_policy_loss
 from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
@@ -31,7 +31,7 @@ def test_gradients_and_reference_are_those_of_the_processor(lora_rank, row_token
     found = []
     for device in ("cpu", "cuda"):
         model = copy.deepcopy(small_model()).to(device)
-        learner = Learner(model, lora_rank=lora_rank, row_tokens=row_tokens)
+        learner = LocalLearner(model, lora_rank=lora_rank, row_tokens=row_tokens)
         with torch.no_grad():
             for name, each in model.named_parameters():
                 if "lora_B" in name:  # 0 at first, and then nothing reaches the other half
@@ -59,7 +59,7 @@ def test_attention_and_its_gradients_are_those_of_each_path_alone(dtype, bound, 
 def test_the_learner_finds_the_log_probabilities_that_the_sampler_recorded(tiny_model_dir, dtype, mean, most):
     model, tokenizer = load_policy(tiny_model_dir, dtype=dtype, device="cuda")
     sampler = LocalSampler(model, tokenizer, in_flight=8, episode_tokens=512)
-    learner = Learner(load_policy(tiny_model_dir, dtype=dtype, device="cuda")[0], row_tokens=1024)
+    learner = LocalLearner(load_policy(tiny_model_dir, dtype=dtype, device="cuda")[0], row_tokens=1024)
     prompts = [tuple(np.random.default_rng(n // 4).integers(3, 60, 200).tolist()) for n in range(8)]
     requests = [SampleRequest(n, prompt, 100, seed=n) for n, prompt in enumerate(prompts)]
     trajectories, recorded = [], []

@@ -12,7 +12,7 @@ import numpy as np
 from seekling.config import LossConfig, SftConfig
 from seekling.learn.advantage import group_advantages
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import make_policy_loss
 from seekling.learn.sft import train_sft
 from tests.learn.models import group, small_model
@@ -47,7 +47,7 @@ def rl_curve(learner):
 
 
 def test_the_loss_curves_are_those_that_were_locked():
-    learner = Learner(small_model(), row_tokens=100, weight_decay=0.01)
+    learner = LocalLearner(small_model(), row_tokens=100, weight_decay=0.01)
     sft, rl = sft_curve(learner), rl_curve(learner)
     np.testing.assert_allclose([loss for loss, _ in sft], SFT_LOSS, rtol=1e-4)
     np.testing.assert_allclose([norm for _, norm in sft], SFT_GRAD_NORM, rtol=1e-4)
@@ -58,6 +58,6 @@ def test_the_loss_curves_are_those_that_were_locked():
 def test_the_loss_curves_repeat_bit_for_bit():
     curves = []
     for _ in range(2):
-        learner = Learner(small_model(), row_tokens=100, weight_decay=0.01)
+        learner = LocalLearner(small_model(), row_tokens=100, weight_decay=0.01)
         curves.append((sft_curve(learner), rl_curve(learner)))
     assert curves[0] == curves[1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seekling.corpus.almanac import generate
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.models import load_policy
 from seekling.models.load import Dtype
 from seekling.rollout.engine.local import LocalSampler
@@ -55,7 +55,7 @@ def test_the_learner_finds_the_log_probabilities_that_the_sampler_recorded(real_
     generate(150, 0, tmp_path / "almanac")
     text = (tmp_path / "almanac" / "corpus.jsonl").read_text(encoding="utf-8")
     trajectories = trajectories_of(real_model_dir, dtype, text)
-    learner = Learner(load_policy(real_model_dir, dtype=dtype)[0], row_tokens=2048)
+    learner = LocalLearner(load_policy(real_model_dir, dtype=dtype)[0], row_tokens=2048)
     found = learner.logprobs(trajectories)
     recorded = np.concatenate([each.logprobs_T[each.train_mask_T] for each in trajectories])
     scored = np.concatenate([own[each.train_mask_T] for own, each in zip(found, trajectories, strict=True)])

@@ -7,20 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from seekling.errors import ConfigError, InfrastructureError, NothingToLearnError
-from seekling.learn.critic import Critic
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.rl import PATIENCE_STEPS, RlRun, Teacher, has_difference, rollout_metrics, score_groups, train
-from seekling.models import load_policy
+from seekling.models import load_model, load_policy
+from seekling.pipeline.sync import InMemorySync
 from seekling.reward.functions import make_reward
-from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.types import Episode, EpisodeGroup, Message, Question, Reward, StopReason, ToolCall, Turn
 from tests.env.fakes import FakeLibrary, make_env
 from tests.learn.models import trajectory
+from tests.learn.recording import RecordingLearner, RecordingSync
 from tests.rollout.policies import ScriptedSampler, encode, open_sampler
 from tests.settings import recipe_of, rl_config
 
@@ -227,14 +226,20 @@ def test_a_step_may_be_larger_than_the_set():
 # Training
 
 
-def run_training(learner, sampler, roller, config, *, reward, questions=QUESTIONS, seed=0, first_step=0, decoding=None):
+IN_MEMORY = InMemorySync(load_model)
+
+
+def run_training(
+    learner, sampler, roller, config, *, reward, questions=QUESTIONS, first_step=0, decoding=None, sync=IN_MEMORY
+):
     rows = []
     train(
         learner,
         sampler,
         roller,
-        RlRun(questions, config, seed=seed),
-        decoding=decoding or Decoding(8, 512),
+        RlRun(questions, config, seed=0),
+        sync=sync,
+        decoding=decoding or Decoding(96, 4096),
         reward=reward,
         on_step=lambda step, metrics, records: rows.append((step, metrics, records)),
         first_step=first_step,
@@ -251,7 +256,7 @@ def scripted_roller(tiny_model_dir, scripts, **env):
 
 
 def tiny_learner(tiny_model_dir, **settings):
-    return Learner(load_policy(tiny_model_dir, dtype="float32")[0], **settings)
+    return LocalLearner(load_policy(tiny_model_dir, dtype="float32")[0], **settings)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +265,7 @@ def tiny_learner(tiny_model_dir, **settings):
 )
 def test_ten_steps_without_a_difference_end_the_run_and_say_why(tiny_model_dir, answer, says):
     sampler, roller = scripted_roller(tiny_model_dir, [[f"<answer> {answer} </answer>"]])
-    learner = tiny_learner(tiny_model_dir)
-    rows = []
+    learner, rows = RecordingLearner(), []
     config = rl_config(steps=50, questions_per_step=2, group_size=2)
     with pytest.raises(NothingToLearnError, match=f"for {PATIENCE_STEPS} steps in a row.*{says}"):
         train(
@@ -269,22 +273,22 @@ def test_ten_steps_without_a_difference_end_the_run_and_say_why(tiny_model_dir, 
             sampler,
             roller,
             RlRun(QUESTIONS, config, seed=0),
-            decoding=Decoding(8, 512),
+            sync=RecordingSync(),
+            decoding=Decoding(96, 4096),
             reward=make_reward("em"),
             on_step=lambda step, metrics, records: rows.append(metrics),
         )
     assert PATIENCE_STEPS == 10
     assert len(rows) == 10
     assert {row["num_zero_variance_groups"] for row in rows} == {2}
-    assert learner.num_steps == 0
+    assert learner.calls == []
 
 
 def test_steps_with_a_difference_begin_the_count_anew(tiny_model_dir):
     wrong, right = ["<answer> y </answer>"], ["<answer> x </answer>"]
     # Two episodes a step; in step 8 they differ.
     sampler, roller = scripted_roller(tiny_model_dir, [*[wrong] * 14, right, *[wrong] * 300])
-    learner = tiny_learner(tiny_model_dir)
-    steps = []
+    learner, steps = RecordingLearner(), []
     config = rl_config(steps=50, questions_per_step=1, group_size=2)
     with pytest.raises(NothingToLearnError):
         train(
@@ -292,13 +296,14 @@ def test_steps_with_a_difference_begin_the_count_anew(tiny_model_dir):
             sampler,
             roller,
             RlRun(QUESTIONS, config, seed=0),
-            decoding=Decoding(8, 512),
+            sync=RecordingSync(),
+            decoding=Decoding(96, 4096),
             reward=make_reward("em"),
             on_step=lambda step, metrics, records: steps.append((step, "grad_norm" in metrics)),
         )
     assert [step for step, has_learned in steps if has_learned] == [8]
     assert steps[-1][0] == 18
-    assert learner.num_steps == 1
+    assert learner.calls == ["forward_backward", "optim_step"]
 
 
 def test_a_group_without_a_right_episode_learns_from_the_expert_s(tiny_model_dir):
@@ -319,7 +324,8 @@ def test_a_group_without_a_right_episode_learns_from_the_expert_s(tiny_model_dir
         sampler,
         roller,
         RlRun(QUESTIONS[:2], rl_config(steps=1, questions_per_step=2, group_size=2, learning_rate=1e-3), seed=0),
-        decoding=Decoding(8, 512),
+        sync=RecordingSync(),
+        decoding=Decoding(96, 4096),
         reward=make_reward("em"),
         demonstrate=demonstrate,
         on_step=lambda step, metrics, records: (rows.append(metrics), kept.extend(records)),
@@ -333,8 +339,8 @@ def test_a_group_without_a_right_episode_learns_from_the_expert_s(tiny_model_dir
     assert learner.logprobs([shown])[0].sum() > before
 
 
-def test_an_expert_s_tokens_have_the_weight_of_what_the_learner_would_have_sampled(tiny_model_dir):
-    learner, shown = tiny_learner(tiny_model_dir), trajectory([5, 6, 20, 7], [0, 0, 1, 1])
+def test_an_expert_s_tokens_have_the_weight_of_what_the_learner_would_have_sampled():
+    learner, shown = RecordingLearner(), trajectory([5, 6, 20, 7], [0, 0, 1, 1])
     teacher = Teacher(lambda group: (episode(group.question, "x"), shown), learner, temperature=0.7)
     joined = teacher.join(make_group(QUESTIONS[0], ["y", "y"]))
     assert [each.answer for each in joined.episodes] == ["y", "y", "x"]
@@ -369,11 +375,12 @@ def test_an_expert_that_has_nothing_to_show_leaves_the_group_as_it_is(tiny_model
     sampler, roller = scripted_roller(tiny_model_dir, [["<answer> y </answer>"]] * 2)
     rows = []
     train(
-        tiny_learner(tiny_model_dir),
+        RecordingLearner(),
         sampler,
         roller,
         RlRun(QUESTIONS[:1], rl_config(steps=1, questions_per_step=1, group_size=2), seed=0),
-        decoding=Decoding(8, 512),
+        sync=RecordingSync(),
+        decoding=Decoding(96, 4096),
         reward=make_reward("em"),
         demonstrate=lambda group: None,
         on_step=lambda step, metrics, records: rows.append(metrics),
@@ -387,7 +394,7 @@ def test_a_run_in_which_every_episode_fails_names_the_failure(tiny_model_dir):
     sampler, roller = scripted_roller(tiny_model_dir, [["<search> x </search>"]], library=library)
     config = rl_config(steps=50, questions_per_step=1, group_size=2)
     with pytest.raises(NothingToLearnError, match=r"last 10 steps ended in an infrastructure failure.*server is down"):
-        run_training(tiny_learner(tiny_model_dir), sampler, roller, config, reward=make_reward("em"))
+        run_training(RecordingLearner(), sampler, roller, config, reward=make_reward("em"), sync=RecordingSync())
 
 
 class OneTokenSession:
@@ -419,7 +426,7 @@ def toy(tiny_model_dir, tokenizer):
     """Reward 1 for tokens of which the id divides by four: a quarter of them at first."""
     good = {tokenizer.decode([n]) for n in range(len(tokenizer)) if n % 4 == 0}
     sampler = open_sampler(tiny_model_dir, in_flight=32, episode_tokens=64)
-    roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer), in_flight=32)
+    roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
     return (
         sampler,
         roller,
@@ -430,7 +437,7 @@ def toy(tiny_model_dir, tokenizer):
 @pytest.mark.parametrize("settings", [{}, {"kl_coefficient": 0.01, "scale": "none"}])
 def test_reward_rises_on_a_toy(tiny_model_dir, settings):
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    learner = Learner(model)
+    learner = LocalLearner(model)
     learner.keep_reference()
     sampler, roller, reward = toy(tiny_model_dir, tokenizer)
     config = rl_config(steps=30, questions_per_step=4, group_size=8, learning_rate=0.01, **settings)
@@ -468,7 +475,7 @@ SLIME = {
 )
 def test_reward_rises_with_other_pieces_too(tiny_model_dir, settings):
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    learner = Learner(model)
+    learner = LocalLearner(model)
     learner.keep_reference()
     sampler, roller, reward = toy(tiny_model_dir, tokenizer)
     config = rl_config(steps=16, questions_per_step=4, group_size=8, learning_rate=0.02, **settings)
@@ -482,9 +489,8 @@ def test_reward_rises_with_other_pieces_too(tiny_model_dir, settings):
 
 def test_ppo_raises_the_reward_from_one_episode_per_question_and_its_critic_learns(tiny_model_dir):
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    learner = Learner(model)
+    learner = LocalLearner(model)
     learner.keep_reference()
-    learner.critic = Critic(learner, row_tokens=2048, max_grad_norm=1.0)
     sampler, roller, reward = toy(tiny_model_dir, tokenizer)
     config = rl_config(
         steps=25,
@@ -499,14 +505,8 @@ def test_ppo_raises_the_reward_from_one_episode_per_question_and_its_critic_lear
         old_logprobs="recomputed",
         critic={"learning_rate": 0.003},
     )
-    rows = run_training(
-        learner,
-        sampler,
-        roller,
-        config,
-        reward=reward,
-        decoding=Decoding(1, 64),
-    )
+    learner.add_critic(config, lora_rank=0)
+    rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
     rewards = [metrics["reward_mean"] for _, metrics, _ in rows]
     assert rewards[0] < 0.6
     assert np.mean(rewards[-5:]) > 0.8
@@ -544,8 +544,9 @@ def test_an_episode_that_outgrows_its_budget_costs_a_tenth_and_is_learned_from(t
     renderer = Renderer(tokenizer)
     call = encode(tokenizer, '<tool_call>{"name": "search", "arguments": {"query_list": ["x", "y"]}}</tool_call>')
     sampler = ScriptedSampler([[(call, "stop"), ((), "length")], [(encode(tokenizer, "Answer: x"), "eos")]])
-    roller = Roller(make_env(protocol="tools", count_tokens=renderer.count_tokens), sampler, renderer)
-    (group,) = roller.rollout(QUESTIONS[:1], Decoding(96, 1), group_size=2)
+    env = make_env(protocol="tools", count_tokens=renderer.count_tokens)
+    room = len(renderer.prompt(env.protocol.prompt(QUESTIONS[0]))) + len(call)
+    (group,) = Roller(env, sampler, renderer).rollout(QUESTIONS[:1], Decoding(96, room), group_size=2)
     assert [each.stop_reason for each in group.episodes] == [StopReason.MAX_TOKENS, StopReason.ANSWERED]
     assert sampler.requests[-1].max_new_tokens < 1 or sampler.requests[1].max_new_tokens < 1
     _, batch = score_groups([group], make_reward("tinker"), rl_config(scale="none"), step=1)
@@ -556,44 +557,6 @@ def test_an_episode_that_outgrows_its_budget_costs_a_tenth_and_is_learned_from(t
 def test_leave_one_out_has_larger_advantages_than_the_group_mean():
     _, batch = scored([make_group(QUESTIONS[0], ["x", "y", "y", "y"])], baseline="leave_one_out")
     np.testing.assert_allclose(batch.advantages_B, [1.0, *[-1 / 3] * 3])
-
-
-def test_a_run_resumed_from_its_weights_goes_on_bit_for_bit(tiny_model_dir, tmp_path):
-    tokenizer = load_policy(tiny_model_dir, dtype="float32")[1]
-    config = rl_config(steps=6, questions_per_step=3, group_size=4, learning_rate=0.005)
-    states = {}
-
-    def curve(learner, rows):
-        return [
-            (step, metrics["reward_mean"], metrics.get("loss"), metrics.get("grad_norm")) for step, metrics, _ in rows
-        ]
-
-    sampler, roller, reward = toy(tiny_model_dir, tokenizer)
-    straight = tiny_learner(tiny_model_dir)
-    rows = []
-
-    def on_step(step, metrics, records):
-        rows.append((step, metrics, records))
-        if step == 3:
-            straight.save(tmp_path / "state.pt")
-
-    train(
-        straight,
-        sampler,
-        roller,
-        RlRun(QUESTIONS, config, seed=0),
-        decoding=Decoding(1, 64),
-        reward=reward,
-        on_step=on_step,
-    )
-    states["straight"] = curve(straight, rows)
-    sampler, roller, reward = toy(tiny_model_dir, tokenizer)
-    resumed = tiny_learner(tiny_model_dir)
-    resumed.load(tmp_path / "state.pt")
-    later = run_training(resumed, sampler, roller, config, reward=reward, decoding=Decoding(1, 64), first_step=3)
-    assert curve(resumed, later) == states["straight"][3:]
-    expected = straight.export_weights()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in resumed.export_weights().items())
 
 
 @pytest.mark.parametrize(
@@ -612,35 +575,33 @@ def test_rl_over_another_distribution_than_the_one_that_acts_is_refused_by_the_r
     recipe_of({"rollout": {"temperature": 0.0, "temperature_range": [0.7, 1.15]}})
 
 
-class LateSampler(LocalSampler):
-    """Takes weights one rollout late, and says so."""
+class LateSync(InMemorySync):
+    """Brings weights one rollout late, and says so."""
 
-    def load_weights(self, weights, version):
-        super().load_weights(weights, max(version - 1, 0))
+    def publish(self, learner, sampler, version):
+        super().publish(learner, sampler, max(version - 1, 0))
 
 
-def rl_with_a_late_sampler(tiny_model_dir, **settings):
-    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    _, roller, reward = toy(tiny_model_dir, tokenizer)
-    sampler = LateSampler(load_policy(tiny_model_dir, dtype="float32")[0], tokenizer, episode_tokens=64)
-    roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
+def rl_with_a_late_sync(tiny_model_dir, **settings):
+    sampler, roller, reward = toy(tiny_model_dir, load_policy(tiny_model_dir, dtype="float32")[1])
+    learner, sync = tiny_learner(tiny_model_dir), LateSync(load_model)
     config = rl_config(steps=3, questions_per_step=4, group_size=8, **settings)
-    return run_training(Learner(model), sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
+    return run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64), sync=sync)
 
 
 def test_episodes_of_older_weights_than_the_recipe_allows_are_refused(tiny_model_dir):
     with pytest.raises(
         InfrastructureError, match=r"version 0, and the learner is at version 1: 1 rollouts older.*raise"
     ):
-        rl_with_a_late_sampler(tiny_model_dir)
-    rows = rl_with_a_late_sampler(tiny_model_dir, max_staleness=1)
+        rl_with_a_late_sync(tiny_model_dir)
+    rows = rl_with_a_late_sync(tiny_model_dir, max_staleness=1)
     assert [step for step, _, _ in rows] == [1, 2, 3]
     assert {record.episode.policy_version for _, _, records in rows for record in records} == {0, 1}
 
 
 def test_an_update_whose_gradient_is_not_finite_is_skipped_and_the_run_goes_on(tiny_model_dir, monkeypatch):
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    learner = Learner(model)
+    learner = LocalLearner(model)
     sampler, roller, reward = toy(tiny_model_dir, tokenizer)
     steps, forward_backward = iter(range(100)), learner.forward_backward
 

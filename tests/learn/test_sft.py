@@ -1,15 +1,14 @@
-"""Supervised fine-tuning: which batches, which rates, what is logged, and that a resumed run sees the same."""
+"""Supervised fine-tuning: which batches, which rates, what is logged."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from seekling.config import SftConfig
 from seekling.errors import NothingToLearnError
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import clipped_policy_loss
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy
@@ -39,7 +38,9 @@ def test_every_trajectory_is_seen_once_an_epoch_in_another_order_each_time():
     rows = []
     # Trajectory n has n trained tokens, so the logged counts say which were in a batch together.
     batch = [trajectory([3] * (2**n + 1), [0] + [1] * 2**n) for n in range(8)]
-    train_sft(Learner(small_model()), batch, CONFIG, seed=4, on_step=lambda step, metrics: rows.append((step, metrics)))
+    train_sft(
+        LocalLearner(small_model()), batch, CONFIG, seed=4, on_step=lambda step, metrics: rows.append((step, metrics))
+    )
     assert [step for step, _ in rows] == [1, 2, 3, 4, 5, 6]
     seen = [metrics["trained_tokens"] for _, metrics in rows]
     assert sum(seen[:3]) == sum(seen[3:]) == 255
@@ -51,35 +52,12 @@ def test_every_trajectory_is_seen_once_an_epoch_in_another_order_each_time():
     assert {"loss", "entropy", "grad_norm", "packed_tokens", "learn_s"} <= rows[0][1].keys()
 
 
-class StopError(Exception):
-    pass
-
-
-def test_a_run_that_was_stopped_and_resumed_is_the_straight_run(tmp_path):
-    straight_rows, rows = [], []
-    straight = Learner(small_model())
-    train_sft(straight, expert_set(), CONFIG, seed=1, on_step=lambda step, m: straight_rows.append((step, m["loss"])))
-
-    def stop_after_4(step, metrics):
-        rows.append((step, metrics["loss"]))
-        if step == 4:
-            raise StopError
-
-    first, second = Learner(small_model()), Learner(small_model())
-    with pytest.raises(StopError):
-        train_sft(first, expert_set(), CONFIG, seed=1, on_step=stop_after_4)
-    first.save(tmp_path / "state.pt")
-    second.load(tmp_path / "state.pt")
-    train_sft(second, expert_set(), CONFIG, seed=1, on_step=lambda step, m: rows.append((step, m["loss"])))
-    assert rows == straight_rows
-    expected = straight.export_weights()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in second.export_weights().items())
-
-
 def test_the_seed_decides_the_order():
     def losses(seed):
         rows = []
-        train_sft(Learner(small_model()), expert_set(), CONFIG, seed=seed, on_step=lambda _, m: rows.append(m["loss"]))
+        train_sft(
+            LocalLearner(small_model()), expert_set(), CONFIG, seed=seed, on_step=lambda _, m: rows.append(m["loss"])
+        )
         return rows
 
     assert losses(1) == losses(1) != losses(2)
@@ -88,14 +66,14 @@ def test_the_seed_decides_the_order():
 @pytest.mark.parametrize("trajectories", [[], [trajectory([3, 4], [0, 0])] * 3, [trajectory([3, 4], [1, 0])]])
 def test_a_set_without_a_trained_token_is_refused(trajectories):
     with pytest.raises(NothingToLearnError, match=f"{len(trajectories)} trajectories and not one trained token"):
-        train_sft(Learner(small_model()), trajectories, CONFIG, seed=0, on_step=lambda step, metrics: None)
+        train_sft(LocalLearner(small_model()), trajectories, CONFIG, seed=0, on_step=lambda step, metrics: None)
 
 
 def test_a_batch_in_which_all_is_masked_stops_the_run_and_says_so():
     batch = [trajectory([3, 4, 5], [0, 1, 1]), trajectory([3, 4, 6], [0, 0, 0])]
     config = SftConfig(epochs=1, episodes_per_step=1)
     with pytest.raises(NothingToLearnError, match="none of the 1 trajectories has a trained token"):
-        train_sft(Learner(small_model()), batch, config, seed=0, on_step=lambda step, metrics: None)
+        train_sft(LocalLearner(small_model()), batch, config, seed=0, on_step=lambda step, metrics: None)
 
 
 def test_a_fine_tuned_model_acts_as_its_expert_did(tiny_model_dir):
@@ -107,7 +85,7 @@ def test_a_fine_tuned_model_acts_as_its_expert_did(tiny_model_dir):
         actions = ["<search> Fowey </search>", "<search> Maud born </search>", "<answer> Alnwick </answer>"]
         turns = [session.step(action, finish="stop").turn for action in actions]
         episode = Episode("7", "test", "tags", tuple(session.prompt), tuple(turns), "Alnwick", StopReason.ANSWERED)
-    learner = Learner(model)
+    learner = LocalLearner(model)
     config = SftConfig(learning_rate=5e-3, epochs=100, episodes_per_step=1, warmup_steps=2)
     written = expert_trajectory(episode, env.protocol, renderer)
     train_sft(learner, [written], config, seed=0, on_step=lambda step, metrics: None)
@@ -124,7 +102,7 @@ def test_a_fine_tuned_model_acts_as_its_expert_did(tiny_model_dir):
 
 
 def test_a_batch_with_a_gradient_that_is_not_finite_is_passed_over(monkeypatch):
-    learner, rows = Learner(small_model()), []
+    learner, rows = LocalLearner(small_model()), []
     forward_backward = learner.forward_backward
 
     def spoiled(batch, loss, **more):

@@ -25,7 +25,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from seekling.config import LossConfig
 from seekling.learn.advantage import generalized_advantages, group_advantages, leave_one_out_advantages, whiten
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import KL_ESTIMATORS, TokenData, denominator, make_policy_loss, token_weights, value_loss
 from seekling.types import Trajectory
 
@@ -99,7 +99,7 @@ def test_logprobs_entropy_loss_and_weight_gradients_are_trls_at_this_temperature
     old_BT = np.pad(np.asarray(expected["old"], np.float32), ((0, 0), (given["prompt"], 0)))
     trajectories = [Trajectory(*each, temperature=temperature) for each in zip(ids_BT, masks_BT, old_BT, strict=True)]
     model = wavy_model()
-    learner = Learner(model)
+    learner = LocalLearner(model)
     for scored_T, mask_T, row in zip(learner.logprobs(trajectories), masks_BT, expected["logprobs"], strict=True):
         np.testing.assert_allclose(scored_T[mask_T], np.asarray(row)[mask_T[given["prompt"] :]], atol=2e-6)
     batch = Batch(trajectories, np.asarray(given["advantages"]), {"old_logprobs_A": list(old_BT)})

@@ -13,8 +13,8 @@ import torch
 from seekling.errors import DataError, InfrastructureError
 from seekling.learn.advantage import generalized_advantages
 from seekling.learn.batch import Batch
-from seekling.learn.critic import Critic
-from seekling.learn.learner import Learner
+from seekling.learn.checkpoint import LocalCheckpoint
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import value_loss
 from seekling.learn.rl import score_groups
 from seekling.learn.update import Updater
@@ -32,19 +32,25 @@ def batch_of(*seeds, advantages=None):
     return Batch(trajectories, given)
 
 
-def with_critic(learner, **settings):
-    learner.critic = Critic(learner, **({"row_tokens": 100, "max_grad_norm": 1.0} | settings))
+def with_critic(learner, lora_rank=0):
+    learner.add_critic(rl_config(row_tokens=100, critic={"max_grad_norm": 1.0}), lora_rank=lora_rank)
+    return learner
+
+
+def at_reference(learner):
+    """The learner, with the weights of another seed as its reference."""
+    learner._reference = LocalLearner(small_model(1))._model
     return learner
 
 
 def weights_of(learner):
-    return {name: tensor.detach().clone() for name, tensor in learner.export_weights().items()}
+    return {name: master.clone() for name, master in learner.state()["masters"].items()}
 
 
 def steps_of(config, batches, *, seed=0, reference=False, rate=0.003):
-    learner = Learner(small_model(seed), row_tokens=90)
+    learner = LocalLearner(small_model(seed), row_tokens=90)
     if reference:
-        learner.keep_reference(small_model(1))
+        at_reference(learner)
     if config.has_critic:
         with_critic(learner)
     updater = Updater(learner, config)
@@ -57,11 +63,11 @@ def sgd_gradient(config, batches, monkeypatch, **more):
     """The gradient that reaches the optimizer, read off before it acts."""
     found = {}
 
-    def note(self, rate):
-        found.update({name: master.grad.detach().clone() for name, master in self._masters.items()})
+    def note(self, rate, divide_by=1.0):
+        found.update({name: master.grad.detach() * (1 / divide_by) for name, master in self._masters.items()})
         return 0.0
 
-    monkeypatch.setattr(Learner, "optim_step", note)
+    monkeypatch.setattr(LocalLearner, "optim_step", note)
     steps_of(config, batches, **more)
     return found
 
@@ -138,7 +144,10 @@ def test_a_step_says_what_was_clipped_how_far_ratios_went_and_how_many_tokens_we
     assert (first["ratio_mean"], first["ratio_max"], first["clip_fraction"]) == (1.0, 1.0, 0.0)
     recorded = np.concatenate([each.logprobs_T[each.train_mask_T] for each in group(0)])
     scored = np.concatenate(
-        [own[each.train_mask_T] for own, each in zip(Learner(small_model()).logprobs(group(0)), group(0), strict=True)]
+        [
+            own[each.train_mask_T]
+            for own, each in zip(LocalLearner(small_model()).logprobs(group(0)), group(0), strict=True)
+        ]
     )
     weights = np.minimum(np.exp(scored - recorded), 2.0)
     assert first["correction_ess"] == pytest.approx(weights.sum() ** 2 / (len(weights) * (weights**2).sum()), rel=1e-4)
@@ -165,7 +174,7 @@ def test_later_minibatches_move_ratios_away_from_1(parts):
 
 
 def test_a_gradient_of_a_critic_that_is_not_finite_is_skipped_and_counted(monkeypatch):
-    learner = with_critic(Learner(small_model(), row_tokens=90))
+    learner = with_critic(LocalLearner(small_model(), row_tokens=90))
     updater = Updater(learner, rl_config(baseline="gae", whiten=False))
     before = weights_of(learner.critic)
     updater.add(batch_of(0, advantages=[0, 1, 0, math.nan]), version=0)
@@ -199,7 +208,7 @@ def test_one_bad_batch_ends_no_run_however_often_it_would_be_gone_over(minibatch
 
 
 def test_the_oldest_version_of_an_episode_counts():
-    updater = Updater(Learner(small_model()), rl_config(max_staleness=2))
+    updater = Updater(LocalLearner(small_model()), rl_config(max_staleness=2))
     mixed = [replace(each, policy_versions=(5, 3, 5)) for each in group(0)]
     updater.add(Batch(mixed, np.ones(4)), version=5)
     with pytest.raises(InfrastructureError, match=r"version 3, and the learner is at version 6: 3 rollouts older"):
@@ -237,7 +246,7 @@ def test_later_steps_divide_by_the_weights_before_the_first_when_they_are_recomp
     # The sampler's log-probabilities are far from the learner's: with them every ratio would be clipped at once.
     config = rl_config(minibatches=2, rollout_epochs=2, old_logprobs="recomputed", aggregation="sum")
     learner, _ = steps_of(config, [batch_of(0)], rate=0.002)
-    plain = Learner(small_model(), row_tokens=90)
+    plain = LocalLearner(small_model(), row_tokens=90)
     old = plain.logprobs(group(0))
     batch = Batch(group(0), batch_of(0).advantages_B, {"old_logprobs_A": old})
     from seekling.learn.loss import make_policy_loss
@@ -261,7 +270,7 @@ def plain_values(critic, each):
 
 
 def test_a_critic_begins_at_0_and_its_packed_values_are_those_of_single_sequences():
-    learner = with_critic(Learner(small_model(), row_tokens=60))
+    learner = with_critic(LocalLearner(small_model(), row_tokens=60))
     critic, batch = learner.critic, [*group(0), UNTRAINED, *group(1)]
     assert all(not values.any() for values in critic.values(batch))
     with torch.no_grad():
@@ -273,7 +282,7 @@ def test_a_critic_begins_at_0_and_its_packed_values_are_those_of_single_sequence
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_a_critic_learns_its_returns_and_leaves_the_policy_alone(lora_rank):
-    learner = with_critic(Learner(small_model(), row_tokens=90), lora_rank=lora_rank)
+    learner = with_critic(LocalLearner(small_model(), row_tokens=90), lora_rank=lora_rank)
     before = weights_of(learner)
     config = rl_config(baseline="gae", group_size=1, loss="importance_sampling", value_clip=5.0)
     updater = Updater(learner, config)
@@ -288,7 +297,7 @@ def test_a_critic_learns_its_returns_and_leaves_the_policy_alone(lora_rank):
 
 
 def test_advantages_of_tokens_are_gae_over_action_tokens_with_the_reward_at_the_last():
-    learner = with_critic(Learner(small_model(), row_tokens=90))
+    learner = with_critic(LocalLearner(small_model(), row_tokens=90))
     with torch.no_grad():
         learner.critic._model.lm_head.weight.copy_(0.2 * torch.linspace(-1, 1, 32)[None])
     seen = {}
@@ -318,7 +327,7 @@ def test_what_observations_say_about_values_never_enters():
     """Two episodes that differ in how long the observation is have the same advantages if values agree."""
     short = trajectory([5, 6, 7, 8, 9, 10], [0, 1, 1, 0, 1, 1])
     long = trajectory([5, 6, 7, *[8] * 20, 9, 10], [0, 1, 1, *[0] * 20, 1, 1])
-    learner = with_critic(Learner(small_model()))  # all values are 0
+    learner = with_critic(LocalLearner(small_model()))  # all values are 0
     updater = Updater(learner, rl_config(baseline="gae", gamma=0.5, gae_lambda=0.5, whiten=False))
     batch, _ = updater._with_critic(Batch([short, long], np.ones(2)))
     one, other = (
@@ -331,8 +340,7 @@ def test_what_observations_say_about_values_never_enters():
 
 @pytest.mark.parametrize("kl", ["k1", "k3"])
 def test_a_kl_in_the_reward_is_charged_to_the_tokens_that_cause_it(kl):
-    learner = with_critic(Learner(small_model()))
-    learner.keep_reference(small_model(1))
+    learner = at_reference(with_critic(LocalLearner(small_model())))
     reference = learner.reference_logprobs(group(0))
     config = rl_config(baseline="gae", kl_coefficient=0.1, kl_in="reward", kl=kl, gae_lambda=0.0, whiten=False)
     updater = Updater(learner, config)
@@ -346,47 +354,16 @@ def test_a_kl_in_the_reward_is_charged_to_the_tokens_that_cause_it(kl):
         np.testing.assert_allclose(batch.per_token["advantages_A"][index], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_run_with_a_critic_that_was_saved_and_loaded_goes_on_bit_for_bit(tmp_path):
-    config = rl_config(baseline="gae", minibatches=2)
-
-    def run(learner, numbers):
-        updater = Updater(learner, config)
-        for number in numbers:
-            updater.add(batch_of(number, advantages=[0, 1, 1, 0]), version=0)
-            updater.finish(rate=0.003, critic_rate=0.01)
-
-    straight = with_critic(Learner(small_model(), row_tokens=90))
-    run(straight, range(2))
-    straight.save(tmp_path / "state.pt")
-    run(straight, range(2, 4))
-    resumed = with_critic(Learner(small_model(3), row_tokens=90))
-    resumed.load(tmp_path / "state.pt")
-    run(resumed, range(2, 4))
-    for one, other in ((straight, resumed), (straight.critic, resumed.critic)):
-        expected = weights_of(one)
-        assert all(torch.equal(tensor, expected[name]) for name, tensor in weights_of(other).items())
-    assert resumed.critic.num_steps == 8
-
-
 def test_a_state_without_a_critic_is_refused_by_a_run_that_has_one(tmp_path):
-    Learner(small_model()).save(tmp_path / "state.pt")
+    LocalCheckpoint().save(LocalLearner(small_model()), tmp_path)
     with pytest.raises(DataError, match="not a readable training state"):
-        with_critic(Learner(small_model())).load(tmp_path / "state.pt")
-
-
-def test_a_policy_can_be_loaded_without_its_critic(tmp_path):
-    learner = with_critic(Learner(small_model()))
-    learner.save(tmp_path / "state.pt")
-    other = Learner(small_model(1))
-    other.load(tmp_path / "state.pt")
-    expected = weights_of(learner)
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights_of(other).items())
+        LocalCheckpoint().load(with_critic(LocalLearner(small_model())), tmp_path)
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_a_critic_of_a_bfloat16_policy_keeps_its_head_and_adapters_in_float32(lora_rank):
     """A value in bfloat16 has two digits."""
-    learner = with_critic(Learner(small_model(dtype=torch.bfloat16)), lora_rank=lora_rank)
+    learner = with_critic(LocalLearner(small_model(dtype=torch.bfloat16)), lora_rank=lora_rank)
     critic = learner.critic
     wide = {name for name, weight in critic._trained.items() if weight.dtype == torch.float32}
     assert {name for name in critic._trained if "lm_head" in name or "lora_" in name} == wide

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from seekling.errors import ConfigError, ModelError
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import clipped_policy_loss, cross_entropy
 from seekling.models.families import FAMILIES, longest_exact
 from seekling.rollout.engine.local import LocalSampler
@@ -152,7 +152,7 @@ def test_sampler_and_learner_score_as_transformers_does(family, tied, tokenizer)
     greedy_TV = plain_logprobs(plain, [*PROMPT, *again.token_ids])[len(PROMPT) - 1 : -1]
     np.testing.assert_allclose(again.logprobs, greedy_TV[range(len(again.token_ids)), again.token_ids], atol=1e-4)
     learned = copy.deepcopy(plain)
-    learner = Learner(learned, row_tokens=4096)
+    learner = LocalLearner(learned, row_tokens=4096)
     scored = learner.logprobs(batch)
     total = torch.zeros(())
     for each, scored_T in zip(batch, scored, strict=True):
@@ -187,7 +187,7 @@ def test_in_bfloat16_the_sampler_stays_near_transformers(family, tokenizer):
 def test_what_is_computed_otherwise_is_refused_by_name_and_by_both(family, tokenizer):
     settings, reason = REFUSED[family]
     model = make_model(family, **settings)
-    for use in (lambda: LocalSampler(model, tokenizer, in_flight=1, episode_tokens=64), lambda: Learner(model)):
+    for use in (lambda: LocalSampler(model, tokenizer, in_flight=1, episode_tokens=64), lambda: LocalLearner(model)):
         with pytest.raises(ModelError, match=f"family '{family}' are not supported: .*{reason}"):
             use()
 
@@ -204,7 +204,7 @@ def test_episodes_longer_than_what_agrees_are_refused_by_both(family, settings, 
     model = make_model(family, **settings)
     with pytest.raises(ConfigError, match=f"{reason}.*lower rollout.episode_tokens = {length + 1}"):
         LocalSampler(model, tokenizer, in_flight=1, episode_tokens=length + 1)
-    learner = Learner(make_model(family, **settings))
+    learner = LocalLearner(make_model(family, **settings))
     fits, too_long = (trajectory([5] * size, [0] + [1] * (size - 1)) for size in (length, length + 1))
     (scored,) = learner.logprobs([fits])
     expected_TV = plain_logprobs(model, fits.token_ids_T.tolist())

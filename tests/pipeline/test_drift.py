@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import pytest
+import torch
 
 from seekling.config import Recipe
 from seekling.errors import InfrastructureError
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.rl import RlRun, train
-from seekling.models import load_policy
+from seekling.models import load_model, load_policy
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.stages import _Run
+from seekling.pipeline.sync import InMemorySync
 from seekling.pipeline.trackers import Trackers
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
@@ -21,32 +26,60 @@ from tests.pipeline.runs import QuietReporter
 from tests.settings import recipe_of, rl_config
 
 
-class StaleSampler(LocalSampler):
-    """Takes new weights for the first two steps only, and says that it has all of them."""
+class StaleSync(InMemorySync):
+    """Brings new weights for the first two steps only, and the sampler says that it has all of them."""
+
+    def publish(self, learner, sampler, version):
+        if version < 2:
+            super().publish(learner, sampler, version)
+        sampler.policy_version = version
+
+
+class UntemperedSampler(LocalSampler):
+    """Draws at the temperature that it is asked for, and records log-probabilities of temperature 1."""
+
+    async def sample(self, request):
+        sample = await super().sample(request)
+        ids = torch.tensor([[*request.prompt_ids, *sample.token_ids]])
+        logprobs_TV = self.plain(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
+        places = range(len(request.prompt_ids) - 1, ids.shape[1] - 1)
+        return replace(sample, logprobs=tuple(logprobs_TV[places, sample.token_ids].tolist()))
 
     def load_weights(self, weights, version):
-        if version < 2:
-            self.taken = {name: tensor.clone() for name, tensor in weights.items()}
-        super().load_weights(self.taken, version)
+        super().load_weights(weights, version)
+        self.plain = copy.deepcopy(self.fresh)
+        with torch.no_grad():
+            for name, parameter in self.plain.named_parameters():
+                parameter.copy_(weights[name])
 
 
-def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, *, temperature=1.0, **settings):
+def rl_steps(
+    tiny_model_dir,
+    folder,
+    recipe: Recipe,
+    *,
+    sync=InMemorySync,
+    sampler_class=LocalSampler,
+    temperature=1.0,
+    **settings,
+):
     """The metrics of the steps that passed the guard."""
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    learner = Learner(model)
+    learner = LocalLearner(model)
     _, _, reward = toy(tiny_model_dir, tokenizer)
     sampler = sampler_class(load_policy(tiny_model_dir, dtype="float32")[0], tokenizer, episode_tokens=64)
     sampler.fresh = load_policy(tiny_model_dir, dtype="float32")[0]
     roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
     config = rl_config(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0, **settings)
     run = RlRun(QUESTIONS, config, seed=0)
-    guard = HealthGuard(recipe, RunFolder(folder, recipe), learner, run, QuietReporter())
+    guard = HealthGuard(recipe, RunFolder(folder, recipe), None, run, QuietReporter())
     passed = []
     train(
         learner,
         sampler,
         roller,
         run,
+        sync=sync(load_model),
         decoding=Decoding(1, 64, temperature=temperature),
         reward=reward,
         on_step=lambda step, metrics, records: passed.append(guard.look(metrics, records)),
@@ -56,24 +89,39 @@ def rl_steps(tiny_model_dir, folder, sampler_class, recipe: Recipe, *, temperatu
 
 def test_stale_weights_stop_the_run_as_soon_as_they_show(tiny_model_dir, tmp_path):
     with pytest.raises(InfrastructureError, match=r"RL step [3-5]: .* stale or damaged.*rl\.loss\.drift_limit"):
-        rl_steps(tiny_model_dir, tmp_path, StaleSampler, Recipe())
+        rl_steps(tiny_model_dir, tmp_path, Recipe(), sync=StaleSync)
 
 
 @pytest.mark.parametrize("settings", [{"minibatches": 2}, {"stream_minibatches": 2}])
 def test_the_same_weights_differ_by_rounding_in_every_step_also_where_later_updates_do_not(
     tiny_model_dir, tmp_path, settings
 ):
-    passed = rl_steps(tiny_model_dir, tmp_path, LocalSampler, Recipe(), **settings)
+    passed = rl_steps(tiny_model_dir, tmp_path, Recipe(), **settings)
     learned = [metrics for metrics in passed if "logprob_drift" in metrics]
     assert len(learned) >= 3
     assert all(metrics["logprob_drift"] <= metrics["logprob_drift_max"] < 1e-4 for metrics in learned)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.15])
+def test_logprobs_of_another_temperature_than_the_draws_stop_the_run(tiny_model_dir, tmp_path, temperature):
+    recipe = recipe_of({"rl": {"drift_limit": 0.05}})
+    passed = rl_steps(tiny_model_dir, tmp_path / "right", recipe, temperature=temperature)
+    assert max(metrics.get("logprob_drift_max", 0.0) for metrics in passed) < 1e-4
+    with pytest.raises(InfrastructureError, match=r"RL step \d: .*rl\.loss\.drift_limit"):
+        rl_steps(tiny_model_dir, tmp_path / "wrong", recipe, sampler_class=UntemperedSampler, temperature=temperature)
+
+
+def test_a_limit_of_zero_asks_nothing(tiny_model_dir, tmp_path):
+    passed = rl_steps(tiny_model_dir, tmp_path, recipe_of({"rl": {"drift_limit": 0.0}}), sync=StaleSync)
+    assert len(passed) == 8
+    assert max(metrics.get("logprob_drift", 0.0) for metrics in passed) > 0.2
 
 
 def test_a_skipped_update_is_told_in_the_terminal_and_logged(tiny_model_dir, tmp_path):
     recipe, reporter = Recipe(), QuietReporter()
     folder = RunFolder(tmp_path / "run", recipe)
     run = _Run(recipe, folder, None, None, tiny_model_dir, reporter, Trackers(()))
-    with run._training("sft", 2, Learner(load_policy(tiny_model_dir, dtype="float32")[0])) as after_step:
+    with run._training("sft", 2, LocalLearner(load_policy(tiny_model_dir, dtype="float32")[0])) as after_step:
         after_step(1, {"num_skipped_steps": 0}, "", "")
         after_step(2, {"num_skipped_steps": 1}, "", "")
     assert reporter.lines == ["warning: sft step 2: a gradient was not finite; update skipped"]

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from seekling.cli.main import main
 from seekling.errors import ConfigError, ModelError
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.models import load_policy
 from seekling.pipeline.export import export_run
 from seekling.pipeline.stages import run_recipe
@@ -110,7 +110,7 @@ def test_what_cannot_be_exported_is_refused_and_nothing_is_written(run, tmp_path
 
 
 def test_a_policy_without_adapters_has_none_to_write(tmp_path, tiny_model_dir):
-    learner = Learner(load_policy(tiny_model_dir, dtype="float32")[0])
+    learner = LocalLearner(load_policy(tiny_model_dir, dtype="float32")[0])
     with pytest.raises(ModelError, match=r"lora_rank = 0 trains all weights"):
         learner.save_adapter(tmp_path / "out", base_model="x")
     assert not any(tmp_path.iterdir())
@@ -123,7 +123,7 @@ def test_adapters_begin_with_what_the_seed_says_whatever_was_drawn_before(tiny_m
         torch.manual_seed(number)
         model, _ = load_policy(tiny_model_dir, dtype="float32")
         before = torch.get_rng_state()
-        Learner(model, lora_rank=2, seed=seed)
+        LocalLearner(model, lora_rank=2, seed=seed)
         assert torch.equal(torch.get_rng_state(), before)
         weights = dict(model.named_parameters())
         first.append(next(weights[name] for name in sorted(weights) if "lora_A" in name).detach())

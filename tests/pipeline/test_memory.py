@@ -9,8 +9,8 @@ import pytest
 from seekling.config import build_recipe
 from seekling.doctor import MemoryPlan, opened_memory, read_model_shape
 from seekling.errors import DataError
-from seekling.pipeline import export
-from seekling.pipeline.export import new_learner
+from seekling.pipeline import implementations
+from seekling.pipeline.implementations import new_learner
 from seekling.pipeline.stages import run_recipe
 from tests.pipeline.runs import QuietReporter
 
@@ -26,7 +26,7 @@ def test_what_is_free_must_hold_all_but_the_process_and_its_sampler(tiny_model_d
     plan, opened = MemoryPlan(recipe, shape, dtype="float32"), opened_memory(shape, dtype="float32")
     missing = max(plan.sft().total_bytes, plan.rl().total_bytes) - opened.total_bytes
     for available, expected in ((missing - 1, True), (missing, False)):
-        monkeypatch.setattr(export, "free_bytes", lambda *_, available=available: available)
+        monkeypatch.setattr(implementations, "free_bytes", lambda *_, available=available: available)
         assert new_learner(recipe, tiny_model_dir).checkpoints_layers is expected
 
 

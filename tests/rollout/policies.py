@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from seekling.errors import InfrastructureError
 from seekling.models import load_policy, pick_dtype
 from seekling.rollout.engine.local import LocalSampler
-from seekling.rollout.sampler import Finish, Sample, SampleRequest
+from seekling.rollout.sampler import Finish, Sample, Sampler, SampleRequest
+from seekling.types import Trajectory
 from tests.patience import FAILS_AFTER_S
 
 _Result = TypeVar("_Result")
@@ -32,7 +34,7 @@ def open_sampler(folder: Path, **settings: int) -> LocalSampler:
     return LocalSampler(model, tokenizer, **({"in_flight": 8, "episode_tokens": 256} | settings))
 
 
-def sample_all(sampler: LocalSampler, requests: Sequence[SampleRequest]) -> list[Sample]:
+def sample_all(sampler: Sampler, requests: Sequence[SampleRequest]) -> list[Sample]:
     """Await all requests at once."""
 
     async def gathered() -> list[Sample]:
@@ -61,33 +63,52 @@ def plain_logprobs(model: PreTrainedModel, token_ids: Sequence[int], temperature
 class ScriptedSampler:
     """Gives the turns that were written for a session, token by token as they were written.
 
-    The n-th session to ask gets the n-th script; after the last it begins anew.
+    The n-th session to ask gets the n-th script; after the last it begins anew. Budgets are the script's business,
+    unless `keeps_budgets`. `scale` is all its weights.
     """
 
     scripts: Sequence[Sequence[tuple[Sequence[int], Finish]]]
     policy_version: int = 0
+    num_slots: int = 64
+    dtype: str = "torch.float32"
+    scale: float = 1.0
+    keeps_budgets: bool = False
     requests: list[SampleRequest] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
+    num_running: int = 0
     _order: dict[int, int] = field(default_factory=dict)
     _turns: dict[int, int] = field(default_factory=dict)
 
     async def sample(self, request: SampleRequest) -> Sample:
         self.requests.append(request)
+        if self.keeps_budgets and request.max_new_tokens < 1:
+            return Sample((), (), "length", self.policy_version)
         place = self._order.setdefault(request.session, len(self._order))
         turn = self._turns.get(request.session, 0)
         self._turns[request.session] = turn + 1
-        await asyncio.sleep(0)
+        self.num_running += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self.num_running -= 1
         token_ids, finish = self.scripts[place % len(self.scripts)][turn]
-        return Sample(tuple(token_ids), logprobs_of(token_ids), finish, self.policy_version)
+        if self.keeps_budgets and len(token_ids) > request.max_new_tokens:
+            token_ids, finish = token_ids[: request.max_new_tokens], "length"
+        logprobs = tuple(self.scale * value for value in logprobs_of(token_ids))
+        return Sample(tuple(token_ids), logprobs, finish, self.policy_version)
 
-    def release_caches(self) -> None:
+    def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
         pass
 
     def close_session(self, session: int) -> None:
         self.closed.append(session)
 
-    def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        self.policy_version = version
+    def release_caches(self) -> None:
+        if self.num_running:
+            raise InfrastructureError("samples are still running")
+
+    def close(self) -> None:
+        pass
 
 
 def logprobs_of(token_ids: Sequence[int]) -> tuple[float, ...]:

@@ -117,11 +117,11 @@ def test_rows_that_read_a_siblings_prefix_see_their_own_tokens_whatever_becomes_
     shared = [random.integers(3, size, 400).tolist() for _ in range(2)]
     read = []
 
-    def leaders(slots, found=sampler._leaders):
+    def leaders(slots, found=sampler._slots.leaders):
         read.extend(length for slot, (leader, length) in zip(slots, found(slots), strict=True) if leader != slot)
         return found(slots)
 
-    sampler._leaders = leaders
+    sampler._slots.leaders = leaders
 
     async def episode(number):
         tokens = [*shared[number % 2][: int(random.integers(100, 400))], *random.integers(3, size, 5).tolist()]
@@ -328,37 +328,6 @@ def test_weights_are_copied_in_so_a_later_step_of_the_learner_changes_nothing(ti
         tensor.zero_()
     assert sample_all(sampler, greedy(prompts)) == sample_all(fresh, greedy(prompts))
     assert sample_all(sampler, greedy(prompts))[0].logprobs[0] != pytest.approx(-np.log(492), abs=1e-3)
-
-
-def test_weights_are_refused_while_samples_run(tiny_model_dir, prompts):
-    sampler = open_sampler(tiny_model_dir)
-    weights = other_weights(tiny_model_dir)
-
-    async def load_too_early():
-        running = asyncio.create_task(sampler.sample(greedy(prompts)[0]))
-        await asyncio.sleep(0)
-        with pytest.raises(InfrastructureError, match="samples are still running"):
-            sampler.load_weights(weights, version=1)
-        return await running
-
-    sample = run(load_too_early())
-    assert sample == sample_all(open_sampler(tiny_model_dir), greedy(prompts)[:1])[0]
-    sampler.load_weights(weights, version=1)
-    assert sampler.policy_version == 1
-
-
-def test_a_rollout_that_was_given_up_does_not_keep_weights_from_being_loaded(tiny_model_dir, prompts):
-    sampler = open_sampler(tiny_model_dir)
-
-    async def give_up():
-        await asyncio.wait_for(sampler.sample(replace(greedy(prompts)[0], max_new_tokens=200)), timeout=0.01)
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(give_up())
-    sampler.load_weights(other_weights(tiny_model_dir), version=1)
-    fresh = open_sampler(tiny_model_dir)
-    fresh.load_weights(other_weights(tiny_model_dir), version=1)
-    assert sample_all(sampler, greedy(prompts)) == sample_all(fresh, greedy(prompts))
 
 
 @pytest.mark.parametrize("change", ["missing", "unknown", "another size"])

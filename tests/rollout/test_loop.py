@@ -336,7 +336,7 @@ def test_groups_are_reported_as_they_end_and_returned_in_order(tokenizer, render
 def rolled_ids(folder, renderer, *, seed, in_flight, may_wait=False):
     env = make_env(library=FakeLibrary(may_wait=may_wait), top_k=1, count_tokens=renderer.count_tokens, max_turns=3)
     sampler = open_sampler(folder, in_flight=in_flight, episode_tokens=1024)
-    roller = Roller(env, sampler, renderer, in_flight=in_flight)
+    roller = Roller(env, sampler, renderer)
     questions = [replace(QUESTION, id=str(n), question=f"Who built harbour {n}") for n in range(3)]
     groups = roller.rollout(questions, Decoding(12, 1024), group_size=2, seed=seed)
     return [t.token_ids_T.tolist() for group in groups for t in group.trajectories]

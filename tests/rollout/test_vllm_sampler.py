@@ -16,18 +16,19 @@ import torch
 from seekling.config import Recipe
 from seekling.env.protocol.stopping import StopRule
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.rl import RlRun, train
-from seekling.models import load_policy
+from seekling.models import load_model, load_policy
 from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.run_folder import RunFolder
-from seekling.pipeline.sync import CheckedSampler
+from seekling.pipeline.sync import CheckedSync, InMemorySync
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import SampleRequest, takes_vllm
 from tests.env.fakes import make_env
 from tests.learn.test_rl import QUESTIONS, OneTokenEnv, toy
 from tests.pipeline.runs import QuietReporter
+from tests.pipeline.test_drift import StaleSync
 from tests.rollout.memory import memorised, prompt_of
 from tests.rollout.policies import encode, open_sampler, plain_logprobs, run, sample_all
 from tests.rollout.vllm_models import HAS_VLLM, skip_without_vllm, wide_model
@@ -263,39 +264,26 @@ def test_what_vllm_would_draw_otherwise_is_refused(sampler, prompts):
         sample_all(sampler, [SampleRequest(0, prompts[0], 4, top_p=0.9, min_p=0.1)])
 
 
-class Stale:
-    """Takes new weights for the first two steps only, and says that it has all of them."""
-
-    def __init__(self, inner):
-        self._inner, self.taken = inner, {}
-
-    def load_weights(self, weights, version):
-        if version < 2:
-            self.taken = {name: tensor.clone() for name, tensor in weights.items()}
-        self._inner.load_weights(self.taken, version)
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-
-def rl_steps(model_dir, folder, sampler, *, is_checked=False):
+def rl_steps(model_dir, folder, sampler, *, sync=InMemorySync, is_checked=False):
     """The metrics of the steps that passed the guard, learning to say a token."""
     model, tokenizer = load_policy(model_dir, dtype="float32")
-    learner = Learner(model)
+    learner = LocalLearner(model)
     _, _, reward = toy(model_dir, tokenizer)
     roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
     config = rl_config(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0)
     recipe = Recipe()
     learned = RlRun(QUESTIONS, config, seed=0)
-    guard = HealthGuard(recipe, RunFolder(folder, recipe), learner, learned, QuietReporter())
+    guard = HealthGuard(recipe, RunFolder(folder, recipe), None, learned, QuietReporter())
+    sync = sync(load_model)
     if is_checked:
-        sampler = CheckedSampler(sampler, learner.logprobs, encode(tokenizer, TEXTS[0]), limit=0.01)
+        sync = CheckedSync(sync, load_model, encode(tokenizer, TEXTS[0]), limit=0.01)
     passed = []
     train(
         learner,
         sampler,
         roller,
         learned,
+        sync=sync,
         decoding=Decoding(1, 64),
         reward=reward,
         on_step=lambda step, metrics, records: passed.append(guard.look(metrics, records)),
@@ -312,12 +300,12 @@ def test_rl_steps_with_vllm_agree_with_the_learner_to_rounding(sampler, model_di
 
 def test_a_sync_that_was_skipped_stops_the_run(sampler, model_dir, tmp_path):
     with pytest.raises(InfrastructureError, match=r"RL step [3-5]: .* stale or damaged"):
-        rl_steps(model_dir, tmp_path, Stale(sampler))
+        rl_steps(model_dir, tmp_path, sampler, sync=StaleSync)
 
 
 def test_a_sync_that_was_skipped_stops_the_run_before_anything_is_sampled_with_it(sampler, model_dir, tmp_path):
     with pytest.raises(InfrastructureError, match=r"weights of version [23]: .* stale or damaged"):
-        rl_steps(model_dir, tmp_path, Stale(sampler), is_checked=True)
+        rl_steps(model_dir, tmp_path, sampler, sync=StaleSync, is_checked=True)
 
 
 def test_where_vllm_is_missing_the_message_says_what_to_install(model_dir):

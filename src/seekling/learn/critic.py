@@ -1,8 +1,8 @@
 """The critic of PPO: a model of its own that predicts, before each action token, the reward that is still to come.
 
-It is a `Learner` whose head has one output instead of a vocabulary: rows, shared prefixes, master weights, optimizer
-and saving are the same code. It begins as a copy of the policy with a head of zeros, so its first predictions are 0.
-It shares no weights with the policy, so the two may have learning rates of their own.
+Its head has one output instead of a vocabulary; rows, shared prefixes, master weights, optimizer and saving are the
+policy's code. It begins as a copy of the policy with a head of zeros, so its first predictions are 0. It shares no
+weights with the policy, so the two may have learning rates of their own.
 
 Source: PPO (arXiv:1707.06347) with a separate value model, as Search-R1 (arXiv:2503.09516) trains it.
 """
@@ -17,56 +17,44 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from seekling.learn.learner import Learner
 from seekling.learn.lora import add_lora
 from seekling.learn.pack import PackedRow
+from seekling.learn.trained import TrainedModel
 from seekling.types import Trajectory
 
 
-class Critic(Learner):
-    """Owns the weights of the value model.
+class LocalCritic(TrainedModel):
+    """A `Critic` in this process.
 
     Args:
-        policy: where it begins.
-        begins_at: a model to begin at instead, whose weights it takes over: where the policy has learned since.
+        model: where it begins, with the policy's weights; it is changed.
         lora_rank: as the policy's; the head is always trained whole.
         lora_alpha: LoRA's alpha.
-        row_tokens: tokens of one packed row; bounds activation memory.
-        max_grad_norm: gradients are scaled down to this norm; 0 leaves them.
+        row_tokens, max_grad_norm, checkpoint_layers: see `TrainedModel`.
     """
 
     def __init__(
         self,
-        policy: Learner,
+        model: PreTrainedModel,
         *,
-        begins_at: PreTrainedModel | None = None,
-        lora_rank: int = 0,
-        lora_alpha: int = 32,
+        lora_rank: int,
+        lora_alpha: int,
         row_tokens: int,
         max_grad_norm: float,
+        checkpoint_layers: bool,
     ) -> None:
-        model = policy.copy_policy() if begins_at is None else begins_at
         if lora_rank:
             add_lora(model, rank=lora_rank, alpha=lora_alpha)
         # float32 whatever the trunk is: a value in bfloat16 has two digits.
         embeddings = cast("nn.Embedding", model.get_input_embeddings())
-        head = nn.Linear(embeddings.embedding_dim, 1, bias=False, device=policy.device)
+        head = nn.Linear(embeddings.embedding_dim, 1, bias=False, device=model.device)
         nn.init.zeros_(head.weight)
         model.set_output_embeddings(head)
-        super().__init__(
-            model, row_tokens=row_tokens, max_grad_norm=max_grad_norm, checkpoint_layers=policy.checkpoints_layers
-        )
+        super().__init__(model, row_tokens=row_tokens, max_grad_norm=max_grad_norm, checkpoint_layers=checkpoint_layers)
 
     def values(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
-        """Predictions under the current weights.
-
-        Args:
-            trajectories: B of them.
-
-        Returns:
-            B arrays (T,) float32: at an action token, the reward expected before it was chosen; 0 elsewhere.
-        """
-        return self.logprobs(trajectories)
+        """See `Critic.values`."""
+        return self._score_all(self._model, trajectories)
 
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         """Value before each trained token, in the place of its log-probability; there is no entropy."""

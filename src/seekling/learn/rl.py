@@ -20,7 +20,7 @@ from seekling.learn.advantage import (
 )
 from seekling.learn.batch import Batch
 from seekling.learn.curriculum import Curriculum
-from seekling.learn.learner import Learner
+from seekling.learn.learner import Learner, WeightSync
 from seekling.learn.schedule import scheduled_rate
 from seekling.learn.sft import Metrics
 from seekling.learn.update import Updater
@@ -69,6 +69,15 @@ class RlRun:
         """The questions of a step, see `Curriculum.choose`."""
         return self.curriculum.choose(step)
 
+    def rates(self, step: int) -> list[float]:
+        """Learning rates of a step: the policy's and the critic's."""
+        config = self.config
+        schedules = (config.learning_rate, config.optimizer), (config.critic.learning_rate, config.critic)
+        return [
+            self.rate_scale * scheduled_rate(rate, step, total=config.steps, warmup=each.warmup_steps)
+            for rate, each in schedules
+        ]
+
 
 def train(
     learner: Learner,
@@ -76,6 +85,7 @@ def train(
     roller: Roller,
     run: RlRun,
     *,
+    sync: WeightSync,
     decoding: Decoding,
     reward: RewardFunction,
     on_step: OnStep,
@@ -86,9 +96,10 @@ def train(
 
     Args:
         learner: weights to train; with a KL term it must have kept its reference, with GAE it must have a critic.
-        sampler: gets the weights before every rollout.
+        sampler: samples with the weights of the step before.
         roller: questions to episodes through the same sampler.
         run: questions, settings, seed.
+        sync: brings the learner's weights to the sampler before every rollout, and at the end.
         decoding: of the rollouts.
         reward: of an episode; not called for infrastructure failures.
         demonstrate: shows what a group without a right episode could have done; None: such groups stay as they are.
@@ -104,46 +115,29 @@ def train(
     updater = Updater(learner, config)
     for step in range(first_step, config.steps):
         started = time.perf_counter()
-        sampler.load_weights(learner.export_weights(), version=step)
+        sync.publish(learner, sampler, version=step)
         teacher = Teacher(demonstrate, learner, decoding.temperature) if demonstrate is not None else None
         taken = _Taken(updater, reward, config, step + 1, teacher)
+        seed = derive_seed(run.seed, "rl", step)
         groups = roller.rollout(
-            run.step_questions(step),
-            decoding,
-            group_size=config.group_size,
-            seed=derive_seed(run.seed, "rl", step),
-            on_group=taken.as_it_ends,
+            run.step_questions(step), decoding, group_size=config.group_size, seed=seed, on_group=taken.as_it_ends
         )
         sampler.release_caches()
         sampled_s = time.perf_counter() - started - taken.seconds
-        if not config.optimizer.stream_minibatches:
-            taken.take(groups)
-        groups, records = taken.groups, taken.records
-        metrics = rollout_metrics(groups, records)
-        if teacher is not None:
-            metrics["num_demonstrations"] = teacher.num_given
+        metrics, records = taken.finish(groups), taken.records
         if run.curriculum.is_on:
             metrics["num_passed_questions"] = run.curriculum.num_passed
             run.curriculum.take_in(step, records)
-        rates = [
-            run.rate_scale * scheduled_rate(rate, step, total=config.steps, warmup=warmup)
-            for rate, warmup in (
-                (config.learning_rate, config.optimizer.warmup_steps),
-                (config.critic.learning_rate, config.critic.warmup_steps),
-            )
-        ]
-        metrics["learning_rate"] = rates[0]
-        metrics |= updater.finish(rate=rates[0], critic_rate=rates[1])
+        metrics["learning_rate"], critic_rate = run.rates(step)
+        metrics |= updater.finish(rate=metrics["learning_rate"], critic_rate=critic_rate)
         has_learned = has_difference(metrics, config) or metrics.get("num_demonstrations", 0) > 0
         run.idle_steps = 0 if has_learned else run.idle_steps + 1
-        metrics["sample_s"], metrics["learn_s"] = sampled_s, time.perf_counter() - started - sampled_s
-        metrics["tokens_per_s"] = sum(len(t.token_ids_T) for g in groups for t in g.trajectories) / (
-            time.perf_counter() - started
-        )
+        seconds = time.perf_counter() - started
+        metrics |= {"sample_s": sampled_s, "learn_s": seconds - sampled_s, "tokens_per_s": taken.num_tokens / seconds}
         on_step(step + 1, metrics, records)
         if run.idle_steps >= PATIENCE_STEPS:
             raise NothingToLearnError(_nothing_to_learn(records, run.idle_steps))
-    sampler.load_weights(learner.export_weights(), version=config.steps)
+    sync.publish(learner, sampler, version=config.steps)
 
 
 class _Taken:
@@ -173,6 +167,20 @@ class _Taken:
                 self.take(self._waiting)
                 self._waiting = []
                 self.seconds += time.perf_counter() - started
+
+    def finish(self, groups: Sequence[EpisodeGroup]) -> Metrics:
+        """All groups have ended: take them, unless that has been done part by part; metrics of the step's episodes."""
+        if not self._config.optimizer.stream_minibatches:
+            self.take(groups)
+        metrics = rollout_metrics(self.groups, self.records)
+        if self._teacher is not None:
+            metrics["num_demonstrations"] = self._teacher.num_given
+        return metrics
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the step's episodes."""
+        return sum(len(each.token_ids_T) for group in self.groups for each in group.trajectories)
 
     def take(self, groups: Sequence[EpisodeGroup]) -> None:
         """Score groups and hand on what can be learned from."""

@@ -89,7 +89,7 @@ class Updater:
 
         Returns:
             Metrics of the step, means over its optimizer steps; none when there was nothing to learn from. Of those
-            that were skipped (see `Learner.optim_step`) only the number.
+            that were skipped (see `Trained.optim_step`) only the number.
         """
         batches, self._batches = self._batches, []
         streamed, self._streamed = self._streamed, []
@@ -97,8 +97,7 @@ class Updater:
             return {}
         if streamed:
             divisor = self._divisor(*batches)
-            self._learner.scale_gradients(1 / divisor)
-            norm = self._learner.optim_step(rate)
+            norm = self._learner.optim_step(rate, divide_by=divisor)
             if not math.isfinite(norm):
                 return {"num_skipped_steps": 1}
             whole = _merge(streamed, loss=sum(stats.loss for stats in streamed) / divisor)

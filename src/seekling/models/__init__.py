@@ -4,6 +4,7 @@ from seekling.models.cache import cache_home
 from seekling.models.load import (
     load_model,
     load_policy,
+    load_pretrained,
     load_tokenizer,
     pick_device,
     pick_dtype,
@@ -18,6 +19,7 @@ __all__ = [
     "hub_answers",
     "load_model",
     "load_policy",
+    "load_pretrained",
     "load_tokenizer",
     "package_index_answers",
     "pick_device",

@@ -1,11 +1,15 @@
-"""Weights on their way from learner to sampler, each made when it is asked for: a second model would not always fit."""
+"""Weights on their way from learner to sampler: each made when it is asked for, and those of another model refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
+
+from seekling.errors import InfrastructureError
 
 
 class LazyWeights(Mapping[str, Tensor]):
@@ -29,8 +33,42 @@ class LazyWeights(Mapping[str, Tensor]):
         return len(self._makers)
 
 
-def shapes_of(weights: Mapping[str, Tensor]) -> Mapping[str, torch.Size]:
-    """The shape of each; none is made for it."""
-    if isinstance(weights, LazyWeights):
-        return weights.shapes
-    return {name: tensor.shape for name, tensor in weights.items()}
+@dataclass(frozen=True, slots=True)
+class ExpectedWeights:
+    """What a model's weights are called, and how large they are."""
+
+    shapes: Mapping[str, torch.Size]
+    """Of all that the model may be given, by name."""
+    needed: frozenset[str]
+    """Those that it must be given; of tensors that are one, such as a tied output layer's, one name."""
+
+    @staticmethod
+    def of(model: PreTrainedModel) -> ExpectedWeights:
+        """Look at a model as transformers made it."""
+        shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+        return ExpectedWeights(shapes, frozenset(name for name, _ in model.named_parameters()))
+
+    def check(self, weights: Mapping[str, Tensor]) -> None:
+        """Refuse weights of another model.
+
+        Raises:
+            InfrastructureError: a name is missing or unknown, or a tensor has another shape.
+        """
+        unknown, missing = set(weights) - set(self.shapes), self.needed - set(weights)
+        if unknown or missing:
+            raise InfrastructureError(
+                f"weights of another model: {sorted(missing)[:3]} missing, {sorted(unknown)[:3]} unknown; "
+                "sampler and learner must load the same model"
+            )
+        if isinstance(weights, LazyWeights):
+            shapes = weights.shapes
+        else:
+            shapes = {name: tensor.shape for name, tensor in weights.items()}
+        others = [name for name, shape in shapes.items() if shape != self.shapes[name]]
+        if others:
+            name = min(others)
+            raise InfrastructureError(
+                f"weights of another model: {len(others)} of {len(weights)} have other sizes, such as {name} with "
+                f"{tuple(shapes[name])} instead of {tuple(self.shapes[name])}; sampler and learner must load "
+                "the same model"
+            )

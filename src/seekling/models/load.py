@@ -40,13 +40,16 @@ def load_policy(
         ModelError: files are missing, damaged, or of a model that transformers does not know.
         MissingExtraError: torch or transformers is not installed.
     """
-    use_transformers()
-    place = pick_device(device)
-    tokenizer = load_tokenizer(path)
-    model = load_model("AutoModelForCausalLM", path, dtype=pick_dtype(dtype, place), device=place)
-    _ensure_padding(tokenizer, path)
+    tokenizer, model = load_tokenizer(path), load_model(path, dtype=dtype, device=device)
     model.config.pad_token_id = tokenizer.pad_token_id
     return model, tokenizer
+
+
+def load_model(path: Path | str, *, dtype: Dtype = "auto", device: Device = "cpu") -> PreTrainedModel:
+    """Load a causal language model without its tokenizer; see `load_policy`."""
+    use_transformers()
+    place = pick_device(device)
+    return load_pretrained("AutoModelForCausalLM", path, dtype=pick_dtype(dtype, place), device=place)
 
 
 def use_transformers() -> None:
@@ -64,7 +67,7 @@ def use_transformers() -> None:
     use_cores_here()
 
 
-def load_model(
+def load_pretrained(
     kind: str, path: Path | str, *, dtype: Dtype = "float32", device: Device = "auto", may_lack: str = ""
 ) -> PreTrainedModel:
     """Load a model in eval mode; all its weights must be there.
@@ -102,12 +105,17 @@ def load_model(
     return ready
 
 
-def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: Path | str, *, pads_with_own: bool = True) -> PreTrainedTokenizerBase:
     """Load the tokenizer in a model's directory.
+
+    Args:
+        path: a directory that `resolve_model` returned.
+        pads_with_own: the padding token must differ from the end token, see `load_policy`.
 
     Raises:
         ModelError: there is none, or it is damaged.
     """
+    use_transformers()
     import transformers
 
     try:
@@ -116,6 +124,8 @@ def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
         )
     except _UNREADABLE as error:
         raise ModelError(f"cannot load a tokenizer from {path}: {_first_line(error)}") from error
+    if pads_with_own:
+        _ensure_padding(tokenizer, path)
     return tokenizer
 
 

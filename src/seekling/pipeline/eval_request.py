@@ -238,7 +238,7 @@ def _open_roller(
     with open_agent(recipe, world.library, model_dir) as agent:
         model: dict[str, Json] = {"spec": recipe.model.spec, "resolved": model_dir.name}
         local = agent.roller_over(_env_of_mode(agent.env, recipe, world, request.mode))
-        yield local, model | {"dtype": str(agent.sampler.dtype)}, agent.sandbox_layers
+        yield local, model | {"dtype": agent.sampler.dtype}, agent.sandbox_layers
 
 
 def _env_of_mode(env: SearchEnv, recipe: Recipe, world: World, mode: Mode) -> SearchEnv:

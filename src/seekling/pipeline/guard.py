@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,11 +10,9 @@ from seekling.config import Recipe
 from seekling.errors import InfrastructureError
 from seekling.evaluate.behaviours import repeats_itself
 from seekling.evaluate.health import PREFIX, ROLLED_BACK, find_signs, is_best_yet, is_collapse, num_rollbacks
-from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, has_difference
-from seekling.pipeline.export import WEIGHTS
 from seekling.pipeline.reporter import Reporter
-from seekling.pipeline.run_folder import Mark, RunFolder
+from seekling.pipeline.run_folder import Mark, RunFolder, TrainingState
 from seekling.reward.match import exact_match
 from seekling.types import EpisodeRecord
 
@@ -25,15 +23,22 @@ class HealthGuard:
     Args:
         recipe: its sections checkpoint and rl.
         folder: of the run; its logs end at the step from which training goes on.
-        learner: gets the best weights at a rollback.
+        restore: called with the state to go back to at a rollback.
         run: gets the steps without anything to learn from, and the lower learning rate.
         reporter: gets the warnings.
     """
 
-    def __init__(self, recipe: Recipe, folder: RunFolder, learner: Learner, run: RlRun, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: RunFolder,
+        restore: Callable[[TrainingState], None],
+        run: RlRun,
+        reporter: Reporter,
+    ) -> None:
         self._config, self._best_every = recipe.rl.health, recipe.checkpoint.best_every
         self._drift_limit = recipe.rl.loss.drift_limit
-        self._folder, self._learner, self._run, self._reporter = folder, learner, run, reporter
+        self._folder, self._restore, self._run, self._reporter = folder, restore, run, reporter
         rows = {int(row["step"]): row for row in folder.read_metrics("rl")}
         # A damaged row is missing from the log; the others keep their places.
         self._history: list[Mapping[str, float]] = [rows.get(step, {}) for step in range(1, max(rows, default=0) + 1)]
@@ -81,7 +86,7 @@ class HealthGuard:
         best = self._folder.rollback_state
         if best is None or num_rollbacks(self._history) >= self._config.max_rollbacks:
             return
-        self._learner.load(best.path / WEIGHTS)
+        self._restore(best)
         self._run.idle_steps = 0
         row[ROLLED_BACK] = best.step
         self._run.rate_scale = scale = self._run.rate_scale * self._config.rate_factor

@@ -33,7 +33,7 @@ def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, 
     model: dict[str, Json] = {
         "spec": recipe.model.spec,
         "resolved": model_dir.name,
-        "dtype": str(agent.sampler.dtype),
+        "dtype": agent.sampler.dtype,
         "kernels": chosen_kernels(),
     }
     chosen = folder.chosen

@@ -24,7 +24,7 @@ from seekling.kernels.memory import keep_freed_memory
 from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
-from seekling.models import load_policy, resolve_model
+from seekling.models import resolve_model
 from seekling.pipeline.asking import evaluate_policy
 from seekling.pipeline.experts_file import (
     demonstrate,
@@ -33,21 +33,20 @@ from seekling.pipeline.experts_file import (
     plan_trajectories,
     split_for_sft,
 )
-from seekling.pipeline.export import WEIGHTS, copy_policy, export_stage, new_critic, new_learner, stage_base
+from seekling.pipeline.export import copy_policy, export_stage, stage_base
 from seekling.pipeline.guard import HealthGuard
+from seekling.pipeline.implementations import CHECKPOINT, new_learner, new_sync
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.reporter import Reporter, deferred_interrupt
-from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, TrainingState, best_of
+from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, best_of
 from seekling.pipeline.run_record import describe_run
-from seekling.pipeline.sync import PROBE, CheckedSampler, Score, scored_by
 from seekling.pipeline.trackers import Trackers, open_trackers
 from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
 from seekling.rollout.loop import Roller
-from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.serve.agent import Agent, open_agent, training_decoding
-from seekling.types import EpisodeRecord, Message, Question
+from seekling.types import EpisodeRecord, Question
 
 BASE_VERSION = -1
 """Policy version of the untrained model."""
@@ -117,7 +116,7 @@ class _Run:
             self._once(f"dev-rl-{recipe.rl.steps}", lambda: self._ask_dev("rl", recipe.rl.steps))
         if folder.chosen is None:
             self._choose()
-        self._learner = None  # its memory is free for what is evaluated
+        self._close_learner()  # its memory is free for what is evaluated
         for name in recipe.evaluations:
             self._once(f"eval-{name}", partial(self._evaluate, name))
         return [read_summary(folder.path / "eval" / f"{name}.json") for name in recipe.evaluations]
@@ -181,7 +180,7 @@ class _Run:
             self._open_reward() as (roller, reward),
             self._training("rl", recipe.rl.steps, learner) as after_step,
         ):
-            guard = HealthGuard(recipe, folder, learner, run, self.reporter)
+            guard = HealthGuard(recipe, folder, lambda state: CHECKPOINT.load(learner, state.path), run, self.reporter)
             if recipe.rl.groups.skip_after:
                 run.curriculum.catch_up(first_step, folder.read_records("rl"))
             if recipe.checkpoint.best_every and first_step == 0:
@@ -196,9 +195,10 @@ class _Run:
 
             train(
                 learner,
-                self._checked(learner.logprobs),
+                self.agent.sampler,
                 roller,
                 run,
+                sync=new_sync(recipe, self.agent),
                 decoding=training_decoding(recipe),
                 reward=reward,
                 on_step=on_step,
@@ -265,7 +265,7 @@ class _Run:
 
     def _save(self, stage: str, step: int, learner: Learner, mark: Mark = "") -> None:
         keep_last = self.recipe.checkpoint.keep_last
-        self.folder.save_state(stage, step, lambda path: learner.save(path / WEIGHTS), keep_last=keep_last, mark=mark)
+        self.folder.save_state(stage, step, lambda path: CHECKPOINT.save(learner, path), keep_last=keep_last, mark=mark)
 
     def learner(self, stage: Stage) -> Learner:
         """The learner at the beginning of a stage, or where an earlier process left it."""
@@ -274,50 +274,44 @@ class _Run:
         optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
         base = stage_base(recipe, self.model_dir, self.folder.path, stage)
         if base != self._base:
-            self._learner, self._base = None, base
+            self._close_learner()
+            self._base = base
         is_new = self._learner is None
-        if self._learner is None:
-            self._learner = new_learner(recipe, base, stage)
-            if self._learner.checkpoints_layers:
-                self.reporter.line("memory is short: layers are computed twice in learning (gradient checkpointing)")
+        learner = self._learner = self._learner or new_learner(recipe, base, stage, log=self.reporter.line)
+        add_critic = partial(learner.add_critic, recipe.rl, lora_rank=recipe.model.rank_in("rl"))
         has_critic = stage == "rl" and recipe.rl.has_critic
         if is_new and saved is not None and (base == self.model_dir or saved.stage == stage):
             if has_critic and saved.stage == "rl":
                 # The state has what it trains: all weights, or adapters, which need what they were put on.
-                begins_at = self._before_rl() if recipe.model.rank_in("rl") > 0 else None
-                self._learner.critic = new_critic(recipe, self._learner, begins_at)
-            self._learner.load(saved.path / WEIGHTS)
-        if has_critic and self._learner.critic is None:
-            self._learner.critic = new_critic(recipe, self._learner)
+                add_critic(begins_at=self._before_rl() if recipe.model.rank_in("rl") > 0 else None)
+            CHECKPOINT.load(learner, saved.path)
+        if has_critic and learner.critic is None:
+            add_critic()
         if stage == "rl" and recipe.rl.loss.kl_coefficient > 0:
-            self._keep_reference(self._learner, saved)
+            # The KL anchor is the policy before RL; a run resumed inside RL finds it in its state or in the SFT model.
+            if saved is None or saved.stage != "rl":
+                learner.keep_reference()
+            elif not learner.has_reference:
+                learner.keep_reference(self._before_rl())
         if saved is None or saved.stage != stage:
-            self._learner.start_stage(
+            learner.start_stage(
                 row_tokens=settings.row_tokens,
                 max_grad_norm=optimizer.max_grad_norm,
                 betas=recipe.rl.optimizer.betas if stage == "rl" else None,
                 weight_decay=optimizer.weight_decay,
                 keep_moments=stage == "rl" and recipe.rl.optimizer.keep_moments,
             )
-        return self._learner
+        return learner
 
-    def _keep_reference(self, learner: Learner, saved: TrainingState | None) -> None:
-        """The KL anchor is the policy before RL; a run resumed inside RL finds it in its state or in the SFT model."""
-        if saved is None or saved.stage != "rl":
-            learner.keep_reference()
-        elif not learner.has_reference:
-            config = self.recipe.model
-            learner.keep_reference(load_policy(self._before_rl(), dtype=config.dtype, device=config.device)[0])
+    def _close_learner(self) -> None:
+        if self._learner is not None:
+            self._learner.close()
+        self._learner = None
 
     def _before_rl(self) -> Path:
         """The directory of the policy that RL began with."""
         sft = self.folder.path / "checkpoints" / "sft"
         return sft if sft.is_dir() else self.model_dir
-
-    def _export(self, name: str, learner: Learner) -> None:
-        base = self._base or self.model_dir
-        spec = self.recipe.model.spec if base == self.model_dir else str(base)
-        export_stage(learner, self.agent.tokenizer, spec, base, self.folder.path / "checkpoints" / name)
 
     def _is_dev_step(self, stage: str, step: int) -> bool:
         """Whether RL asks the development questions after this step; after its last one they are asked anyway."""
@@ -334,7 +328,7 @@ class _Run:
             return  # an older version finished this stage: its policy is exported, and its state is gone
         learner = self._learner or self.learner(stage)
         if self.world.dev:
-            self._checked(learner.logprobs).load_weights(learner.export_weights(), version=learner.num_steps)
+            new_sync(self.recipe, self.agent).publish(learner, self.agent.sampler, version=learner.num_steps)
             name = "dev-sft" if stage == "sft" else f"dev-rl-{step}"
             for _ in range(2):
                 summary = evaluate_policy(self.recipe, folder, self.agent, self.world.dev, name, self.reporter)
@@ -351,7 +345,8 @@ class _Run:
                 self.trackers.log("dev", step, metrics)
         mine = [each for each in folder.policies if each.stage == stage and each.step != step]
         if best_of([*mine, candidate]) == candidate:
-            self._export(stage, learner)
+            base, out = self._base or self.model_dir, folder.path / "checkpoints" / stage
+            export_stage(learner, self.recipe, stage, self.model_dir, base, out)
             self._calibrate(stage, step)
         folder.add_policy(candidate)
 
@@ -372,22 +367,11 @@ class _Run:
         self.folder.choose(best)
         self.reporter.line(f"best policy: {best}; ask, serve, export and eval take it")
 
-    def _checked(self, score: Score) -> Sampler:
-        """The sampler to hand weights to; one that is not ours is asked each time whether it has them."""
-        agent = self.agent
-        if not takes_vllm(self.recipe):
-            return agent.sampler
-        prompt = agent.renderer.prompt([Message("user", PROBE)])
-        return CheckedSampler(agent.sampler, score, prompt, limit=self.recipe.rl.loss.drift_limit)
-
     def _evaluate(self, name: str) -> bool:
         """Ask an exported policy the test questions; says whether none failed for reasons of infrastructure."""
-        number, model_config = EVALUATIONS.index(name), self.recipe.model
+        number, sampler = EVALUATIONS.index(name), self.agent.sampler
         path = self.model_dir if name == "base" else self.folder.path / "checkpoints" / name
-        model, _ = load_policy(path, dtype=model_config.dtype, device=model_config.device)
-        weights = dict(model.named_parameters())
-        self._checked(scored_by(model)).load_weights(weights, version=BASE_VERSION + number)
-        del model, weights
+        new_sync(self.recipe, self.agent).publish_exported(path, sampler, version=BASE_VERSION + number)
         config = self.recipe.judge if self.recipe.eval.judge else None
         with open_judge(config, self.folder.path, self.reporter) if config else nullcontext() as judge:
             summary = evaluate_policy(
@@ -402,7 +386,7 @@ class _Run:
             )
         if summary.em.value is not None:
             self.trackers.log("eval", number, {"em": summary.em.value})
-        self.agent.sampler.release_caches()
+        sampler.release_caches()
         for cause, count in summary.exclusions.items():
             self.reporter.line(f"eval-{name}: {count} x {cause}, asked again when the same command is given again")
         return not summary.exclusions

@@ -1,4 +1,4 @@
-"""A sampler that is asked after every sync whether it has the weights.
+"""Weights from learner to sampler inside this process; where the sampler is a foreign library's, checked every time.
 
 The engine copies weights in place and is tested; what a foreign library makes of them is not ours to know. The guard
 looks at every RL step's episodes too, but only where there is something to learn, and not at evaluations.
@@ -7,15 +7,17 @@ looks at every RL step's episodes too, but only where there is something to lear
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
+from seekling.learn.learner import Learner, WeightSync
+from seekling.learn.local import LocalLearner
 from seekling.pipeline.guard import check_drift
-from seekling.rollout.sampler import Sample, Sampler, SampleRequest, derive_seed
+from seekling.rollout.sampler import Sample, Sampler, SampleRequest, TakesWeights, derive_seed
 from seekling.types import Trajectory
 
 PROBE = "Name a town, and say what it is known for."
@@ -29,50 +31,64 @@ Score = Callable[[Sequence[Trajectory]], Sequence[np.ndarray]]
 """Trajectories -> their tokens' log-probabilities (T,), as `Learner.logprobs` gives them."""
 
 
-class CheckedSampler:
-    """Hands everything on to another sampler; after new weights it lets it sample a little and scores that.
+class InMemorySync:
+    """Copies tensors from a learner to a sampler of this process.
 
     Args:
-        inner: the sampler.
-        score: log-probabilities under the weights that are handed over.
-        prompt_ids: what is continued.
-        limit: mean difference in nats per token; see `check_drift`.
+        load: a model directory into memory.
     """
 
-    def __init__(self, inner: Sampler, score: Score, prompt_ids: Sequence[int], *, limit: float) -> None:
-        self._inner, self._score, self._limit = inner, score, limit
+    def __init__(self, load: Callable[[Path], PreTrainedModel]) -> None:
+        self._load = load
+
+    def publish(self, learner: Learner, sampler: Sampler, version: int) -> None:
+        """See `WeightSync.publish`."""
+        assert isinstance(learner, LocalLearner), f"{type(learner).__name__} has its weights elsewhere"
+        _taking(sampler).load_weights(learner.export_weights(), version)
+
+    def publish_exported(self, folder: Path, sampler: Sampler, version: int) -> None:
+        """See `WeightSync.publish_exported`."""
+        _taking(sampler).load_weights(dict(self._load(folder).named_parameters()), version)
+
+
+def _taking(sampler: Sampler) -> TakesWeights:
+    assert isinstance(sampler, TakesWeights), f"{type(sampler).__name__} takes no tensors"
+    return sampler
+
+
+class CheckedSync:
+    """Lets a sampler that has new weights sample a little, and scores that with the weights that were meant.
+
+    Args:
+        inner: hands the weights over.
+        load: a model directory into memory, with the attention of transformers.
+        prompt_ids: what is continued.
+        limit: mean difference in nats per token; 0 asks nothing. See `check_drift`.
+    """
+
+    def __init__(
+        self, inner: WeightSync, load: Callable[[Path], PreTrainedModel], prompt_ids: Sequence[int], *, limit: float
+    ) -> None:
+        self._inner, self._load, self._limit = inner, load, limit
         self._prompt_ids = tuple(prompt_ids)
 
-    @property
-    def policy_version(self) -> int:
-        """Version of the weights in use."""
-        return self._inner.policy_version
-
-    async def sample(self, request: SampleRequest) -> Sample:
-        """Continue a prompt; see `Sampler.sample`."""
-        return await self._inner.sample(request)
-
-    def close_session(self, session: int) -> None:
-        """See `Sampler.close_session`."""
-        self._inner.close_session(session)
-
-    def release_caches(self) -> None:
-        """See `Sampler.release_caches`."""
-        self._inner.release_caches()
-
-    def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """See `Sampler.load_weights`.
+    def publish(self, learner: Learner, sampler: Sampler, version: int) -> None:
+        """See `WeightSync.publish`.
 
         Raises:
             InfrastructureError: what was sampled with the new weights has another likelihood under them.
         """
-        self._inner.load_weights(weights, version)
+        self._inner.publish(learner, sampler, version)
         if self._limit:
-            mean, largest = self._drift(version)
-            check_drift(f"weights of version {version}", mean, largest, self._limit)
-            self._inner.release_caches()
+            self._check(learner.logprobs, sampler, version)
 
-    def _drift(self, version: int) -> tuple[float, float]:
+    def publish_exported(self, folder: Path, sampler: Sampler, version: int) -> None:
+        """See `WeightSync.publish_exported`; raises as `publish` does."""
+        self._inner.publish_exported(folder, sampler, version)
+        if self._limit:
+            self._check(_scored_by(self._load(folder)), sampler, version)
+
+    def _check(self, score: Score, sampler: Sampler, version: int) -> None:
         requests = [
             SampleRequest(
                 -1 - number,
@@ -83,18 +99,20 @@ class CheckedSampler:
             )
             for number in range(NUM_PROBES)
         ]
-        samples = asyncio.run(self._sample_all(requests))
+        samples = asyncio.run(_sample_all(sampler, requests))
         trajectories = [_trajectory(*pair) for pair in zip(requests, samples, strict=True)]
-        pairs = zip(self._score(trajectories), trajectories, strict=True)
+        pairs = zip(score(trajectories), trajectories, strict=True)
         differences = [np.abs(scored_T - made.logprobs_T)[made.train_mask_T] for scored_T, made in pairs]
         drift = np.concatenate(differences)
-        return float(drift.mean()), float(drift.max())
+        check_drift(f"weights of version {version}", float(drift.mean()), float(drift.max()), self._limit)
+        sampler.release_caches()
 
-    async def _sample_all(self, requests: Sequence[SampleRequest]) -> list[Sample]:
-        samples = await asyncio.gather(*map(self._inner.sample, requests))
-        for request in requests:
-            self._inner.close_session(request.session)
-        return list(samples)
+
+async def _sample_all(sampler: Sampler, requests: Sequence[SampleRequest]) -> list[Sample]:
+    samples = await asyncio.gather(*map(sampler.sample, requests))
+    for request in requests:
+        sampler.close_session(request.session)
+    return list(samples)
 
 
 def _trajectory(request: SampleRequest, sample: Sample) -> Trajectory:
@@ -106,12 +124,8 @@ def _trajectory(request: SampleRequest, sample: Sample) -> Trajectory:
     return Trajectory(ids, is_action, recorded_T, (sample.policy_version,), temperature=request.temperature)
 
 
-def scored_by(model: PreTrainedModel) -> Score:
-    """Log-probabilities of a model that no learner has yet, by plain forward passes.
-
-    Args:
-        model: with the attention of transformers.
-    """
+def _scored_by(model: PreTrainedModel) -> Score:
+    """Log-probabilities of a model that no learner has, by plain forward passes."""
 
     @torch.no_grad()
     def score(trajectories: Sequence[Trajectory]) -> list[np.ndarray]:

@@ -37,11 +37,12 @@ from seekling.doctor import (
 from seekling.kernels.backend import use_kernels
 from seekling.kernels.memory import release_free_memory, resident_bytes, up_to_step
 from seekling.learn.batch import Batch
-from seekling.learn.learner import Learner
+from seekling.learn.local import LocalLearner
 from seekling.learn.loss import cross_entropy
 from seekling.learn.pack import pack_rows
+from seekling.learn.trained import TrainedModel
 from seekling.models import load_policy, resolve_model
-from seekling.pipeline.export import new_critic, new_learner
+from seekling.pipeline.implementations import new_learner
 from seekling.pipeline.run_record import peak_memory_bytes
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
@@ -179,7 +180,7 @@ def unfilled_bytes(
     elif what == "sft" or not recipe.rl.optimizer.stream_minibatches:
         tokens = 0
     # Streamed parts of a step are learned from while other episodes hold their caches.
-    return sampler.num_slots * tokens * shape.cache_values_per_token * sampler.dtype.itemsize
+    return sampler.num_slots * tokens * shape.cache_values_per_token * (4 if sampler.dtype == "torch.float32" else 2)
 
 
 def _never_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -189,15 +190,15 @@ def _never_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> No
         model.generation_config.eos_token_id = None
 
 
-def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, episodes: RandomEpisodes) -> Learner:
+def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, episodes: RandomEpisodes) -> LocalLearner:
     """A learner after its first step: what optimizers remember is there, and all else that a run of the stage has."""
     learner = new_learner(recipe, model_dir, stage)
-    parts = [learner]
+    parts: list[TrainedModel] = [learner]
     if stage == "rl" and recipe.rl.loss.kl_coefficient > 0:
         learner.keep_reference()
     if stage == "rl" and recipe.rl.has_critic:
-        learner.critic = new_critic(recipe, learner)
-        parts.append(learner.critic)
+        learner.add_critic(recipe.rl, lora_rank=recipe.model.rank_in("rl"))
+        parts += [learner.critic] if learner.critic is not None else []
     row, _ = episodes.first_row(stage)
     for part in parts:
         part.forward_backward(Batch(row[:1], np.ones(1)), cross_entropy)
@@ -233,7 +234,7 @@ async def _episodes(
     await asyncio.gather(*(episode(number, prompt) for number, prompt in enumerate(prompts)))
 
 
-def _learn(learner: Learner, episodes: RandomEpisodes, stage: Stage) -> Measured:
+def _learn(learner: LocalLearner, episodes: RandomEpisodes, stage: Stage) -> Measured:
     """The longest row for its memory, then one of a step twice: the first time meets matrix shapes that are new."""
     row, is_whole = episodes.first_row(stage)
     seconds, num_tokens = 0.0, 0

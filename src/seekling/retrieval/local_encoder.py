@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seekling.errors import ModelError
-from seekling.models import load_model, load_tokenizer, resolve_model, use_transformers
+from seekling.models import load_pretrained, load_tokenizer, resolve_model, use_transformers
 from seekling.retrieval.index_record import EncoderRecord
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class LocalEncoder:
         self._record = record
         use_transformers()
         path = resolve_model(record.spec)
-        self._tokenizer = load_tokenizer(path)
+        self._tokenizer = load_tokenizer(path, pads_with_own=False)
         self._session = _open_onnx(path)
         # Many encoders come without the pooler that their class has; we do not use it.
-        self._model = None if self._session is not None else load_model("AutoModel", path, may_lack="pooler")
+        self._model = None if self._session is not None else load_pretrained("AutoModel", path, may_lack="pooler")
         self._layers = [_load_layer(path / layer) for layer in record.layers]
         self._lock = threading.Lock()
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from seekling.errors import ModelError
-from seekling.models import load_model, load_tokenizer, resolve_model, use_transformers
+from seekling.models import load_pretrained, load_tokenizer, resolve_model, use_transformers
 from seekling.retrieval.interface import Retriever, best_of, check_request
 from seekling.retrieval.local_encoder import batches_by_length, tokenizable
 from seekling.types import Hit
@@ -71,8 +71,8 @@ class CrossEncoder:
     def __init__(self, spec: str) -> None:
         use_transformers()
         path = resolve_model(spec)
-        self._tokenizer = load_tokenizer(path)
-        self._model = load_model("AutoModelForSequenceClassification", path)
+        self._tokenizer = load_tokenizer(path, pads_with_own=False)
+        self._model = load_pretrained("AutoModelForSequenceClassification", path)
         num_labels = self._model.config.num_labels
         if num_labels not in (1, 2):
             raise ModelError(f"{spec} gives {num_labels} scores per pair, a reranker gives 1, or 2: use another model")

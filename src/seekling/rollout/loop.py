@@ -106,14 +106,12 @@ class Roller:
 
     Args:
         env: what the agent may do.
-        sampler: where actions come from.
+        sampler: where actions come from; so many episodes run at once as it has slots.
         renderer: messages to tokens.
-        in_flight: episodes running at once; at most the sampler's slots.
     """
 
-    def __init__(self, env: SearchEnv, sampler: Sampler, renderer: Renderer, *, in_flight: int = 64) -> None:
+    def __init__(self, env: SearchEnv, sampler: Sampler, renderer: Renderer) -> None:
         self._env, self._sampler, self._renderer = env, sampler, renderer
-        self._in_flight = in_flight
         self._num_sessions = 0
 
     def rollout(
@@ -148,10 +146,10 @@ class Roller:
         seed: int,
         on_group: Callable[[EpisodeGroup], None],
     ) -> list[EpisodeGroup]:
-        gate = asyncio.Semaphore(self._in_flight)
+        gate = asyncio.Semaphore(self._sampler.num_slots)
         if self._env.may_wait:
             # The loop's own pool has few threads on a small machine, however many episodes wait.
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._in_flight))
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._sampler.num_slots))
 
         async def episode(question: Question, number: int) -> tuple[Episode, Trajectory | None]:
             async with gate:

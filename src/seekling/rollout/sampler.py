@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from seekling.config import Recipe
 from seekling.env.protocol.stopping import NO_STOPS, StopRule
 from seekling.models import pick_device
+from seekling.types import Trajectory
 
 if typing.TYPE_CHECKING:
     import torch
@@ -56,20 +57,37 @@ class Sample:
     """Those of them that were right."""
 
 
-class Sampler(typing.Protocol):
-    """Turns requests into samples; many may be awaited at once."""
+class Sampler(Protocol):
+    """Turns requests into samples; many may be awaited at once.
+
+    It may be in this process or behind a network: nobody asks it for its weights, only for their version.
+    """
 
     @property
     def policy_version(self) -> int:
-        """Version of the weights in use."""
+        """Version of the weights in use, as the last `WeightSync.publish` named it."""
+        ...
+
+    @property
+    def num_slots(self) -> int:
+        """Requests that are worth awaiting at once; more wait for each other."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """Arithmetic of the policy, as torch names it, such as torch.bfloat16."""
         ...
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Continue a prompt.
+        """Continue a prompt. A prompt without room for a token gets an empty sample that ends as "length".
 
         Raises:
             InfrastructureError: the engine failed.
         """
+        ...
+
+    def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
+        """Texts that the policy is likely to resemble, for a sampler that guesses ahead; others do nothing."""
         ...
 
     def close_session(self, session: int) -> None:
@@ -80,8 +98,21 @@ class Sampler(typing.Protocol):
         """Give the caches' memory back while something else, such as learning, needs it. No sample may be running."""
         ...
 
+    def close(self) -> None:
+        """Give everything back; nothing can be sampled afterwards."""
+        ...
+
+
+@typing.runtime_checkable
+class TakesWeights(Sampler, Protocol):
+    """A sampler that tensors can be handed to: it is in the process that has them."""
+
     def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Use these weights from now on; every cache made with older ones is dropped."""
+        """Copy these weights in and use them from now on; every cache made with older ones is dropped.
+
+        Raises:
+            InfrastructureError: samples are still running, or the weights are another model's. Nothing has changed.
+        """
         ...
 
 

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
+from seekling.models.lazy_weights import ExpectedWeights
 from seekling.rollout.engine.rows import end_of_turn_ids
-from seekling.rollout.engine.weights import ExpectedWeights
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.rollout.turn_end import TurnEnd
 from seekling.types import Trajectory
@@ -86,14 +85,14 @@ class VllmSampler:
                 'CPU; or set rollout.sampler = "engine"'
             ) from None
         self._failures = (VLLMError, RuntimeError, ValueError, MemoryError)
-        self._dtype: torch.dtype = model.dtype
+        self.num_slots, self.dtype = in_flight, str(model.dtype)
         self._expected, self._tokenizer = ExpectedWeights.of(model), tokenizer
         self._eos_ids = end_of_turn_ids(model, tokenizer)
         try:
             with _llvmlite_hidden():
                 self._llm = vllm.LLM(
                     str(folder),
-                    dtype=str(model.dtype).removeprefix("torch."),
+                    dtype=self.dtype.removeprefix("torch."),
                     max_model_len=episode_tokens,
                     max_num_seqs=in_flight,
                     kv_cache_memory_bytes=cache_bytes,
@@ -108,26 +107,11 @@ class VllmSampler:
                 f"vLLM cannot sample from {folder} with episodes of {episode_tokens} tokens, {in_flight} in flight and "
                 f'{cache_bytes} bytes of cache: {error}; change what it names, or set rollout.sampler = "engine"'
             ) from error
-        self._in_flight, self._episode_tokens = in_flight, episode_tokens
+        self._episode_tokens = episode_tokens
         self._rows: dict[str, _Row] = {}
         self._numbers = itertools.count()
         self._driver: asyncio.Task[None] | None = None
-        self._version, self._num_syncs = 0, 0
-
-    @property
-    def num_slots(self) -> int:
-        """Episodes in flight that a roller should have."""
-        return self._in_flight
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of weights and caches."""
-        return self._dtype
-
-    @property
-    def policy_version(self) -> int:
-        """Version of the weights in use."""
-        return self._version
+        self.policy_version, self._num_syncs = 0, 0
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Continue a prompt; see `Sampler.sample`.
@@ -144,13 +128,13 @@ class VllmSampler:
         from vllm.inputs import tokens_input
 
         if len(request.prompt_ids) >= self._episode_tokens or request.max_new_tokens < 1:
-            return Sample((), (), "length", self._version)
+            return Sample((), (), "length", self.policy_version)
         future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
         number = str(next(self._numbers))
         budget = min(request.max_new_tokens, self._episode_tokens - len(request.prompt_ids))
         try:
             # Prefixes are found again under the same salt only, so none that older weights made can be read.
-            prompt = tokens_input(list(request.prompt_ids), cache_salt=f"{self._num_syncs}-{self._version}")
+            prompt = tokens_input(list(request.prompt_ids), cache_salt=f"{self._num_syncs}-{self.policy_version}")
             self._llm.llm_engine.add_request(number, prompt, self._params(request, budget))
         except self._failures as error:
             raise InfrastructureError(f"vLLM refused a request of {len(request.prompt_ids)} tokens: {error}") from error
@@ -195,7 +179,7 @@ class VllmSampler:
                 f"vLLM did not take the weights of version {version}: {error}; "
                 'this version of vLLM may not reload this model: set rollout.sampler = "engine"'
             ) from error
-        self._version = version
+        self.policy_version = version
 
     def close(self) -> None:
         """Give weights and caches back; nothing can be sampled afterwards."""
@@ -243,7 +227,7 @@ class VllmSampler:
             else:
                 self._abort([output.request_id])
             if not row.future.done():
-                row.future.set_result(Sample(tuple(row.token_ids), tuple(row.logprobs), finish, self._version))
+                row.future.set_result(Sample(tuple(row.token_ids), tuple(row.logprobs), finish, self.policy_version))
 
     def _abort(self, numbers: list[str]) -> None:
         for number in numbers:

@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -25,12 +24,9 @@ from seekling.retrieval.library import Library, open_library
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
-from seekling.rollout.sampler import takes_vllm
+from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.serve.local_model import recipe_of_run, trained_policy
 from seekling.types import Episode, Question, StopReason
-
-if TYPE_CHECKING:
-    from seekling.rollout.vllm_sampler import VllmSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ class Agent:
 
     env: SearchEnv
     renderer: Renderer
-    sampler: LocalSampler | VllmSampler
+    sampler: Sampler
     roller: Roller
     tokenizer: PreTrainedTokenizerBase
     library: Library
@@ -71,7 +67,7 @@ class Agent:
         """The roller, with another environment."""
         if env is self.env:
             return self.roller
-        return Roller(env, self.sampler, self.renderer, in_flight=self.sampler.num_slots)
+        return Roller(env, self.sampler, self.renderer)
 
     def ask(self, question: str) -> Answer:
         """Answer one question as held-out ones are asked, which is greedily unless the recipe says otherwise.
@@ -113,20 +109,18 @@ def open_agent(recipe: Recipe, library: Library, model_dir: Path) -> Iterator[Ag
     """
     tools = all_tools(library, recipe.retrieval.top_k, recipe.env.tools)
     with contextlib.ExitStack() as stack:
-        sampler, tokenizer = stack.enter_context(_open_sampler(recipe, model_dir))
+        sampler, tokenizer = _open_sampler(recipe, model_dir)
+        stack.callback(sampler.close)
         protocol = make_protocol(recipe.env, tools, native_tools=_template_knows_tools(tokenizer))
         renderer = Renderer(tokenizer, tools=protocol.tool_schemas() if protocol.native_tools else ())
         sandbox = stack.enter_context(open_sandbox(recipe.env.sandbox)) if protocol.name == "code" else None
         env = SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=renderer.count_tokens)
-        roller = Roller(env, sampler, renderer, in_flight=sampler.num_slots)
+        roller = Roller(env, sampler, renderer)
         layers = sandbox.layers if sandbox is not None else ()
         yield Agent(env, renderer, sampler, roller, tokenizer, library, recipe, layers)
 
 
-@contextlib.contextmanager
-def _open_sampler(
-    recipe: Recipe, model_dir: Path
-) -> Iterator[tuple[LocalSampler | VllmSampler, PreTrainedTokenizerBase]]:
+def _open_sampler(recipe: Recipe, model_dir: Path) -> tuple[Sampler, PreTrainedTokenizerBase]:
     """The sampler that a recipe names, and the model's tokenizer."""
     use_kernels(recipe.model.kernels)
     is_ours = not takes_vllm(recipe)
@@ -134,14 +128,10 @@ def _open_sampler(
     dtype = pick_dtype(recipe.model.dtype, recipe.model.device)  # the learner's too
     model, tokenizer = load_policy(model_dir, dtype=dtype, device=device)
     if is_ours:
-        yield make_sampler(recipe, model, tokenizer), tokenizer
-        return
+        return make_sampler(recipe, model, tokenizer), tokenizer
     from seekling.rollout.vllm_sampler import VllmSampler
 
-    sampler = VllmSampler(model_dir, model, tokenizer, **_sampler_settings(recipe))
-    del model  # vLLM has its own
-    with contextlib.closing(sampler):
-        yield sampler, tokenizer
+    return VllmSampler(model_dir, model, tokenizer, **_sampler_settings(recipe)), tokenizer
 
 
 def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalSampler:

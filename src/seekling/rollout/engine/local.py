@@ -9,7 +9,6 @@ share those too. It does not page memory.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import time
 import traceback
@@ -23,15 +22,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.kernels.draw import draw, draw_keys
 from seekling.kernels.linear import PackedLinear, can_pack, pack_linear_layers, sparing
-from seekling.kernels.memory import STEP, in_steps, keep_freed_memory, release_free_memory, up_to_step
+from seekling.kernels.memory import in_steps, keep_freed_memory, release_free_memory, up_to_step
 from seekling.kernels.slots import AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.models.families import head_of, longest_exact
+from seekling.models.lazy_weights import ExpectedWeights
 from seekling.models.lean import make_lean
 from seekling.rollout.engine.attention import SLOT_ATTENTION
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
 from seekling.rollout.engine.fused import decode_loops, fuse_layers
-from seekling.rollout.engine.rows import EngineStats, Row, Slot, common_length, end_of_turn_ids
-from seekling.rollout.engine.weights import ExpectedWeights
+from seekling.rollout.engine.rows import EngineStats, Row, end_of_turn_ids
+from seekling.rollout.engine.slots import SlotTable, common_length
 from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.rollout.turn_end import TurnEnd
 from seekling.types import Trajectory
@@ -81,44 +81,17 @@ class LocalSampler:
         model.set_attn_implementation(SLOT_ATTENTION)
         make_lean(model)
         self._model, self._tokenizer = model, tokenizer
-        config, self._device = model.config, model.device
-        self._dtype: torch.dtype = model.dtype
+        self.device, self.dtype = model.device, str(model.dtype)
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._expected = ExpectedWeights.of(model)
         self._packed: list[PackedLinear] = []
-        if can_pack(self._dtype, self._device):
+        if can_pack(model.dtype, model.device):
             self._packed = [*sparing(fuse_layers(model, names)), *sparing(pack_linear_layers(model, names))]
             release_free_memory()  # of the plain weights
         self._decoder, self._head = model.get_decoder(), head_of(model)
-        num_heads = config.num_attention_heads
-        num_kv_heads = config.num_key_value_heads or num_heads
-        head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
-        token_bytes = 2 * config.num_hidden_layers * num_kv_heads * head_dim * self._dtype.itemsize
-        slot_bytes = token_bytes * up_to_step(episode_tokens)
-        num_slots = min(in_flight, cache_bytes // slot_bytes)
-        if num_slots < 1:
-            raise ConfigError(
-                f"rollout.cache_bytes = {cache_bytes} holds no episode of {episode_tokens} tokens, which takes "
-                f"{slot_bytes} bytes; raise rollout.cache_bytes or lower rollout.episode_tokens"
-            )
-        try:
-            self._cache = SlotCache(
-                num_layers=config.num_hidden_layers,
-                num_kv_heads=num_kv_heads,
-                head_dim=head_dim,
-                num_slots=num_slots,
-                slot_tokens=episode_tokens,
-                dtype=self._dtype,
-                device=self._device,
-            )
-        except torch.OutOfMemoryError as error:
-            raise ConfigError(
-                f"rollout.cache_bytes = {cache_bytes} is more than the GPU has beside the model ({num_slots} episodes, "
-                f"{slot_bytes} bytes each); lower it or rollout.in_flight ({str(error).splitlines()[0]})"
-            ) from None
+        self._cache, self.num_slots = _make_cache(model, in_flight, episode_tokens, cache_bytes)
         self._loops = decode_loops(self._decoder, self._cache)
-        self._slots = [Slot(np.zeros(episode_tokens, np.int64)) for _ in range(num_slots)]
-        self._slot_of: dict[int, int] = {}
+        self._slots = SlotTable(self._cache, self.num_slots, episode_tokens)
         self._waiting: list[tuple[SampleRequest, asyncio.Future[Sample]]] = []
         self._rows: list[Row] = []
         self._driver: asyncio.Task[None] | None = None
@@ -126,34 +99,13 @@ class LocalSampler:
         self._taught: Ngrams = {}
         self._drafter = Drafter(draft_tokens)
         self._eos_ids = end_of_turn_ids(model, tokenizer)
-        self._version = 0
-        self._roots = itertools.count()
+        self.policy_version = 0
         self.stats = EngineStats()
-
-    @property
-    def num_slots(self) -> int:
-        """Episodes that can hold a cache at once."""
-        return len(self._slots)
-
-    @property
-    def device(self) -> torch.device:
-        """Where weights and caches are."""
-        return self._device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of weights and caches."""
-        return self._dtype
-
-    @property
-    def policy_version(self) -> int:
-        """Version of the weights in use."""
-        return self._version
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Continue a prompt; see `Sampler.sample`."""
         if len(request.prompt_ids) >= self._episode_tokens or request.max_new_tokens < 1:
-            return Sample((), (), "length", self._version)
+            return Sample((), (), "length", self.policy_version)
         future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
         if self._driver is None or self._driver.done():
@@ -167,10 +119,8 @@ class LocalSampler:
         self._drafter = Drafter(self._drafter.max_tokens, self._taught)
 
     def close_session(self, session: int) -> None:
-        """Free the session's slot. Its content stays readable as a shared prefix until the slot is taken again."""
-        index = self._slot_of.pop(session, None)
-        if index is not None:
-            self._slots[index].session = None
+        """Free the session's slot; see `SlotTable.close`."""
+        self._slots.close(session)
 
     def release_caches(self) -> None:
         """Forget every cache, and give its memory back; see `Sampler.release_caches`.
@@ -185,14 +135,10 @@ class LocalSampler:
         self._empty()
 
     def _empty(self) -> None:
-        self._forget()
-        self._cache.release()
-
-    def _forget(self) -> None:
-        for slot in self._slots:
-            slot.length = 0
+        self._slots.forget()
         # Drafts made of older samples would be as good, but a resumed run has not got them and must sample the same.
         self._drafter = Drafter(self._drafter.max_tokens, self._taught)
+        self._cache.release()
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy weights in and forget every cache, so nothing computed with older weights can be read again.
@@ -208,7 +154,11 @@ class LocalSampler:
                 parameter.copy_(weights[name])
             for layer in sparing(self._packed):
                 layer.load(weights)
-        self._version = version
+        self.policy_version = version
+
+    def close(self) -> None:
+        """Give the caches back; those who still wait for samples fail."""
+        self._fail(InfrastructureError("the sampler was closed"))
 
     async def _drive(self) -> None:
         try:
@@ -294,48 +244,19 @@ class LocalSampler:
             if future.cancelled():
                 continue
             prompt = np.asarray(request.prompt_ids, np.int64)
-            source, shared = self._longest_prefix(prompt)
+            source, shared = self._slots.longest_prefix(prompt)
             coming = max((common_length(prompt, np.asarray(row.request.prompt_ids)) for row in prefilling), default=0)
-            index = self._take_slot(request.session, avoid=source)
+            index = self._slots.take(request.session, avoid=source)
             if index is None or coming > shared + MIN_SHARED_TOKENS:
                 still_waiting.append((request, future))
                 continue
-            slot = self._slots[index]
-            own = min(common_length(prompt, slot.token_ids[: slot.length]), len(prompt) - 1)
-            if shared > own:
-                self._cache.copy_prefix(source, index, shared)
-                slot.root = self._slots[source].root
-                slot.root_length = min(self._slots[source].root_length, shared)
-            elif own == 0:
-                slot.root, slot.root_length = next(self._roots), self._episode_tokens
-            else:
-                slot.root_length = min(slot.root_length, own)  # what it holds behind that is overwritten now
-            slot.length = max(own, shared)
-            slot.token_ids[: len(prompt)] = prompt
+            slot = self._slots.fill(index, prompt, source, shared)
             self.stats.reused_tokens += slot.length
             budget = min(request.max_new_tokens, self._episode_tokens - len(prompt))
             row = Row(request, future, index, budget, TurnEnd(request, self._tokenizer, self._eos_ids, budget))
             self._rows.append(row)
             prefilling.append(row)
         self._waiting = still_waiting
-
-    def _longest_prefix(self, prompt: np.ndarray) -> tuple[int, int]:
-        """Slot with the longest cached prefix of the prompt, and its length; the last token is always recomputed."""
-        lengths = [common_length(prompt, slot.token_ids[: slot.length]) for slot in self._slots]
-        best = int(np.argmax(lengths))
-        return best, min(lengths[best], len(prompt) - 1)
-
-    def _take_slot(self, session: int, *, avoid: int) -> int | None:
-        if session in self._slot_of:
-            return self._slot_of[session]
-        free = [index for index, slot in enumerate(self._slots) if slot.session is None]
-        if not free:
-            return None
-        # Prefer not to overwrite the slot that is about to be copied from: it may serve the next sibling too.
-        index = next((index for index in free if index != avoid), free[0])
-        self._slots[index].session = session
-        self._slot_of[session] = index
-        return index
 
     def _prefill_segments(self, start: int) -> tuple[list[Row], list[Segment]]:
         rows, segments, left = [], [], self._prefill_tokens
@@ -357,7 +278,7 @@ class LocalSampler:
         padding = np.zeros(in_steps(num_tokens) - num_tokens, np.int64)
         token_ids = np.concatenate([*(slot.token_ids[start:end] for slot, start, end in spans), padding])
         positions = np.concatenate([*(np.arange(start, end) for _, start, end in spans), padding])
-        device = self._device
+        device = self.device
         return torch.from_numpy(token_ids).to(device), torch.from_numpy(positions).to(device)
 
     def _plan(self, decoding: list[Row], widths: list[int], segments: list[Segment]) -> AttentionPlan:
@@ -365,18 +286,8 @@ class LocalSampler:
             return AttentionPlan(self._cache, None, tuple(segments))
         slots = [row.slot for row in decoding]
         pasts = [self._slots[slot].length for slot in slots]
-        rows = DecodeRows(slots, pasts, widths, device=self._device, leaders=self._leaders(slots))
+        rows = DecodeRows(slots, pasts, widths, device=self.device, leaders=self._slots.leaders(slots))
         return AttentionPlan(self._cache, rows, tuple(segments))
-
-    def _leaders(self, slots: list[int]) -> list[tuple[int, int]]:
-        """For each slot another of the same root, the first of all, and how many tokens of whole blocks they share."""
-        first: dict[int, int] = {}
-        found = []
-        for index in slots:
-            slot, leader = self._slots[index], first.setdefault(self._slots[index].root, index)
-            lengths = (each for side in (slot, self._slots[leader]) for each in (side.root_length, side.length))
-            found.append((leader, min(lengths) // STEP * STEP))
-        return found
 
     def _extend(self, rows: list[Row], drafts: list[Draft], logits_PV: Tensor) -> None:
         """Draw after every token of every row, and keep the draws up to the first that its draft did not foresee."""
@@ -425,7 +336,43 @@ class LocalSampler:
         row.num_accepted += num_accepted
         self._drafter.remember([*row.request.prompt_ids[-HISTORY_N:], *row.new_ids][-HISTORY_N - num_new :], num_new)
         if finish is not None:
-            row.future.set_result(row.sample(finish, self._version))
+            row.future.set_result(row.sample(finish, self.policy_version))
+
+
+def _make_cache(model: PreTrainedModel, in_flight: int, episode_tokens: int, cache_bytes: int) -> tuple[SlotCache, int]:
+    """The cache, and how many slots it has: as many as were asked for and fit.
+
+    Raises:
+        ConfigError: not even one fits, or the GPU has no room for them.
+    """
+    config = model.config
+    num_heads = config.num_attention_heads
+    num_kv_heads = config.num_key_value_heads or num_heads
+    head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // num_heads)
+    token_bytes = 2 * config.num_hidden_layers * num_kv_heads * head_dim * model.dtype.itemsize
+    slot_bytes = token_bytes * up_to_step(episode_tokens)
+    num_slots = min(in_flight, cache_bytes // slot_bytes)
+    if num_slots < 1:
+        raise ConfigError(
+            f"rollout.cache_bytes = {cache_bytes} holds no episode of {episode_tokens} tokens, which takes "
+            f"{slot_bytes} bytes; raise rollout.cache_bytes or lower rollout.episode_tokens"
+        )
+    try:
+        cache = SlotCache(
+            num_layers=config.num_hidden_layers,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            num_slots=num_slots,
+            slot_tokens=episode_tokens,
+            dtype=model.dtype,
+            device=model.device,
+        )
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"rollout.cache_bytes = {cache_bytes} is more than the GPU has beside the model ({num_slots} episodes, "
+            f"{slot_bytes} bytes each); lower it or rollout.in_flight ({str(error).splitlines()[0]})"
+        ) from None
+    return cache, num_slots
 
 
 def _failure(error: Exception) -> InfrastructureError:

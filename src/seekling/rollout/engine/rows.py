@@ -1,30 +1,14 @@
-"""What the sampler keeps of its cache slots and of the requests that run, and where a turn ends."""
+"""What the sampler keeps of the requests that run, and where a turn ends."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
 
-import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.rollout.sampler import Finish, Sample, SampleRequest
 from seekling.rollout.turn_end import TurnEnd
-
-
-@dataclass(slots=True)
-class Slot:
-    """A place in the cache that holds one episode at a time."""
-
-    token_ids: np.ndarray
-    """(L,) ids whose keys and values are, or were last, in the slot."""
-    length: int = 0
-    """How many of them are valid under the current weights."""
-    session: int | None = None
-    root: int = -1
-    """Slots of the same root hold the very same keys and values at the beginning, by copies of copies."""
-    root_length: int = 0
-    """How many tokens of the root's are certainly here."""
 
 
 @dataclass(slots=True)
@@ -65,13 +49,6 @@ class EngineStats:
     """Drafted tokens that sampling would have drawn anyway."""
     steps: int = 0
     busy_s: float = 0.0
-
-
-def common_length(left: np.ndarray, right: np.ndarray) -> int:
-    """Length of the longest common prefix."""
-    length = min(len(left), len(right))
-    differs = left[:length] != right[:length]
-    return int(differs.argmax()) if differs.any() else length
 
 
 def end_of_turn_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -1,0 +1,205 @@
+"""The policy's weights in this process: the `Learner` that a machine of one's own has."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from seekling.config import RlConfig
+from seekling.errors import ModelError
+from seekling.learn.attention import STRAND_ATTENTION
+from seekling.learn.critic import LocalCritic
+from seekling.learn.lora import add_lora, merged_weights, save_adapter
+from seekling.learn.trained import TrainedModel, TrainingState
+from seekling.models.lean import make_lean
+from seekling.models.load import load_model
+from seekling.types import Trajectory
+
+
+class LocalLearner(TrainedModel):
+    """A `Learner` over a transformers model in this process.
+
+    Args:
+        model: decoder-only, in the dtype of the forward pass; its attention is replaced.
+        lora_rank: 0 trains every weight; otherwise low-rank adapters on all linear layers.
+        lora_alpha: LoRA's alpha.
+        seed: of the adapters' first weights.
+        betas, weight_decay, row_tokens, max_grad_norm, checkpoint_layers: see `TrainedModel`.
+        dtype: of the forward pass; None leaves all parameters as they are. The trained weights begin at the model's
+            values all the same, which a lower precision would round.
+
+    Raises:
+        ModelError: the model's family is refused; see `head_of`.
+    """
+
+    critic: LocalCritic | None = None
+    """The value model of PPO; saved and loaded with the policy."""
+    _reference: PreTrainedModel | None = None
+    _anchor: dict[str, Tensor] | None = None
+    """The adapters of the reference, where the base weights are the policy's; empty: the base weights alone."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        lora_rank: int = 0,
+        lora_alpha: int = 32,
+        seed: int = 0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
+        row_tokens: int = 1024,
+        max_grad_norm: float = 1.0,
+        checkpoint_layers: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        loaded = {} if dtype is None else _cast(model, dtype)
+        self._lora_alpha = lora_alpha
+        self._adapted = add_lora(model, rank=lora_rank, alpha=lora_alpha, seed=seed) if lora_rank else None
+        super().__init__(
+            model,
+            betas=betas,
+            weight_decay=weight_decay,
+            row_tokens=row_tokens,
+            max_grad_norm=max_grad_norm,
+            checkpoint_layers=checkpoint_layers,
+            loaded=loaded,
+        )
+
+    def logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
+        """See `Learner.logprobs`."""
+        return self._score_all(self._model, trajectories)
+
+    @property
+    def has_reference(self) -> bool:
+        """See `Learner.has_reference`."""
+        return self._reference is not None or self._anchor is not None
+
+    def keep_reference(self, folder: Path | None = None) -> None:
+        """Freeze the anchor of a KL term; see `Learner.keep_reference`.
+
+        Of a policy with adapters these alone are kept, and saved with it; otherwise a copy of all weights.
+        """
+        if folder is None and self._adapted is not None:
+            adapters = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
+            is_base = not any("lora_B" in name and bool(value.any()) for name, value in adapters.items())
+            self._anchor, self._reference = {} if is_base else adapters, None
+            return
+        reference = self._copy_policy() if folder is None else self._load(folder)
+        reference.set_attn_implementation(STRAND_ATTENTION)
+        make_lean(reference)
+        self._reference, self._anchor = reference.eval().requires_grad_(False), None
+
+    def reference_logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
+        """See `Learner.reference_logprobs`."""
+        if self._anchor is not None:
+            with self._at_anchor():
+                return self._score_all(self._model, trajectories)
+        assert self._reference is not None, "keep_reference comes first"
+        return self._score_all(self._reference, trajectories)
+
+    @contextmanager
+    def _at_anchor(self) -> Iterator[None]:
+        """The model with the adapters of the reference in place of its own."""
+        assert self._adapted is not None
+        if not self._anchor:
+            with self._adapted.disable_adapter():
+                yield
+            return
+        own = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
+        self._put(self._anchor)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    def add_critic(self, config: RlConfig, *, lora_rank: int, begins_at: Path | None = None) -> None:
+        """See `Learner.add_critic`."""
+        self.critic = LocalCritic(
+            self._copy_policy() if begins_at is None else self._load(begins_at),
+            lora_rank=lora_rank,
+            lora_alpha=self._lora_alpha,
+            row_tokens=config.row_tokens,
+            max_grad_norm=config.critic.max_grad_norm,
+            checkpoint_layers=self.checkpoints_layers,
+        )
+
+    def _load(self, folder: Path) -> PreTrainedModel:
+        dtype: Literal["float32", "bfloat16"] = "bfloat16" if self._model.dtype == torch.bfloat16 else "float32"
+        return load_model(folder, dtype=dtype, device="cuda" if self.device.type == "cuda" else "cpu")
+
+    def _copy_policy(self) -> PreTrainedModel:
+        """A model of its own with the policy's weights as they are now, adapters merged."""
+        config = copy.deepcopy(self._model.config)
+        with torch.device(self.device):
+            # Not made in float32 and cast: that would round the rotary frequencies, and with them all positions.
+            made: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=self._model.dtype)
+        weights = self.export_weights()
+        with torch.no_grad():
+            for name, parameter in made.named_parameters():
+                parameter.copy_(weights[name])
+        made.tie_weights()
+        return made
+
+    def export_weights(self) -> Mapping[str, Tensor]:
+        """The policy's weights by the names of the plain transformers model, adapters merged.
+
+        The tensors are the learner's own, except merged ones, which are made when they are looked up: copy them before
+        the next step.
+        """
+        return merged_weights(self._model, self._adapted)
+
+    def save_adapter(self, folder: Path, *, base_model: str) -> None:
+        """Write the low-rank adapters alone, in the layout of PEFT, into a folder.
+
+        Args:
+            folder: made when it is missing.
+            base_model: what loaders put the adapters on: a hub id or a directory.
+
+        Raises:
+            ModelError: all weights are trained, so there are no adapters.
+        """
+        if self._adapted is None:
+            raise ModelError("this policy has no adapter: model.lora_rank = 0 trains all weights; export it merged")
+        save_adapter(self._adapted, folder, base_model=base_model)
+
+    def state(self) -> TrainingState:
+        """See `TrainedModel.state`; the critic and the reference's adapters are in it."""
+        state = super().state()
+        if self._anchor is not None:
+            state["reference"] = self._anchor
+        if self.critic is not None:
+            state["critic"] = self.critic.state()
+        return state
+
+    def fits(self, state: TrainingState) -> bool:
+        """See `TrainedModel.fits`."""
+        return super().fits(state) and (self.critic is None or self.critic.fits(state["critic"]))
+
+    def take_state(self, state: TrainingState) -> None:
+        """See `TrainedModel.take_state`."""
+        super().take_state(state)
+        self._anchor = state.get("reference")
+        if self.critic is not None:
+            self.critic.take_state(state["critic"])
+
+    def close(self) -> None:
+        """See `Learner.close`."""
+        self._trained, self._masters, self.critic, self._reference, self._anchor = {}, {}, None, None, None
+        del self._model, self._adapted, self._optimizer
+
+
+def _cast(model: PreTrainedModel, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Cast the parameters in place, but no buffer: rotary frequencies need all their digits. Returns what was cast."""
+    before = {name: p.data for name, p in model.named_parameters() if p.dtype != dtype}
+    for name, parameter in model.named_parameters():
+        if name in before:
+            parameter.data = before[name].to(dtype)
+    return before

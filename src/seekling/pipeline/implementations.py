@@ -1,0 +1,85 @@
+"""Which implementations a run learns with: the one place that names them. Its sampler is chosen with the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from seekling.config import Recipe
+from seekling.doctor import MemoryPlan, free_bytes, opened_memory, read_model_shape
+from seekling.doctor.memory import Stage
+from seekling.errors import ModelError
+from seekling.kernels.memory import release_free_memory
+from seekling.learn.checkpoint import LocalCheckpoint
+from seekling.learn.learner import Checkpoint, WeightSync
+from seekling.learn.local import LocalLearner
+from seekling.models import cache_home, load_model, pick_device, pick_dtype
+from seekling.pipeline.sync import PROBE, CheckedSync, InMemorySync
+from seekling.rollout.sampler import takes_vllm
+from seekling.serve.agent import Agent
+from seekling.types import Message
+
+CHECKPOINT: Checkpoint = LocalCheckpoint()
+"""Keeps the weights of what `new_learner` makes."""
+
+
+def new_learner(
+    recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
+) -> LocalLearner:
+    """A learner at the weights of a directory.
+
+    Args:
+        recipe: its model section and the settings of the stage.
+        model_dir: a directory that `resolve_model` or `stage_base` returned.
+        stage: which it learns in.
+        log: told when layers are computed twice.
+    """
+    settings = recipe.sft if stage == "sft" else recipe.rl
+    optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
+    # Before the model is loaded, since what is free then is for it too.
+    checkpoint_layers = _must_checkpoint(recipe, model_dir)
+    if checkpoint_layers:
+        log("memory is short: layers are computed twice in learning (gradient checkpointing)")
+    # What trains begins with all digits that the file has; what stays as it is, with those it is used with.
+    dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
+    rank = recipe.model.rank_in(stage)
+    return LocalLearner(
+        load_model(model_dir, dtype=dtype if rank else "float32", device=recipe.model.device),
+        lora_rank=rank,
+        lora_alpha=recipe.model.lora_alpha,
+        seed=recipe.seed,
+        weight_decay=optimizer.weight_decay,
+        row_tokens=settings.row_tokens,
+        max_grad_norm=optimizer.max_grad_norm,
+        checkpoint_layers=checkpoint_layers,
+        dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
+    )
+
+
+def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
+    """How weights reach the agent's sampler; one that is not ours is asked each time whether it has them."""
+    load = partial(load_model, dtype=recipe.model.dtype, device=recipe.model.device)
+    sync = InMemorySync(load)
+    if not takes_vllm(recipe):
+        return sync
+    prompt = agent.renderer.prompt([Message("user", PROBE)])
+    return CheckedSync(sync, load, prompt, limit=recipe.rl.loss.drift_limit)
+
+
+def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:
+    try:
+        shape = read_model_shape(model_dir)
+    except ModelError:  # of a layout whose size cannot be read without loading it
+        return False
+    dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
+    # What an evaluation left behind is free too.
+    release_free_memory()
+    free = free_bytes(pick_device(recipe.model.device), cache_home())
+    if free is not None:
+        # Process and sampler are there already and part of the prediction. Not what the process really holds: pages of
+        # files count in it and as free, and a large index is no room for learning.
+        free += opened_memory(shape, dtype=dtype).total_bytes
+    return MemoryPlan(recipe, shape, dtype=dtype, free_bytes=free).checkpoints
