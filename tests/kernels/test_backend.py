@@ -67,11 +67,11 @@ def test_a_recipe_names_it_and_it_samples_what_the_fastest_samples(tiny_model_di
     samples = []
     for name in ("reference", "auto"):
         recipe = build_recipe({"model": {"kernels": name, "dtype": "float32", "device": "cpu"}, "rl": {"steps": 0}})
-        with _open_sampler(recipe, tiny_model_dir) as (sampler, _):
-            assert chosen_kernels() == (name if name == "reference" else available_kernels()[-1])
-            assert sampler._cache.layout == ("rows" if name == "reference" else "blocks")
-            prompt = tuple(range(3, 120))
-            samples.append(asyncio.run(sampler.sample(SampleRequest(1, prompt, 30, seed=3))))
+        sampler, _ = _open_sampler(recipe, tiny_model_dir)
+        assert chosen_kernels() == (name if name == "reference" else available_kernels()[-1])
+        assert sampler._cache.layout == ("rows" if name == "reference" else "blocks")
+        prompt = tuple(range(3, 120))
+        samples.append(asyncio.run(sampler.sample(SampleRequest(1, prompt, 30, seed=3))))
     assert samples[0].token_ids == samples[1].token_ids
     assert samples[0].logprobs == pytest.approx(samples[1].logprobs, abs=1e-5)
 
