@@ -48,6 +48,11 @@ def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
     return found
 
 
+def is_twin(question: Question) -> bool:
+    """Whether a question is the twin of another."""
+    return question.id.endswith(("-withheld", "-contradicted"))
+
+
 def says(text: str, withheld: Sequence[str]) -> bool:
     """Whether a text holds one of the texts, as whole words, whatever their case, punctuation and articles."""
     folded = _fold(text)
