@@ -70,7 +70,7 @@ class GroupConfig(Section):
     """Where no episode of a group is right, the scripted expert's joins it: from the question on, or going on after the
     searches of one of the group's own episodes. Needs questions that name their pages."""
     fresh: bool = False
-    """Ask only training questions that SFT has not learned from: neither whole episodes nor plans."""
+    """Ask only training questions that SFT has not learned from, neither whole episodes nor plans, and no twins."""
     skip_after: Annotated[int, Field(ge=0)] = 0
     """Pass over a question after so many groups in a row with equal rewards; 0 passes over none."""
     retry_steps: Positive = 50

@@ -64,6 +64,11 @@ def missed_pages(question: Question, share: float) -> frozenset[str]:
     return frozenset({*question.supporting_ids, *(hop.document_id for hop in question.hops if hop.document_id)})
 
 
+def is_twin(question: Question) -> bool:
+    """Whether a question is the twin of another."""
+    return question.id.endswith(("-withheld", "-contradicted"))
+
+
 def says(text: str, withheld: Sequence[str]) -> bool:
     """Whether a text holds one of the texts, as whole words, whatever their case, punctuation and articles."""
     folded = _fold(text)

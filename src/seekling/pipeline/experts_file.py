@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seekling.config import ExpertConfig, Recipe
+from seekling.env.withholding import is_twin
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.result_files import read_records
 from seekling.experts.scripted import first_plan, play
@@ -94,7 +95,7 @@ class SftQuestions(NamedTuple):
     planned: Sequence[Question]
     """Its plans alone; no twins, whose plans are those of their questions."""
     fresh: Sequence[Question]
-    """Nothing."""
+    """Nothing; no twins, whose share would teach RL to say "unknown" too often."""
 
 
 def split_for_sft(config: ExpertConfig, questions: Sequence[Question]) -> SftQuestions:
@@ -102,7 +103,8 @@ def split_for_sft(config: ExpertConfig, questions: Sequence[Question]) -> SftQue
     rest = questions[config.num_questions :]
     originals = [number for number, each in enumerate(rest) if not each.withheld][: config.num_plans]
     num_passed = originals[-1] + 1 if originals else 0
-    return SftQuestions(questions[: config.num_questions], [rest[number] for number in originals], rest[num_passed:])
+    fresh = [each for each in rest[num_passed:] if not is_twin(each)]
+    return SftQuestions(questions[: config.num_questions], [rest[number] for number in originals], fresh)
 
 
 def plan_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
