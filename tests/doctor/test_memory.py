@@ -14,7 +14,7 @@ from seekling.doctor.memory import (
     episodes_at_once,
 )
 from seekling.kernels.vocabulary import VOCABULARY_CHUNK
-from seekling.learn import learner
+from seekling.learn import trained
 from tests.settings import recipe_of
 
 MODEL = 1_000_000
@@ -35,8 +35,8 @@ def plan(dtype="float32", free_bytes=None, **sections: dict[str, object]) -> Mem
 
 def test_the_constants_are_those_of_the_learner():
     assert LOGITS_AT_ONCE == VOCABULARY_CHUNK
-    assert KEPT_BYTES == learner.KEPT_BYTES
-    assert KEPT_WHEN_SHORT_BYTES == learner.KEPT_WHEN_SHORT_BYTES
+    assert KEPT_BYTES == trained.KEPT_BYTES
+    assert KEPT_WHEN_SHORT_BYTES == trained.KEPT_WHEN_SHORT_BYTES
 
 
 def test_sft_holds_two_models_an_optimizer_and_one_row():
