@@ -215,9 +215,9 @@ def slow_commands(path: Path) -> Iterator[str]:
 
 
 def long_files(path: Path) -> Iterator[str]:
-    """No file is longer than 600 lines."""
+    """No file is longer than 400 lines."""
     length = len(path.read_text(encoding="utf-8").splitlines())
-    if length > 600:
+    if length > 400:
         yield f"{length}: lines"
 
 
