@@ -124,8 +124,11 @@ BROAD_EXCEPT = {
 ANY_IN_SIGNATURE: dict[str, str] = {}
 """file::function -> why its signature may say Any."""
 
-LONG_FUNCTIONS: dict[str, str] = {"kernels/vector/attention.py::_kernel": "the compiler must see its loops whole"}
-"""file::function -> why it may be longer than 80 lines."""
+LONG_FUNCTIONS: dict[str, str] = dict.fromkeys(
+    ("kernels/vector/attention.py::_kernel", "kernels/amx/attention.py::attend_rows", "kernels/amx/backward.py::_loop"),
+    "the compiler must see its loops whole",
+)
+"""file::function -> why it may be longer than 60 lines."""
 
 
 def name_of(path: Path) -> str:
@@ -222,10 +225,10 @@ def long_files(path: Path) -> Iterator[str]:
 
 
 def long_functions(path: Path) -> Iterator[str]:
-    """No function is longer than 80 lines unless it says why."""
+    """No function is longer than 60 lines unless it says why."""
     for name, node, _ in functions_of(path):
         length = (node.end_lineno or node.lineno) - node.lineno + 1
-        if length > 80 and f"{name_of(path)}::{name}" not in LONG_FUNCTIONS:
+        if length > 60 and f"{name_of(path)}::{name}" not in LONG_FUNCTIONS:
             yield f"{node.lineno}: {name} has {length} lines"
 
 
