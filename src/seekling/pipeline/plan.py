@@ -65,6 +65,8 @@ def _stages(recipe: Recipe) -> Iterator[str]:
     )
     if recipe.has_sft:
         trained = _trained(recipe.model.rank_in("sft"))
+        if experts.num_plans and not experts.file:
+            source += f" and plans for {experts.num_plans} more"
         yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}, {trained}"
     if rl.steps:
         episodes, updates = rl.questions_per_step * rl.group_size, rl.updates_per_rollout
