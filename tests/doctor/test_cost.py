@@ -66,10 +66,10 @@ def test_a_file_of_expert_episodes_says_how_many_there_are():
     stages = by_name(recipe, num_expert_episodes=10)
     assert stages["expert"].reason == "10 episodes of e.jsonl"
     assert stages["sft"].reason == "6 steps, 20 episodes"
-    more = recipe_with(experts={"num_questions": 20, "num_plans": 20}, data={"withheld_share": 0.2})
+    more = recipe_with(experts={"num_questions": 20, "num_plans": 20})
     plain = recipe_with(experts={"num_questions": 20})
-    assert by_name(more)["sft"].reason == "6 steps, 24 episodes, 20 plans"
-    assert 1.2 < by_name(more)["sft"].seconds / by_name(plain)["sft"].seconds < 2.2
+    assert by_name(more)["sft"].reason == "5 steps, 20 episodes, 20 plans"
+    assert 1.1 < by_name(more)["sft"].seconds / by_name(plain)["sft"].seconds < 2.2
     cut = recipe_with(experts={"file": "e.jsonl", "max_episodes": 4}, sft={"episodes_per_step": 4})
     assert by_name(cut, num_expert_episodes=10)["sft"].reason == "1 steps, 4 episodes"
 

@@ -322,6 +322,13 @@ def test_of_two_pages_the_second_is_searched_for_by_the_name_that_the_first_give
         ]
 
 
+def test_what_several_pages_without_relations_do_not_say_is_said_to_be_missing(make):
+    asked = replace(PAGES_ONLY, kind=UNANSWERABLE.kind, answers=UNANSWERABLE.answers)
+    titles = {"alder_mill": "Alder Mill", "tobias_wren": "Tobias Wren"}
+    episode = play(make(top_k=1, max_turns=5), asked, title_of=titles.__getitem__).episode
+    assert thoughts(episode)[-1] == "Where was the builder of Alder Mill born? Not here. The pages do not say."
+
+
 def test_a_page_that_nothing_names_is_not_searched_for(make):
     asked = replace(PAGES_ONLY, supporting_ids=("alder_mill", "birch_mill"))
     result = play(

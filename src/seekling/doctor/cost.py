@@ -17,8 +17,6 @@ from seekling.doctor.memory import Memory, MemoryPlan, episodes_of_group, parts_
 from seekling.doctor.shape import ModelShape
 
 _TOKENS_PER_WORD = 1.4
-
-
 _QUESTION_TOKENS = 21
 _INSTRUCTION_TOKENS = {"tags": 96, "code": 154, "tools": 142}
 """What all prompts of a protocol begin with: computed once for those that are sampled or learned from together."""
@@ -175,8 +173,7 @@ class _Costs:
 
     def sft(self, num_in_file: int) -> StageCost:
         size, config = episode_size(self._recipe, self._model, is_trained=True), self._recipe.experts
-        with_twins = round(config.num_questions * (1 + self._recipe.data.withheld_share))
-        kept = num_in_file if config.file else with_twins
+        kept = num_in_file if config.file else config.num_questions
         if config.max_episodes:
             kept = min(kept, config.max_episodes)
         epochs = self._recipe.sft.epochs

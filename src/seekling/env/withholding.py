@@ -38,16 +38,19 @@ def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
     questions = list(questions)
     claims: dict[str, set[str]] = defaultdict(set)
     for hop in itertools.chain.from_iterable(question.hops for question in questions):
-        claims[hop.relation].add(hop.claim)
+        if hop.claim:
+            claims[hop.relation].add(hop.claim)
     found = []
     for question in questions:
         found.append(question)
+        drawn = _draw(("withheld", question.key))
         claimed = [hop for hop in question.hops if hop.claim and hop.claim in question.question]
         if claimed and question.kind != UNANSWERABLE and share:
-            wrong = sorted(claims[claimed[0].relation] - {"", claimed[0].claim, claimed[0].answer})
-            if wrong and _draw(question) < CLAIM_SHARE:
-                found.append(_contradicted(question, claimed[0], wrong[int(_draw(question, "claim") * len(wrong))]))
-        elif _can_be_withheld(question) and _draw(question) < share:
+            wrong = sorted(claims[claimed[0].relation] - {claimed[0].claim, claimed[0].answer})
+            if wrong and drawn < CLAIM_SHARE:
+                claim = wrong[int(_draw(("claim", question.key)) * len(wrong))]
+                found.append(_contradicted(question, claimed[0], claim))
+        elif _can_be_withheld(question) and drawn < share:
             found.append(_twin(question))
     return found
 
@@ -59,7 +62,7 @@ def missed_pages(question: Question, share: float) -> frozenset[str]:
         question: whether it is chosen is a function of its id alone.
         share: of the questions, in [0, 1].
     """
-    if _drawn(question.key) >= share:
+    if _draw(question.key) >= share:
         return frozenset()
     return frozenset({*question.supporting_ids, *(hop.document_id for hop in question.hops if hop.document_id)})
 
@@ -156,11 +159,7 @@ def _can_be_withheld(question: Question) -> bool:
     return is_known and is_long and not says(question.question, question.answers)
 
 
-def _draw(question: Question, purpose: str = "withheld") -> float:
-    return _drawn((purpose, question.key))
-
-
-def _drawn(name: object) -> float:
+def _draw(name: object) -> float:
     """A number in [0, 1) that is a function of a name alone."""
     digest = hashlib.sha256(repr(name).encode("utf-8", "replace")).digest()
     return float(int.from_bytes(digest[:8], "big") / 2**64)

@@ -93,7 +93,7 @@ class SftQuestions(NamedTuple):
     played: Sequence[Question]
     """Whole episodes of the scripted expert."""
     planned: Sequence[Question]
-    """Its plans alone; no twins, whose plans are those of their questions."""
+    """Its plans alone; no withheld twins, whose plans are those of their questions."""
     fresh: Sequence[Question]
     """Nothing; no twins, whose share would teach RL to say "unknown" too often."""
 

@@ -114,14 +114,13 @@ class Asker:
                     name = phrase.write(entity.extra | {"n": name}, dice)
             labels = (novelty,) * bool(self._split)
             premise = KINDS[last.kind].premise
+            hops = tuple(_hop(entity, each) for entity, each in (*steps, (last, key)))
+            slots = {"n": name}
             if "x" in wording.slots:
                 # Here the premise is true, so that naming one does not give the answer away.
-                question = _write(wording, dice, last, n=name, x=_spoken(last.facts[premise]))
-            else:
-                question = _write(wording, dice, last, n=name)
-            hops = tuple(_hop(entity, each) for entity, each in (*steps, (last, key)))
-            if "x" in wording.slots:
-                hops = (_claim(last, _spoken(last.facts[premise])), *hops)
+                slots["x"] = _spoken(last.facts[premise])
+                hops = (_claim(last, slots["x"]), *hops)
+            question = _write(wording, dice, last, **slots)
             pages = tuple(dict.fromkeys(hop.document_id for hop in hops))
             yield Row(kind, question, last.facts[key].answers, pages, hops, labels)
 
