@@ -100,7 +100,7 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     assert thoughts_on(UNANSWERABLE) == [
         "Maud Ferris > name of the dog?",
         "[Maud] name of the dog: not here. Maud Ferris > name of the dog?",
-        "[Maud] name of the dog: not here. The pages do not say.",
+        "[Maud] name of the dog: not here.",
     ]
     assert thoughts_on(COMPARISON) == [
         "Alder Mill; Birch Mill > built in?",
@@ -144,7 +144,7 @@ def test_the_twin_of_a_question_begins_as_it_does_and_ends_by_saying_that_it_is_
     assert withheld.answer == "unknown"
     assert not any(question.answers[0] in turn.observation for turn in withheld.turns)
     assert question.answers[0] in told.turns[num - 1].observation
-    assert thoughts(withheld)[-1].endswith("The pages do not say.")
+    assert thoughts(withheld)[-1].endswith(("not here.", "another page."))
 
 
 SEVERAL = replace(
@@ -190,7 +190,7 @@ def test_what_a_question_takes_for_granted_is_checked_after_what_it_asks_for(mak
     assert thoughts(episode) == [
         "Alder Mill > built in; check Maud Ferris?",
         "[alder_mill] built in: 1612; check Maud Ferris?",
-        "[alder_mill] Maud Ferris: not here. That does not fit.",
+        "[alder_mill] Maud Ferris: not here.",
     ]
 
 
@@ -326,7 +326,7 @@ def test_what_several_pages_without_relations_do_not_say_is_said_to_be_missing(m
     asked = replace(PAGES_ONLY, kind=UNANSWERABLE.kind, answers=UNANSWERABLE.answers)
     titles = {"alder_mill": "Alder Mill", "tobias_wren": "Tobias Wren"}
     episode = play(make(top_k=1, max_turns=5), asked, title_of=titles.__getitem__).episode
-    assert thoughts(episode)[-1] == "Where was the builder of Alder Mill born? Not here. The pages do not say."
+    assert thoughts(episode)[-1] == "Where was the builder of Alder Mill born? Not here."
 
 
 def test_a_page_that_nothing_names_is_not_searched_for(make):

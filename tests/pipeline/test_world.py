@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from seekling.config import ExpertConfig
+from seekling.config import ExpertConfig, build_recipe
 from seekling.env.withholding import with_twins
-from seekling.errors import DataError
+from seekling.errors import ConfigError, DataError
 from seekling.pipeline.experts_file import split_for_sft
 from seekling.pipeline.world import open_world
 from tests.experts.village import SINGLE
@@ -128,3 +128,6 @@ def test_sft_plays_the_first_questions_plans_for_more_of_them_and_leaves_the_res
     assert [each.id for each in fresh] == ["5", "6", "7"]
     assert split_for_sft(ExpertConfig(num_questions=4), questions).fresh == questions[4::2]
     assert split_for_sft(ExpertConfig(num_questions=4, num_plans=30), questions).fresh == []
+    assert split_for_sft(ExpertConfig(file="experts.jsonl"), questions).fresh == questions[::2]
+    with pytest.raises(ConfigError, match="num_plans are the scripted expert's, and file stands in its place"):
+        build_recipe({"experts": {"file": "experts.jsonl", "num_plans": 3}})

@@ -65,6 +65,12 @@ class ExpertConfig(Section):
     max_episodes: Annotated[int, Field(ge=0)] = 0
     """Keep at most this many after failures and duplicates are dropped; 0 keeps all."""
 
+    @pydantic.model_validator(mode="after")
+    def _has_one_expert(self) -> ExpertConfig:
+        if self.file and self.num_plans:
+            raise ValueError("num_plans are the scripted expert's, and file stands in its place; leave out one of them")
+        return self
+
 
 class SftConfig(Section):
     """Supervised fine-tuning on expert episodes, action tokens only."""

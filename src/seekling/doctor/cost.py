@@ -177,7 +177,7 @@ class _Costs:
         if config.max_episodes:
             kept = min(kept, config.max_episodes)
         epochs = self._recipe.sft.epochs
-        episodes, plans = kept * epochs, 0 if config.file else config.num_plans * epochs
+        episodes, plans = kept * epochs, config.num_plans * epochs
         steps = math.ceil((episodes + plans) / epochs / self._recipe.sft.episodes_per_step) * epochs
         # Most episodes are one search and one answer; the plan is about a quarter of what they write.
         actions = round((episodes + plans / 4) * size.action_tokens)

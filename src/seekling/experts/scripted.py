@@ -122,8 +122,6 @@ class _Run:
         """Begins the next turn: what the last observation said."""
         self._found_hop: Hop | None = None
         """Whose value the thought ends with; None: no value."""
-        self._is_contradicted = False
-        """What the question takes for granted was searched for in vain."""
         self._has_read = True
         """Whether the thought has said so."""
 
@@ -165,7 +163,6 @@ class _Run:
                     raise _FailedError("the pages say all of it")
         self._thought = _closed(self._thought)
         if question.kind == UNANSWERABLE:
-            self._thought += f" {words.NO_FIT if self._is_contradicted else words.NOT_SAID}"
             answer = question.answers[0]
         else:
             answer = self._shown_answer()
@@ -211,7 +208,6 @@ class _Run:
             self._thought, self._found_hop = f"{self._verdict(hop, way)} ", None
         if self._question.kind != UNANSWERABLE:
             raise _FailedError("the fact was not retrieved")
-        self._is_contradicted = bool(hop.claim)
         return False
 
     def _untried(self, ways: Sequence[words.Try]) -> Iterator[tuple[words.Try, Action]]:

@@ -26,8 +26,7 @@ from typing import NamedTuple
 
 from seekling.types import Hop, Question
 
-HERE, NOT_HERE, OTHER_PAGE, NOT_SAID = "here", "not here.", "another page.", "The pages do not say."
-FITS, NO_FIT = "It fits:", "That does not fit."
+HERE, NOT_HERE, OTHER_PAGE, FITS = "here", "not here.", "another page.", "It fits:"
 _NOT_KEYWORDS = frozenset(
     re.findall(
         r"\w+",

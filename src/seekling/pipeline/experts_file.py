@@ -100,11 +100,12 @@ class SftQuestions(NamedTuple):
 
 def split_for_sft(config: ExpertConfig, questions: Sequence[Question]) -> SftQuestions:
     """Divide training questions, in their order, by what SFT learns from them."""
-    rest = questions[config.num_questions :]
+    played = questions[: 0 if config.file else config.num_questions]
+    rest = questions[len(played) :]
     originals = [number for number, each in enumerate(rest) if not each.withheld][: config.num_plans]
     num_passed = originals[-1] + 1 if originals else 0
     fresh = [each for each in rest[num_passed:] if not is_twin(each)]
-    return SftQuestions(questions[: config.num_questions], [rest[number] for number in originals], fresh)
+    return SftQuestions(played, [rest[number] for number in originals], fresh)
 
 
 def plan_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:

@@ -65,7 +65,7 @@ def _stages(recipe: Recipe) -> Iterator[str]:
     )
     if recipe.has_sft:
         trained = _trained(recipe.model.rank_in("sft"))
-        if experts.num_plans and not experts.file:
+        if experts.num_plans:
             source += f" and plans for {experts.num_plans} more"
         yield f"sft: {sft.epochs} x the {source}, learning rate {sft.learning_rate:g}, {trained}"
     if rl.steps:
