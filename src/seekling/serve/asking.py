@@ -1,0 +1,238 @@
+"""Questions to a trained agent: turns as they happen, then the answer and the sentences that support it.
+
+One `Asker` is shared by the command line, a chat and a server. It decodes in a thread of its own, where all questions
+that are being asked share the sampler's batches; it may be asked from any thread or event loop, and blocks none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seekling.errors import InfrastructureError
+from seekling.evaluate.confidence import Calibration
+from seekling.evaluate.evidence import executed_queries, is_abstention
+from seekling.retrieval.library import Library
+from seekling.rollout.loop import Decoding, Roller
+from seekling.rollout.loop_thread import LoopThread
+from seekling.rollout.sampler import derive_seed
+from seekling.serve.conversation import Exchange as Exchange
+from seekling.serve.conversation import History, stand_alone, with_history
+from seekling.serve.quotes import Quote as Quote  # part of an `Answer`
+from seekling.serve.quotes import find_quotes
+from seekling.types import Document, Episode, Question, StopReason, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document that the agent looked at on the way to its answer."""
+
+    document_id: str
+    title: str
+    states_answer: bool
+    """A quoted sentence stands in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the agent said, and what it is based on."""
+
+    text: str | None
+    """As it was said, also where `is_found` is False; None when the agent gave no answer, and `stop_reason` says why.
+    """
+    is_found: bool
+    """The agent gave an answer, it is not "unknown", and confidence reaches the threshold of the run."""
+    quotes: tuple[Quote, ...]
+    """In the order of the steps; the last supports the answer. Empty when it stands in nothing that came back."""
+    sources: tuple[Source, ...]
+    searches: tuple[str, ...]
+    """Queries that were made, in order."""
+    confidence: float | None
+    """Probability that the answer is right; None without an answer, or in a run that was not calibrated."""
+    stop_reason: StopReason
+    question: str
+    """As the agent was asked it: a follow-up question is reworded to stand for itself."""
+    episode: Episode
+
+
+class Asker:
+    """Asks an agent; a context manager, and `close` ends what is being asked.
+
+    A failing search, sandbox or engine raises an InfrastructureError from `ask`, `stream` and a submitted future; it
+    ends that one question, and others go on. Cancelling (the task, the iterator, the future) ends the episode and gives
+    its place in the batch to the next question.
+
+    Args:
+        roller: policy and environment; used by nobody else meanwhile.
+        library: what the environment searches.
+        decoding: how actions are drawn.
+        num_slots: episodes at once; more questions wait their turn.
+        may_wait: whether the environment may wait for something outside of this process.
+        seed: of draws, where these are not greedy.
+        calibration: of the policy's confidence.
+        folder: that the corpus was read from; see `answer_of`.
+        history: what becomes of an earlier conversation; "prompt" is for policies that can read one.
+    """
+
+    def __init__(
+        self,
+        roller: Roller,
+        library: Library,
+        decoding: Decoding,
+        *,
+        num_slots: int,
+        may_wait: bool,
+        seed: int = 0,
+        calibration: Calibration | None = None,
+        folder: str = "",
+        history: History = "rewrite",
+    ) -> None:
+        self._roller, self._library, self._decoding = roller, library, decoding
+        self._seed, self._calibration, self._folder = seed, calibration, folder
+        self._history = history
+        self._gate = asyncio.Semaphore(num_slots)
+        self._thread = LoopThread("asker", num_workers=num_slots if may_wait else 0)
+
+    def __enter__(self) -> Asker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up what is being asked (its futures are cancelled), and end the thread."""
+        self._thread.close()
+
+    async def stream(self, question: str, *, before: Sequence[Exchange] = ()) -> AsyncGenerator[Turn | Answer, None]:
+        """Yield each turn as it ends, and the answer last.
+
+        Args:
+            question: in words.
+            before: the conversation so far.
+
+        Raises:
+            InfrastructureError: a search, the sandbox or the sampler failed.
+        """
+        loop, turns = asyncio.get_running_loop(), asyncio.Queue[Turn | None]()
+
+        def put(turn: Turn | None) -> None:
+            loop.call_soon_threadsafe(turns.put_nowait, turn)
+
+        answer = self.submit(question, before=before, on_turn=put)
+        answer.add_done_callback(lambda _: put(None))
+        try:
+            while (turn := await turns.get()) is not None:
+                yield turn
+            answered = await asyncio.wrap_future(answer)
+            yield answered
+        finally:
+            answer.cancel()
+
+    async def ask(self, question: str, *, before: Sequence[Exchange] = ()) -> Answer:
+        """Answer a question; as `stream`, without the turns."""
+        return await asyncio.wrap_future(self.submit(question, before=before))
+
+    def submit(
+        self,
+        question: str,
+        *,
+        before: Sequence[Exchange] = (),
+        on_turn: Callable[[Turn], None] = lambda turn: None,
+    ) -> concurrent.futures.Future[Answer]:
+        """Begin to answer a question, from any thread.
+
+        Args:
+            question: in words.
+            before: the conversation so far.
+            on_turn: called in the asker's thread with each turn as it ends.
+
+        Returns:
+            The answer, when it is there, or an InfrastructureError; cancelling gives it up.
+        """
+        if self._history == "rewrite":
+            question = stand_alone(question, before)
+        told = with_history(question, before) if self._history == "prompt" else question
+        return self._thread.submit(self._answer(question, told, on_turn))
+
+    async def _answer(self, question: str, told: str, on_turn: Callable[[Turn], None]) -> Answer:
+        asked = Question("asked", told, ("",))
+        async with self._gate:
+            seed = derive_seed(self._seed, *asked.key, 0)
+            episode, _ = await self._roller.episode(asked, self._decoding, seed, on_turn)
+        if episode.stop_reason is StopReason.INFRA_FAILURE:
+            raise InfrastructureError(f"the question could not be answered: {episode.failure}")
+        # In a thread: pages may be behind a server, and long ones take longer than a decode step.
+        return await asyncio.to_thread(answer_of, episode, question, self._library, self._calibration, self._folder)
+
+
+def answer_of(
+    episode: Episode, question: str, library: Library, calibration: Calibration | None, folder: str = ""
+) -> Answer:
+    """What a finished episode says, and where that stands.
+
+    Args:
+        episode: of the question.
+        question: as it was asked.
+        library: what was searched.
+        calibration: of the policy's confidence.
+        folder: that the corpus was read from; links lead to its files. Empty when unknown.
+    """
+    confidence = calibration.confidence(episode) if calibration is not None else None
+    is_sure = calibration is None or confidence is None or confidence >= calibration.threshold
+    quotes = find_quotes(episode, question, library.find, library.title_of, functools.partial(_link_of, folder))
+    quoted = {quote.document_id for quote in quotes}
+    calls = [call for turn in episode.turns for call in turn.calls]
+    pages = dict.fromkeys(document_id for call in calls for document_id in call.document_ids)
+    return Answer(
+        text=episode.answer,
+        is_found=episode.answer is not None and not is_abstention(episode.answer) and is_sure,
+        quotes=quotes,
+        sources=tuple(Source(page, library.title_of(page), page in quoted) for page in pages),
+        searches=tuple(query for _, query in executed_queries(episode)),
+        confidence=confidence,
+        stop_reason=episode.stop_reason,
+        question=question,
+        episode=episode,
+    )
+
+
+def _link_of(folder: str, document: Document) -> str:
+    """Address of a document, or the path of its file where this exists."""
+    address = document.metadata.get("url", "")
+    if address or "file" not in document.metadata:
+        return address
+    path = Path(folder) / document.metadata["file"]
+    return str(path) if folder and path.is_file() else document.metadata["file"]
+
+
+@contextlib.contextmanager
+def open_asker(
+    run: Path | str,
+    *,
+    policy: str = "",
+    in_flight: int = 16,
+    history: History = "rewrite",
+    log: Callable[[str], None] = lambda line: None,
+) -> Iterator[Asker]:
+    """Open a run's agent to be asked many questions at once.
+
+    Args:
+        run: a run folder, such as `runs/demo`.
+        policy: another than the best; see `trained_policy`.
+        in_flight: questions at once; the recipe's rollout.cache_bytes may lower it.
+        history: what becomes of an earlier conversation; see `Asker`.
+        log: told which policy it is.
+
+    Raises:
+        ConfigError: the folder is not a run, or has no such policy.
+        IndexMismatchError: its index is missing or damaged.
+    """
+    from seekling.serve.agent import load_agent  # which needs this module
+
+    with load_agent(run, policy=policy, in_flight=in_flight, log=log) as agent, agent.asker(history) as asker:
+        yield asker
