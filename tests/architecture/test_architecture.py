@@ -38,7 +38,7 @@ ROOM_IMPORTS = {
     "rollout": {*BASE, "kernels", "models", "env"},
     "experts": {*BASE, "rollout", "reward", "env"},
     "learn": {*BASE, "kernels", "models", "rollout", "reward"},
-    "serve": {*BASE, "kernels", "models", "retrieval", "env", "rollout"},
+    "serve": {*BASE, "corpus", "kernels", "models", "retrieval", "env", "rollout", "evaluate"},
     "evaluate": {*BASE, "corpus", "retrieval", "env", "rollout", "reward"},
 }
 ROOM_IMPORTS["pipeline"] = set(ROOM_IMPORTS)

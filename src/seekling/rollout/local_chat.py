@@ -7,10 +7,8 @@ as sampling it at once, since a draw depends on seed and position alone.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +16,7 @@ from seekling.config import EndpointConfig
 from seekling.env.protocol.stopping import StopRule
 from seekling.errors import InfrastructureError
 from seekling.rollout.chat import ChatReply
+from seekling.rollout.loop_thread import LoopThread
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sample, Sampler, SampleRequest
 from seekling.types import Message
@@ -54,9 +53,7 @@ class LocalChat:
         self.context_tokens = context_tokens
         self._sampler, self._renderer = sampler, renderer
         self._sessions = itertools.count(1)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="local-chat", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("local-chat")
 
     def __enter__(self) -> LocalChat:
         return self
@@ -66,11 +63,7 @@ class LocalChat:
 
     def close(self) -> None:
         """Give up what is being sampled, and end the thread."""
-        if not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._thread.close()
 
     def count_prompt_tokens(self, messages: Sequence[Message]) -> concurrent.futures.Future[int]:
         """Tokens of the messages with what the chat template adds."""
@@ -78,7 +71,7 @@ class LocalChat:
         async def count() -> int:  # in the one thread that uses the tokenizer: it refuses two at once
             return len(self._renderer.prompt(messages))
 
-        return asyncio.run_coroutine_threadsafe(count(), self._loop)
+        return self._thread.submit(count())
 
     def ask(
         self,
@@ -108,7 +101,7 @@ class LocalChat:
         Returns:
             The reply, when it is finished, or an InfrastructureError; cancelling gives it up.
         """
-        return asyncio.run_coroutine_threadsafe(self._reply(request, on_text), self._loop)
+        return self._thread.submit(self._reply(request, on_text))
 
     async def _reply(self, request: ChatRequest, on_text: Callable[[str], None] | None) -> ChatReply:
         session = next(self._sessions)
@@ -148,12 +141,6 @@ class LocalChat:
             on_text(rest)
         is_cut = sample.finish == "length" and not growing.is_stopped
         return ChatReply(growing.text, is_cut, len(prompt_ids), len(token_ids))
-
-    async def _cancel_all(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
 
 
 class _Growing:

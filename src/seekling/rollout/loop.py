@@ -153,7 +153,7 @@ class Roller:
 
         async def episode(question: Question, number: int) -> tuple[Episode, Trajectory | None]:
             async with gate:
-                return await self._episode(question, decoding, derive_seed(seed, *question.key, number))
+                return await self.episode(question, decoding, derive_seed(seed, *question.key, number))
 
         async def group(question: Question, first: int) -> EpisodeGroup:
             results = await asyncio.gather(*(episode(question, first + number) for number in range(group_size)))
@@ -175,10 +175,23 @@ class Roller:
             seen[question.key] += 1
         return list(await asyncio.gather(*tasks))
 
-    async def _episode(self, question: Question, decoding: Decoding, seed: int) -> tuple[Episode, Trajectory | None]:
+    async def episode(
+        self, question: Question, decoding: Decoding, seed: int, on_turn: Callable[[Turn], None] = lambda turn: None
+    ) -> tuple[Episode, Trajectory | None]:
+        """Produce one episode; many may be awaited at once in one event loop, and share the sampler's batches.
+
+        Args:
+            question: what is asked.
+            decoding: temperature and budgets.
+            seed: of its draws.
+            on_turn: called with each turn as it ends.
+
+        Returns:
+            The episode, and its trajectory unless an infrastructure failure ended it.
+        """
         started = time.perf_counter()
         self._num_sessions += 1
-        run = _Run(self._env, question, decoding, seed, self._num_sessions)
+        run = _Run(self._env, question, decoding, seed, self._num_sessions, on_turn)
         try:
             await self._turns(run)
         except InfrastructureError as error:
@@ -235,15 +248,15 @@ class Roller:
                         result.turn.observation, role=protocol.observation_role, ended=sample.finish == "eos"
                     )
                 recorder.append_observation(observed)
-            run.turns.append(
-                replace(
-                    result.turn,
-                    num_action_tokens=len(sample.token_ids),
-                    num_observation_tokens=len(observed),
-                    action_lengths=self._renderer.token_lengths(sample.token_ids),
-                    action_logprobs=tuple(round(float(value), 2) + 0.0 for value in sample.logprobs),
-                )
+            turn = replace(
+                result.turn,
+                num_action_tokens=len(sample.token_ids),
+                num_observation_tokens=len(observed),
+                action_lengths=self._renderer.token_lengths(sample.token_ids),
+                action_logprobs=tuple(round(float(value), 2) + 0.0 for value in sample.logprobs),
             )
+            run.turns.append(turn)
+            run.on_turn(turn)
             if result.is_over:
                 run.stop_reason, run.answer, run.failure = result.stop_reason, result.answer, result.failure
 
@@ -251,7 +264,16 @@ class Roller:
 class _Run:
     """The growing state of one episode."""
 
-    def __init__(self, env: SearchEnv, question: Question, decoding: Decoding, seed: int, number: int) -> None:
+    def __init__(
+        self,
+        env: SearchEnv,
+        question: Question,
+        decoding: Decoding,
+        seed: int,
+        number: int,
+        on_turn: Callable[[Turn], None],
+    ) -> None:
+        self.on_turn = on_turn
         self.question, self.decoding, self.seed, self.number = question, decoding, seed, number
         self.temperature = decoding.temperature_of(seed)
         self.session: Session | None = None

@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seekling.serve.agent import Agent, Answer, Source, load_agent, open_agent
+    from seekling.serve.agent import Agent, load_agent, open_agent
+    from seekling.serve.asking import Answer, Asker, Quote, Source, open_asker
 
-__all__ = ["Agent", "Answer", "Source", "load_agent", "open_agent"]
+__all__ = ["Agent", "Answer", "Asker", "Quote", "Source", "load_agent", "open_agent", "open_asker"]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from seekling.serve import agent
+    from seekling.serve import agent, asking
 
-    return vars(agent)[name]
+    return (vars(agent) | vars(asking))[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -17,7 +17,7 @@ from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.sandbox import open_sandbox
 from seekling.env.tools import all_tools
-from seekling.errors import InfrastructureError
+from seekling.evaluate.confidence import Calibration, read_calibration
 from seekling.kernels.backend import use_kernels
 from seekling.models import load_policy, pick_dtype, resolve_model
 from seekling.retrieval.library import Library, open_library
@@ -25,29 +25,8 @@ from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sampler, takes_vllm
+from seekling.serve.asking import Answer, Asker
 from seekling.serve.local_model import recipe_of_run, trained_policy
-from seekling.types import Episode, Question, StopReason
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A document that the agent looked at on the way to its answer."""
-
-    document_id: str
-    title: str
-    states_answer: bool
-    """The answer stands, as written, in an observation that this document contributed to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the agent said, and what it is based on."""
-
-    text: str | None
-    """None when the agent gave no answer; `stop_reason` says why."""
-    sources: tuple[Source, ...]
-    stop_reason: StopReason
-    episode: Episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +41,8 @@ class Agent:
     library: Library
     recipe: Recipe
     sandbox_layers: tuple[str, ...]
+    calibration: Calibration | None = None
+    """Of its policy's confidence."""
 
     def roller_over(self, env: SearchEnv) -> Roller:
         """The roller, with another environment."""
@@ -69,8 +50,21 @@ class Agent:
             return self.roller
         return Roller(env, self.sampler, self.renderer)
 
+    def asker(self) -> Asker:
+        """What asks as held-out questions are asked, which is greedily unless the recipe says otherwise."""
+        env = self.env.with_config(self.recipe.evaluated.env)
+        return Asker(
+            self.roller_over(env),
+            self.library,
+            eval_decoding(self.recipe),
+            num_slots=self.sampler.num_slots,
+            may_wait=env.may_wait,
+            seed=self.recipe.seed,
+            calibration=self.calibration,
+        )
+
     def ask(self, question: str) -> Answer:
-        """Answer one question as held-out ones are asked, which is greedily unless the recipe says otherwise.
+        """Answer one question; blocks until it is answered.
 
         Args:
             question: in words.
@@ -78,24 +72,8 @@ class Agent:
         Raises:
             InfrastructureError: a search, the sandbox or the sampler failed.
         """
-        asked = Question("asked", question, ("",))
-        roller = self.roller_over(self.env.with_config(self.recipe.evaluated.env))
-        (group,) = roller.rollout([asked], eval_decoding(self.recipe), seed=self.recipe.seed)
-        if group.failed:
-            raise InfrastructureError(f"the question could not be answered: {group.failed[0].failure}")
-        episode = group.episodes[0]
-        return Answer(episode.answer, self._sources(episode), episode.stop_reason, episode)
-
-    def _sources(self, episode: Episode) -> tuple[Source, ...]:
-        stating: dict[str, bool] = {}
-        for turn in episode.turns:
-            states = bool(episode.answer) and str(episode.answer).lower() in turn.observation.lower()
-            for call in turn.calls:
-                for document_id in call.document_ids:
-                    stating[document_id] = stating.get(document_id, False) or states
-        return tuple(
-            Source(document_id, self.library.title_of(document_id), states) for document_id, states in stating.items()
-        )
+        with self.asker() as asker:
+            return asker.submit(question).result()
 
 
 @contextlib.contextmanager
@@ -147,12 +125,15 @@ def _sampler_settings(recipe: Recipe) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def load_agent(run: Path | str, *, policy: str = "", log: Callable[[str], None] = lambda line: None) -> Iterator[Agent]:
+def load_agent(
+    run: Path | str, *, policy: str = "", in_flight: int = 1, log: Callable[[str], None] = lambda line: None
+) -> Iterator[Agent]:
     """Open the agent that a run trained: its best policy, its protocol, its index.
 
     Args:
         run: a run folder, such as `runs/demo`.
         policy: another than the best; see `trained_policy`.
+        in_flight: questions at once; the recipe's rollout.cache_bytes may lower it.
         log: told which policy it is.
 
     Raises:
@@ -161,14 +142,14 @@ def load_agent(run: Path | str, *, policy: str = "", log: Callable[[str], None] 
     """
     folder = Path(run)
     recipe = recipe_of_run(folder)
-    # Questions come one by one: that needs one cache, and no vLLM, which the machine that asks may not have.
-    rollout = recipe.rollout.model_copy(update={"sampler": "engine", "in_flight": 1})
+    # Our own engine: the machine that asks may have no vLLM. Each question at once takes a cache.
+    rollout = recipe.rollout.model_copy(update={"sampler": "engine", "in_flight": in_flight})
     recipe = recipe.model_copy(update={"rollout": rollout})
     model_dir, words = trained_policy(folder, policy)
     log(f"policy: {words}")
     library = open_library(folder / "index", recipe.retrieval)
     with open_agent(recipe, library, resolve_model(str(model_dir))) as agent:
-        yield agent
+        yield replace(agent, calibration=read_calibration(model_dir))
 
 
 def training_decoding(recipe: Recipe) -> Decoding:
