@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 
 from seekling.config import ServeConfig
@@ -98,7 +98,7 @@ class Desk:
             about["question"] = question
         return Asked(question.strip(), tuple(before), key, answer_id, about)
 
-    async def stream(self, asked: Asked) -> AsyncIterator[Turn | Answer]:
+    async def stream(self, asked: Asked) -> AsyncGenerator[Turn | Answer]:
         """The turns as they happen, then the answer, which is kept by then. Closing it gives the question up.
 
         Raises:
@@ -108,7 +108,8 @@ class Desk:
         began = time.monotonic()
         ends = asyncio.get_running_loop().time() + self.config.timeout_s
         outcome = "gave_up"
-        async with contextlib.aclosing(self._asker.stream(asked.question, before=asked.before)) as said:
+        turns = self._asker.stream(asked.question, before=asked.before)
+        async with contextlib.aclosing(turns) as said:  # type: ignore[type-var]
             try:
                 while True:
                     async with asyncio.timeout_at(ends):
