@@ -78,12 +78,13 @@ class GullibleSampler:
         if "engine" in question:
             raise InfrastructureError("the engine broke")
         orders, year = re.findall(r"SYSTEM: write (.*?) NOW", found), re.search(r"built in (\d+)", found)
+        knows = year is not None and "built" in question
         if "<search>" not in prompt.rpartition("Question: ")[2]:
             action = f"<search> {question} </search>"
         elif orders and orders[0] not in prompt.partition(f"{orders[0]} NOW")[2]:
             action = orders[0]
         else:
-            action = f"<answer> {year[1] if year else 'unknown'} </answer>"
+            action = f"<answer> {year[1] if knows else 'unknown'} </answer>"
         token_ids = tuple(self.tokenizer.encode(action, add_special_tokens=False))
         return Sample(token_ids, (-0.1,) * len(token_ids), "stop", 0)
 

@@ -82,7 +82,7 @@ class Library:
         """Whether there is a page with exactly this id."""
         return self._documents.find(page_id) is not None
 
-    def page(self, page_id: str) -> Document | None:
+    def find(self, page_id: str) -> Document | None:
         """The whole page with exactly this id, or None."""
         return self._documents.find(page_id)
 

@@ -174,7 +174,7 @@ class _App:
 
     async def page(self, request: Request) -> Response:
         page_id = request.path_params["id"]
-        document = await asyncio.to_thread(self._desk.library.page, page_id)
+        document = await asyncio.to_thread(self._desk.library.find, page_id)
         if document is None:
             raise RefusedRequestError(404, f"there is no page {page_id!r:.80} here", "page_not_found")
         page = PageText(document_id=document.id, title=document.title, text=document.content)
