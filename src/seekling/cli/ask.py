@@ -2,101 +2,144 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from seekling.cli.options import AsJson, Policy
+from seekling.types import Json, Turn
 
 if TYPE_CHECKING:
-    from seekling.evaluate.confidence import Calibration
-    from seekling.serve import Agent, Answer
+    from seekling.serve import Answer, Asker
 
 Run = Annotated[Path, typer.Argument(help="Folder of a finished run, such as runs/demo.")]
+Trace = Annotated[bool, typer.Option("--trace", help="Show whole thoughts, actions and what came back.")]
+History = Annotated[
+    Literal["rewrite", "prompt", "none"],
+    typer.Option(
+        help="How a follow-up question is understood: it is reworded to stand for itself; the conversation stands in "
+        "the prompt, for larger models; not at all."
+    ),
+]
 
 
 def command(
     run: Run,
     question: Annotated[str, typer.Argument(help="What to ask.")],
     policy: Policy = "",
+    trace: Trace = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a trained agent: its answer, its searches and its sources."""
-    with _opened(run, policy) as (agent, calibration):
-        answer = agent.ask(question)
-    confidence, is_unsure = _confidence(answer, calibration)
-    if not as_json:
-        _print(answer, confidence, is_unsure=is_unsure)
-        return
-    row = {
-        "question": question,
-        "answer": answer.text,
-        "confidence": confidence,
-        "is_sure_enough": None if confidence is None else not is_unsure,
-        "stop_reason": answer.stop_reason.value,
-        "sources": [asdict(source) for source in answer.sources],
-    }
-    typer.echo(json.dumps(row, ensure_ascii=False))
+    """Ask a trained agent: its searches as they happen, its answer, and the sentences that support it."""
+    with _opened(run, policy) as asker:
+        if as_json:
+            answer = asker.submit(question).result()
+            typer.echo(json.dumps(_row(question, answer), ensure_ascii=False))
+        else:
+            asyncio.run(_show(asker, question, trace=trace))
 
 
-def chat(run: Run, policy: Policy = "") -> None:
-    """Ask a trained agent one question after another.
+def chat(run: Run, policy: Policy = "", history: History = "rewrite", trace: Trace = False) -> None:
+    """Have a conversation with a trained agent: questions may lean on the one before ("And when was he born?").
 
-    Each question stands for itself: the agent remembers nothing of those before. An empty line or Ctrl-D ends it.
+    Ctrl-C gives a question up; an empty line or Ctrl-D ends the conversation.
     """
     with contextlib.suppress(ImportError):  # on Windows
         import readline  # noqa: F401  (arrow keys and earlier questions at the prompt)
 
-    with _opened(run, policy) as (agent, calibration), contextlib.suppress(EOFError):
+    before: list[tuple[str, str]] = []
+    with _opened(run, policy, history) as asker, contextlib.suppress(EOFError):
         while question := input("> ").strip():
-            answer = agent.ask(question)
-            confidence, is_unsure = _confidence(answer, calibration)
-            _print(answer, confidence, is_unsure=is_unsure)
+            try:
+                answer = asyncio.run(_show(asker, question, before=before, trace=trace))
+            except KeyboardInterrupt:
+                typer.echo("given up")
+                continue
+            before.append((answer.question, answer.text or "unknown"))
 
 
 @contextlib.contextmanager
-def _opened(run: Path, policy: str) -> Iterator[tuple[Agent, Calibration | None]]:
+def _opened(run: Path, policy: str, history: History = "rewrite") -> Iterator[Asker]:
     gc.disable()  # a fifth of the time that torch and transformers take to import, and they leave no garbage
-    from seekling.evaluate.confidence import read_calibration
-    from seekling.serve import load_agent
-    from seekling.serve.local_model import trained_policy
+    from seekling.serve import open_asker
 
     gc.freeze()
     gc.enable()
-    with load_agent(run, policy=policy, log=lambda line: typer.echo(line, err=True)) as agent:
-        yield agent, read_calibration(trained_policy(run, policy)[0])
+    # One question at a time: that needs one cache.
+    with open_asker(
+        run, policy=policy, in_flight=1, history=history, log=lambda line: typer.echo(line, err=True)
+    ) as asker:
+        yield asker
 
 
-def _confidence(answer: Answer, calibration: Calibration | None) -> tuple[float | None, bool]:
-    """How sure the agent is, and whether that is less than what answers are given at."""
-    confidence = calibration.confidence(answer.episode) if calibration is not None else None
-    return confidence, calibration is not None and confidence is not None and confidence < calibration.threshold
+def _row(question: str, answer: Answer) -> dict[str, Json]:
+    """All of an answer, as JSON."""
+    return {
+        "question": question,
+        "answer": answer.text,
+        "is_found": answer.is_found,
+        "confidence": answer.confidence,
+        "is_sure_enough": None if answer.confidence is None else answer.is_found,
+        "stop_reason": answer.stop_reason.value,
+        "quotes": [asdict(quote) for quote in answer.quotes],
+        "sources": [asdict(source) for source in answer.sources],
+        "searches": list(answer.searches),
+        "turns": [
+            {"kind": turn.kind, "action": turn.action, "observation": turn.observation} for turn in answer.episode.turns
+        ],
+    }
 
 
-def _print(answer: Answer, confidence: float | None, *, is_unsure: bool) -> None:
+async def _show(asker: Asker, question: str, *, before: Sequence[tuple[str, str]] = (), trace: bool) -> Answer:
+    """Print turns as they happen, then the answer."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    async with contextlib.aclosing(asker.stream(question, before=before)) as said:
+        async for each in said:
+            if isinstance(each, Turn):
+                _print_turn(console, each, trace=trace)
+            else:
+                answer = each
+    _print_answer(console, answer, question)
+    return answer
+
+
+def _print_turn(console: Console, turn: Turn, *, trace: bool) -> None:
+    if trace:
+        console.print(turn.action.strip(), style="dim")
+        console.print(turn.observation.strip(), style="dim italic")
+    elif turn.calls:
+        console.print(turn.action.strip(), style="dim")
+
+
+def _print_answer(console: Console, answer: Answer, question: str) -> None:
     from seekling.evaluate.evidence import is_abstention
 
-    console = Console(highlight=False, markup=False)
-    for turn in answer.episode.turns:
-        if turn.calls:
-            console.print(turn.action.strip(), style="dim")
-    if answer.text is None:
+    sure = "" if answer.confidence is None else f" (confidence {answer.confidence:.2f})"
+    if answer.question != question:
+        console.print(f"asked: {answer.question}", style="dim")
+    if answer.is_found:
+        console.print(answer.text, style="bold", end="")
+        console.print(sure)
+    elif answer.text is None:
         console.print(f"no answer ({answer.stop_reason.value})", style="bold")
-    elif is_unsure or is_abstention(answer.text):
+    else:
         console.print("not found", style="bold")
         if not is_abstention(answer.text):
-            console.print(f"  perhaps: {answer.text} (confidence {confidence:.2f})")
-    else:
-        console.print(answer.text, style="bold")
-        if confidence is not None:
-            console.print(f"  confidence {confidence:.2f}")
+            console.print(f"  perhaps: {answer.text}{sure}")
+    for quote in answer.quotes:
+        place = ", ".join(part for part in (quote.title or quote.document_id, quote.section, quote.link) if part)
+        console.print(f'  "{quote.text}"')
+        console.print(f"    {place}")
+    if not answer.is_found:
+        console.print("  looked for: " + ("; ".join(answer.searches) or "nothing"))
     for source in answer.sources:
         mark = "*" if source.states_answer else " "
-        console.print(f"  {mark} {source.title} [{source.document_id}]")
+        console.print(f"  {mark} {source.title} [{source.document_id}]", style="dim")

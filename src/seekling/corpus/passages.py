@@ -70,6 +70,11 @@ class _Region:
     """No child repeats the path, so that it must be shown even without text."""
 
 
+def without_links(text: str) -> str:
+    """A text with only the words of its markdown links and images."""
+    return _LINK.sub(r"\1", text)
+
+
 def cut_passages(
     document: Document, *, words: int, overlap_words: int = 0, spans_of: SpansOf = word_spans
 ) -> list[Passage]:
@@ -225,6 +230,6 @@ def _render(content: str, pieces: list[_Piece]) -> str:
     parts = []
     for region, group in itertools.groupby(pieces, key=lambda piece: piece.region):
         own = list(group)
-        text = _LINK.sub(r"\1", content[own[0].start : own[-1].end].strip())
+        text = without_links(content[own[0].start : own[-1].end].strip())
         parts.append(f"{region.path}: {text}".strip() if region.path else text)
     return "\n".join(parts)

@@ -82,7 +82,7 @@ def find_evidence(episode: Episode, text: str) -> Evidence | None:
     """
     phrase = fold(text)
     for number, turn in enumerate(episode.turns):
-        if not holds(_observed(turn), phrase):
+        if not holds(observed_words(turn), phrase):
             continue
         came_back = _documents(episode.turns[: number + 1])
         if came_back:
@@ -118,7 +118,7 @@ def shown_in(episode: Episode, number: int, need: Need) -> bool:
         return bool(need.document_id) and is_output(turn) and need.document_id in _documents((turn,), LISTING_TOOLS)
     if need.document_id and need.document_id not in _documents(episode.turns[: number + 1], LISTING_TOOLS):
         return False  # a list of titles may hold the answer's words, but does not say that it is the answer
-    observed = _observed(turn)
+    observed = observed_words(turn)
     return any(holds(observed, fold(answer)) for answer in need.answers)
 
 
@@ -127,7 +127,7 @@ def listed_in(turn: Turn, need: Need) -> bool:
     if not need.document_id or not turn.calls or any(call.name not in LISTING_TOOLS for call in turn.calls):
         return False
     names = (need.document_id.lower(), fold(need.subject))
-    return need.document_id in _documents((turn,)) and any(holds(_observed(turn), name) for name in names)
+    return need.document_id in _documents((turn,)) and any(holds(observed_words(turn), name) for name in names)
 
 
 def is_fact_shown(question: Question, episode: Episode) -> bool:
@@ -174,7 +174,7 @@ def _queries_of(call: ToolCall) -> list[str]:
     return [each for each in texts if isinstance(each, str) and each.strip()]
 
 
-def _observed(turn: Turn) -> str:
+def observed_words(turn: Turn) -> str:
     """The folded observation, without what the policy itself wrote: its queries, its program's lines in a traceback."""
     if turn.kind == "invalid":
         return ""

@@ -80,7 +80,11 @@ class Library:
 
     def has_page(self, page_id: str) -> bool:
         """Whether there is a page with exactly this id."""
-        return self._documents.find(page_id) is not None
+        return self.find(page_id) is not None
+
+    def find(self, page_id: str) -> Document | None:
+        """The page with exactly this id; None also where there are passages only."""
+        return self._documents.find(page_id)
 
     def find(self, page_id: str) -> Document | None:
         """The whole page with exactly this id, or None."""
@@ -90,7 +94,7 @@ class Library:
         """A page's title, as a search showed it or as the page says; empty when there is no such page."""
         if page_id in self._titles:
             return self._titles[page_id]
-        document = self._documents.find(page_id)
+        document = self.find(page_id)
         return document.title if document is not None else ""
 
     def view_sections(self, page_id: str) -> list[dict[str, str]]:

@@ -26,6 +26,7 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.serve.asking import Answer, Asker
+from seekling.serve.conversation import History
 from seekling.serve.local_model import recipe_of_run, trained_policy
 
 
@@ -50,7 +51,7 @@ class Agent:
             return self.roller
         return Roller(env, self.sampler, self.renderer)
 
-    def asker(self) -> Asker:
+    def asker(self, history: History = "rewrite") -> Asker:
         """What asks as held-out questions are asked, which is greedily unless the recipe says otherwise."""
         env = self.env.with_config(self.recipe.evaluated.env)
         return Asker(
@@ -61,6 +62,8 @@ class Agent:
             may_wait=env.may_wait,
             seed=self.recipe.seed,
             calibration=self.calibration,
+            folder=self.recipe.data.corpus,
+            history=history,
         )
 
     def ask(self, question: str) -> Answer:

@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import functools
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from seekling.errors import InfrastructureError
 from seekling.evaluate.confidence import Calibration
-from seekling.evaluate.evidence import executed_queries, find_evidence, is_abstention
+from seekling.evaluate.evidence import executed_queries, is_abstention
 from seekling.retrieval.library import Library
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.loop_thread import LoopThread
 from seekling.rollout.sampler import derive_seed
-from seekling.types import Episode, Question, StopReason, Turn
-
-Exchange = tuple[str, str]
-"""An earlier question of a conversation, and the text of its answer."""
+from seekling.serve.conversation import Exchange as Exchange
+from seekling.serve.conversation import History, stand_alone, with_history
+from seekling.serve.quotes import Quote as Quote  # part of an `Answer`
+from seekling.serve.quotes import find_quotes
+from seekling.types import Document, Episode, Question, StopReason, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +36,6 @@ class Source:
     title: str
     states_answer: bool
     """A quoted sentence stands in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """A sentence of what came back that supports the answer, or a step on the way to it."""
-
-    text: str
-    document_id: str
-    title: str
-    section: str
-    """Heading of the section it stands in; empty when it is in none, or unknown."""
-    link: str
-    """Path or address of the document; empty when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +75,8 @@ class Asker:
         may_wait: whether the environment may wait for something outside of this process.
         seed: of draws, where these are not greedy.
         calibration: of the policy's confidence.
+        folder: that the corpus was read from; see `answer_of`.
+        history: what becomes of an earlier conversation; "prompt" is for policies that can read one.
     """
 
     def __init__(
@@ -98,9 +89,12 @@ class Asker:
         may_wait: bool,
         seed: int = 0,
         calibration: Calibration | None = None,
+        folder: str = "",
+        history: History = "rewrite",
     ) -> None:
         self._roller, self._library, self._decoding = roller, library, decoding
-        self._seed, self._calibration = seed, calibration
+        self._seed, self._calibration, self._folder = seed, calibration, folder
+        self._history = history
         self._gate = asyncio.Semaphore(num_slots)
         self._thread = LoopThread("asker", num_workers=num_slots if may_wait else 0)
 
@@ -114,7 +108,7 @@ class Asker:
         """Give up what is being asked (its futures are cancelled), and end the thread."""
         self._thread.close()
 
-    async def stream(self, question: str, *, before: Sequence[Exchange] = ()) -> AsyncIterator[Turn | Answer]:
+    async def stream(self, question: str, *, before: Sequence[Exchange] = ()) -> AsyncGenerator[Turn | Answer, None]:
         """Yield each turn as it ends, and the answer last.
 
         Args:
@@ -160,19 +154,25 @@ class Asker:
         Returns:
             The answer, when it is there, or an InfrastructureError; cancelling gives it up.
         """
-        return self._thread.submit(self._answer(question, on_turn))
+        if self._history == "rewrite":
+            question = stand_alone(question, before)
+        told = with_history(question, before) if self._history == "prompt" else question
+        return self._thread.submit(self._answer(question, told, on_turn))
 
-    async def _answer(self, question: str, on_turn: Callable[[Turn], None]) -> Answer:
-        asked = Question("asked", question, ("",))
+    async def _answer(self, question: str, told: str, on_turn: Callable[[Turn], None]) -> Answer:
+        asked = Question("asked", told, ("",))
         async with self._gate:
             seed = derive_seed(self._seed, *asked.key, 0)
             episode, _ = await self._roller.episode(asked, self._decoding, seed, on_turn)
         if episode.stop_reason is StopReason.INFRA_FAILURE:
             raise InfrastructureError(f"the question could not be answered: {episode.failure}")
-        return answer_of(episode, question, self._library, self._calibration)
+        # In a thread: pages may be behind a server, and long ones take longer than a decode step.
+        return await asyncio.to_thread(answer_of, episode, question, self._library, self._calibration, self._folder)
 
 
-def answer_of(episode: Episode, question: str, library: Library, calibration: Calibration | None) -> Answer:
+def answer_of(
+    episode: Episode, question: str, library: Library, calibration: Calibration | None, folder: str = ""
+) -> Answer:
     """What a finished episode says, and where that stands.
 
     Args:
@@ -180,12 +180,12 @@ def answer_of(episode: Episode, question: str, library: Library, calibration: Ca
         question: as it was asked.
         library: what was searched.
         calibration: of the policy's confidence.
+        folder: that the corpus was read from; links lead to its files. Empty when unknown.
     """
     confidence = calibration.confidence(episode) if calibration is not None else None
     is_sure = calibration is None or confidence is None or confidence >= calibration.threshold
-    evidence = find_evidence(episode, episode.answer or "")
-    quotes: tuple[Quote, ...] = ()
-    quoted = evidence.document_ids if evidence is not None else ()
+    quotes = find_quotes(episode, question, library.find, library.title_of, functools.partial(_link_of, folder))
+    quoted = {quote.document_id for quote in quotes}
     calls = [call for turn in episode.turns for call in turn.calls]
     pages = dict.fromkeys(document_id for call in calls for document_id in call.document_ids)
     return Answer(
@@ -201,9 +201,23 @@ def answer_of(episode: Episode, question: str, library: Library, calibration: Ca
     )
 
 
+def _link_of(folder: str, document: Document) -> str:
+    """Address of a document, or the path of its file where this exists."""
+    address = document.metadata.get("url", "")
+    if address or "file" not in document.metadata:
+        return address
+    path = Path(folder) / document.metadata["file"]
+    return str(path) if folder and path.is_file() else document.metadata["file"]
+
+
 @contextlib.contextmanager
 def open_asker(
-    run: Path | str, *, policy: str = "", in_flight: int = 16, log: Callable[[str], None] = lambda line: None
+    run: Path | str,
+    *,
+    policy: str = "",
+    in_flight: int = 16,
+    history: History = "rewrite",
+    log: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Asker]:
     """Open a run's agent to be asked many questions at once.
 
@@ -211,6 +225,7 @@ def open_asker(
         run: a run folder, such as `runs/demo`.
         policy: another than the best; see `trained_policy`.
         in_flight: questions at once; the recipe's rollout.cache_bytes may lower it.
+        history: what becomes of an earlier conversation; see `Asker`.
         log: told which policy it is.
 
     Raises:
@@ -219,5 +234,5 @@ def open_asker(
     """
     from seekling.serve.agent import load_agent  # which needs this module
 
-    with load_agent(run, policy=policy, in_flight=in_flight, log=log) as agent, agent.asker() as asker:
+    with load_agent(run, policy=policy, in_flight=in_flight, log=log) as agent, agent.asker(history) as asker:
         yield asker
