@@ -69,8 +69,10 @@ def test_the_searches_are_seen_before_the_answer_and_a_question_can_be_stopped(v
         assert browser.complaints == []
 
 
-@pytest.mark.parametrize(("mill", "page", "year"), [("Markup", "markup", "1701"), ("Dotted", "../../etc/passwd", "1703"),
-                                                    ("Slashed", "a/../b?x=1#y", "1704")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mill", "page", "year"),
+    [("Markup", "markup", "1701"), ("Dotted", "../../etc/passwd", "1703"), ("Slashed", "a/../b?x=1#y", "1704")],
+)
 def test_what_documents_say_is_text_and_never_markup(village, mill, page, year):
     with Browser() as browser:
         browser.open(village.url)

@@ -153,7 +153,8 @@ class _App:
                         yield chunk(about, {}, finish="stop")
                         if body.wants_usage:
                             yield usage_chunk(about, _usage(each))
-                    elif made := turn_made(each, title_of):
+                    else:
+                        made = turn_made(each, title_of)
                         delta: dict[str, Json] = {"reasoning_content": turn_text(made)}
                         yield chunk(about, delta, seekling={"turn": made.model_dump(mode="json")})
         except (SeeklingError, RefusedRequestError) as error:

@@ -80,6 +80,8 @@ class Annotation(Reply):
 class Details(Reply):
     """What is known of an answer beyond its text: the field `seekling` of a reply."""
 
+    question: str
+    """As the agent was asked it: a follow-up question is reworded to stand for itself."""
     is_found: bool
     answer: str | None
     """What the agent said; where `is_found` is false, what it is not sure enough of."""
@@ -152,6 +154,7 @@ def turn_text(made: TurnMade) -> str:
 def details_of(answer: Answer, title_of: Callable[[str], str], base_url: str) -> Details:
     """What there is to say of an answer; links to pages begin with `base_url`."""
     return Details(
+        question=answer.question,
         is_found=answer.is_found,
         answer=answer.text,
         confidence=answer.confidence,

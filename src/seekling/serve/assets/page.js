@@ -70,6 +70,7 @@ function showTurn(steps, turn) {
 
 function showAnswer(article, id, text, details) {
   const answer = element('p', text, details.is_found ? 'answer' : 'answer missing');
+  if (details.question !== article.firstChild.textContent) article.append(element('p', `Asked as: ${details.question}`, 'note'));
   article.append(answer);
   if (details.is_found && details.confidence !== null) {
     article.append(element('p', `Confidence ${Math.round(details.confidence * 100)} %`, 'note'));
