@@ -86,6 +86,7 @@ def test_what_documents_say_is_text_and_never_markup(village, mill, page, year):
             browser.run("document.querySelectorAll('article img, article script, #page img, #page script').length") == 0
         )
         assert browser.run("document.title") == "Ask your documents"
+        browser.click("#page-close")
         ask(browser, f"Is this shown as it is? {SCRIPT}", 2)
         assert SCRIPT in browser.run("document.querySelectorAll('article h2')[1].textContent")
         assert browser.run("document.title") == "Ask your documents"

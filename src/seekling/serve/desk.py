@@ -23,6 +23,9 @@ from seekling.serve.episodes import Episodes, Kept
 from seekling.serve.request_body import RefusedRequestError
 from seekling.types import Json, Turn
 
+_MAX_EXCHANGES = 8
+"""Of a conversation, the newest that are told; each text is cut to the length of a question."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -96,7 +99,8 @@ class Desk:
         about["answer"] = answer_id
         if self.config.log_questions:
             about["question"] = question
-        return Asked(question.strip(), tuple(before), key, answer_id, about)
+        recent = tuple((asked[:limit], said[:limit]) for asked, said in before[-_MAX_EXCHANGES:])
+        return Asked(question.strip(), recent, key, answer_id, about)
 
     async def stream(self, asked: Asked) -> AsyncGenerator[Turn | Answer]:
         """The turns as they happen, then the answer, which is kept by then. Closing it gives the question up.

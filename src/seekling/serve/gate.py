@@ -124,7 +124,7 @@ class Gate:
             name = found
         if not keys.are_needed and not is_local(host.rpartition(":")[0] if _has_port(host) else host):
             raise RefusedRequestError(403, f"this server does not answer by the name {host!r:.80}", "unknown_host")
-        if scope["path"] not in self._rules.open_paths and (wait_s := self._rules.rate.wait_s(name)):
+        if name and (wait_s := self._rules.rate.wait_s(name)):
             what = f"too many requests with this key; try again in {wait_s:.1f} s"
             raise RefusedRequestError(429, what, "rate_limit_exceeded", {"Retry-After": str(math.ceil(wait_s))})
         return name
