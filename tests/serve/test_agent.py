@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
 import re
 import shutil
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from seekling.cli.main import app
-from seekling.errors import ConfigError
+from seekling.env.environment import SearchEnv
+from seekling.env.tools import all_tools
+from seekling.errors import ConfigError, InfrastructureError
 from seekling.pipeline.stages import run_recipe
-from seekling.serve import load_agent
-from seekling.types import StopReason
+from seekling.retrieval.library import Library
+from seekling.retrieval.store import DocumentStore
+from seekling.rollout.loop import Roller
+from seekling.serve import Answer, Asker, load_agent, open_asker
+from seekling.types import StopReason, Turn
 from tests.pipeline.runs import QuietReporter, village_recipe
+from tests.search_server import ONE_TRY, open_client, serve
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -52,6 +61,68 @@ def test_the_readme_example_runs_as_written(home: Path, monkeypatch: pytest.Monk
     assert printed.getvalue().strip()
 
 
+def test_turns_stream_and_questions_at_once_are_answered_as_one_by_one(home: Path):
+    questions = ["When was Alder Mill built?", "When was Birch Mill built?"]
+    with load_agent(home / "runs" / "demo") as agent:
+        alone = [agent.ask(question) for question in questions]
+
+    async def several(asker: Asker) -> tuple[list[Turn | Answer], list[Answer]]:
+        answers = asyncio.gather(*(asker.ask(question) for question in questions * 3))
+        said = [each async for each in asker.stream("And Birch Mill?", before=[(questions[0], "1612")])]
+        return said, await answers
+
+    with open_asker(home / "runs" / "demo", in_flight=4) as asker:
+        said, answers = asyncio.run(several(asker))
+    assert [answer.text for answer in alone] == ["1612", "1655"]
+    assert [answer.text for answer in answers] == ["1612", "1655"] * 3
+    assert [answer.quotes for answer in answers[:2]] == [answer.quotes for answer in alone]
+    *turns, last = said
+    assert isinstance(last, Answer)
+    assert tuple(turns) == last.episode.turns
+    assert (last.question, last.text) == ("When was Birch Mill built?", "1655")
+
+
+def test_a_question_that_is_given_up_ends_at_once_and_makes_room(home: Path):
+    turns: list[Turn] = []
+    begun = threading.Event()
+
+    def give_up(turn: Turn) -> None:
+        begun.wait()
+        turns.append(turn)
+        future.cancel()
+
+    with open_asker(home / "runs" / "demo", in_flight=1) as asker:
+        future = asker.submit("When was Alder Mill built?", on_turn=give_up)
+        begun.set()
+        assert asyncio.run(asker.ask("When was Birch Mill built?")).text == "1655"
+    assert len(turns) == 1
+
+
+def test_a_search_that_fails_is_an_error_and_the_next_question_is_asked(home: Path):
+    index = home / "runs" / "demo" / "index"
+    with load_agent(home / "runs" / "demo") as agent:
+        with serve(str(index)) as url:
+            distant = Library(open_client(url, ONE_TRY), DocumentStore(index), may_wait=True)
+            tools = all_tools(distant, 1, ())
+            protocol = agent.env.protocol
+            env = SearchEnv(protocol, tools, agent.env.config, count_tokens=agent.renderer.count_tokens)
+            served = replace(agent, env=env, library=distant, roller=Roller(env, agent.sampler, agent.renderer))
+            assert served.ask("When was Alder Mill built?").text == "1612"
+        with pytest.raises(InfrastructureError, match="could not be answered"):
+            served.ask("When was Alder Mill built?")
+        assert agent.ask("When was Alder Mill built?").text == "1612"
+
+
+def test_ask_prints_turns_then_the_answer_with_the_sentence_that_says_so(home: Path):
+    words = ["ask", str(home / "runs" / "demo"), "When was Alder Mill built?"]
+    printed = CliRunner().invoke(app, words).stdout
+    assert (
+        printed.index("<search>") < printed.index("\n1612\n") < printed.index('"It was built in 1612 by Tobias Wren."')
+    )
+    assert "<information>" not in printed
+    assert "<information>" in CliRunner().invoke(app, [*words, "--trace"]).stdout
+
+
 def test_ask_prints_the_answer_and_its_sources_as_json(home: Path):
     words = ["ask", str(home / "runs" / "demo"), "When was Alder Mill built?", "--json"]
     result = CliRunner().invoke(app, words)
@@ -59,6 +130,10 @@ def test_ask_prints_the_answer_and_its_sources_as_json(home: Path):
     row = json.loads(result.stdout)
     assert row["answer"] == "1612"
     assert row["sources"] == [{"document_id": "alder_mill", "title": "Alder Mill", "states_answer": True}]
+    (quote,) = row["quotes"]
+    assert (quote["document_id"], quote["text"]) == ("alder_mill", "It was built in 1612 by Tobias Wren.")
+    assert row["is_found"]
+    assert [turn["kind"] for turn in row["turns"]] == ["search", "answer"]
 
 
 def test_a_chat_answers_one_question_after_another_until_an_empty_line(home: Path):
@@ -67,6 +142,13 @@ def test_a_chat_answers_one_question_after_another_until_an_empty_line(home: Pat
     assert result.exit_code == 0, result.output
     assert result.stdout.count("1612\n") == 2
     assert result.stdout.count("* Alder Mill [alder_mill]") == 2
+
+
+def test_a_follow_up_question_is_answered_and_shown_as_it_was_asked(home: Path):
+    lines = "When was Alder Mill built?\nAnd Birch Mill?\n"
+    result = CliRunner().invoke(app, ["chat", str(home / "runs" / "demo")], input=lines)
+    assert result.exit_code == 0, result.output
+    assert "asked: When was Birch Mill built?\n1655\n" in result.stdout
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):

@@ -19,7 +19,7 @@ _SENTENCE_END = re.compile(
     r"|(?<=[\u3002\uff01\uff1f])|(?<=\u0964)\s*"
 )
 _NO_END = re.compile(
-    r"(?:\b[^\W\d_]|\b(?:Mr|Mrs|Ms|Dr|Prof|St|Mt|No|Nr|vs|cf|ca|bzw|etc|e\.g|i\.e|z\.B|d\.h|Fig|Vol|vol|pp"
+    r"(?:\b[^\W\d_]|\b(?:Mr|Mrs|Ms|Dr|Prof|St|Mt|No|Nr|vs|cf|ca|bzw|etc|e\.g|i\.e|z\.B|d\.h|[Ff]ig|[Vv]ol|pp"
     r"|Jr|Sr|Inc|Ltd|Co|approx|Gen|Col|Sgt))\.$"
 )
 _ORDINAL = re.compile(r"\b\d{1,2}\.$")
