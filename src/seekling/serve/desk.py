@@ -102,7 +102,7 @@ class Desk:
         recent = tuple((asked[:limit], said[:limit]) for asked, said in before[-_MAX_EXCHANGES:])
         return Asked(question.strip(), recent, key, answer_id, about)
 
-    async def stream(self, asked: Asked) -> AsyncGenerator[Turn | Answer]:
+    async def stream(self, asked: Asked) -> AsyncGenerator[Turn | Answer, None]:
         """The turns as they happen, then the answer, which is kept by then. Closing it gives the question up.
 
         Raises:
@@ -113,7 +113,7 @@ class Desk:
         ends = asyncio.get_running_loop().time() + self.config.timeout_s
         outcome = "gave_up"
         turns = self._asker.stream(asked.question, before=asked.before)
-        async with contextlib.aclosing(turns) as said:  # type: ignore[type-var]
+        async with contextlib.aclosing(turns) as said:
             try:
                 while True:
                     async with asyncio.timeout_at(ends):
