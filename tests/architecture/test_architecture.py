@@ -96,6 +96,8 @@ HEAVY = {
     "starlette": {"serve"},
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
+    "mcp": {"serve/mcp_server.py"},
+    "mcp_types": {"serve/mcp_server.py"},
 }
 """Rooms or files in which a package may be imported at all. Packages in no list may be imported by nobody."""
 

@@ -18,6 +18,8 @@ from seekling.errors import ConfigError, DataError, SandboxError
 from seekling.evaluate.result_files import read_records
 from seekling.pipeline.stages import run_recipe
 from seekling.serve.chat_app import make_chat_app
+from seekling.serve.gate import GateRules
+from seekling.serve.keys import Keys
 from seekling.serve.local_model import open_local_chat
 from tests.app_server import served
 from tests.chat_server import chat_server, completion
@@ -240,7 +242,7 @@ def test_people_see_a_table(recipe, tmp_path):
 
 def test_our_own_server_with_the_tiny_model_is_an_endpoint_like_any_other(recipe, tmp_path, tiny_model_dir):
     with open_local_chat(str(tiny_model_dir), name="big", dtype="float32", context_tokens=700) as chat:
-        app = make_chat_app(chat, key="secret")
+        app = make_chat_app(chat, rules=GateRules(Keys(secret="secret")))
         with served(app) as address, pytest.MonkeyPatch.context() as patch:
             patch.setenv("MY_KEY", "secret")
             words = ["--endpoint", f"{address}/v1", "--endpoint-model", "big", "--endpoint-key-env", "MY_KEY"]

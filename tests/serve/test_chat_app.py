@@ -16,6 +16,8 @@ from seekling.config import EndpointConfig
 from seekling.errors import ConfigError
 from seekling.rollout.chat import ChatClient
 from seekling.serve.chat_app import MAX_BODY_BYTES, make_chat_app
+from seekling.serve.gate import GateRules
+from seekling.serve.keys import Keys
 from seekling.serve.local_model import open_local_chat
 from seekling.types import Message
 from tests.app_server import served
@@ -180,7 +182,7 @@ def test_the_model_is_listed_and_the_server_says_that_it_is_up(url):
 
 
 def test_a_key_is_asked_for_where_there_is_one(chat):
-    with served(make_chat_app(chat, key="secret")) as address:
+    with served(make_chat_app(chat, rules=GateRules(Keys(secret="secret")))) as address:
         body = {"model": "tiny", "messages": HELLO, "max_tokens": 1}
         assert post(address, body)[0] == 401
         assert post(address, body, {"Authorization": "Bearer wrong"})[0] == 401
@@ -228,7 +230,7 @@ def test_more_than_there_is_room_for_is_told_to_come_back_and_the_room_is_given_
 
 def test_the_command_serves_until_it_is_told_to_stop(tiny_model_dir):
     code = "from seekling.cli.main import main; main()"
-    words = ["serve", str(tiny_model_dir), "--port", "0", "--name", "mine", "--context-tokens", "128"]
+    words = ["serve", "--policy-only", str(tiny_model_dir), "--port", "0", "--name", "mine", "--context-tokens", "128"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *words],
         stderr=subprocess.PIPE,

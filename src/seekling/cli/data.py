@@ -1,4 +1,4 @@
-"""`seekling data`: an almanac of an invented world, and step-wise records of episodes."""
+"""`seekling data`: an almanac of an invented world, step-wise records of episodes, questions out of feedback."""
 
 from __future__ import annotations
 
@@ -83,4 +83,20 @@ def stepwise(
         too_long="window" if too_long == "window" else "drop",
         renderer=renderer,
     )
+    typer.echo(json.dumps(asdict(report)) if as_json else f"{out}: {report}")
+
+
+@app.command()
+def feedback(
+    run: Annotated[Path, typer.Argument(help="Run folder that was served, such as runs/demo.")],
+    out: Annotated[Path, typer.Option(help="File to write, such as feedback.jsonl.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write what people corrected or called right in a served agent's answers as questions to train on.
+
+    `seekling train RECIPE data.train=FILE` reads them; `cat` adds them to other questions.
+    """
+    from seekling.pipeline.feedback import export_feedback
+
+    report = export_feedback(run, out)
     typer.echo(json.dumps(asdict(report)) if as_json else f"{out}: {report}")

@@ -46,6 +46,7 @@ from seekling.config.world import (
     RetrievalConfig,
     SandboxConfig,
     SearchServerConfig,
+    ServeConfig,
 )
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "SandboxConfig",
     "SearchServerConfig",
     "Section",
+    "ServeConfig",
     "SftConfig",
     "TrackingConfig",
     "build_recipe",

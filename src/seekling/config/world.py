@@ -154,6 +154,31 @@ class SearchServerConfig(Section):
     """Most passages that one request may ask for, over all its queries."""
 
 
+class ServeConfig(Section):
+    """How `seekling serve` answers; no part of a recipe."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; one that other machines reach needs keys."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """0 takes a free one."""
+    in_flight: Positive = 16
+    """Questions, or replies of a bare policy, worked on at once."""
+    waiting_questions: Annotated[int, Field(ge=0)] = 64
+    """Questions that may wait for their turn; more are told to come back (503)."""
+    timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    """Of one question, from its turn to wait to its answer."""
+    body_s: Annotated[float, Field(gt=0)] = 10.0
+    """Of the head of a request, and of its body, to arrive."""
+    body_bytes: Positive = 1024**2
+    """Largest request to the agent."""
+    question_chars: Positive = 4000
+    """Longest question, and longest correction."""
+    requests_per_minute: Annotated[int, Field(ge=0)] = 120
+    """Of each key; more are told to come back (429). 0: no limit."""
+    log_questions: bool = False
+    """Write questions into the log."""
+
+
 class SandboxConfig(Section):
     """Limits on the programs of the code protocol."""
 

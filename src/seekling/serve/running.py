@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from seekling.errors import ConfigError
 
@@ -18,8 +20,43 @@ SHUTDOWN_S = 5
 KEEP_ALIVE_S = 75
 """Longer than a client pauses between two searches: it would meet a connection that is just being closed."""
 
+HEAD_S = 10
+"""A connection that does not say within this time what it wants is closed."""
+
 # Hundreds of episodes may begin at once.
 _BACKLOG = 2048
+
+
+class ImpatientProtocol(HttpToolsProtocol):
+    """HTTP as uvicorn speaks it, but whoever sends the head of a request too slowly is hung up on."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_S, transport.abort)
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request is there."""
+        super().on_message_begin()
+        if self._late is None:
+            self._late = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def on_headers_complete(self) -> None:
+        """The head of a request is there."""
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A client has gone."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 def run_app(
@@ -49,6 +86,7 @@ def run_app(
             app,
             log_level="warning",
             access_log=False,
+            http=ImpatientProtocol,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=shutdown_s,
         )

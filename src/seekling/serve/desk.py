@@ -1,0 +1,165 @@
+"""Where questions to a served agent come in, over HTTP or MCP: as many as there is room for, each within its time.
+
+Every answer is kept with its episode before it is handed out, under an id that feedback names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
+
+from seekling.config import ServeConfig
+from seekling.errors import SeeklingError
+from seekling.retrieval.library import Library
+from seekling.serve.admission import busy
+from seekling.serve.agent_metrics import AgentMetrics
+from seekling.serve.agent_replies import Feedback
+from seekling.serve.asking import Answer, Asker, Exchange
+from seekling.serve.episodes import Episodes, Kept
+from seekling.serve.request_body import RefusedRequestError
+from seekling.types import Json, Turn
+
+_MAX_EXCHANGES = 8
+"""Of a conversation, the newest that are told; each text is cut to the length of a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that was let in."""
+
+    question: str
+    before: tuple[Exchange, ...]
+    key: str
+    """Name of the key that asks; empty without keys."""
+    id: str
+    """Of the answer."""
+    about: dict[str, Json]
+    """What the log says of the request grows here."""
+
+
+class Desk:
+    """Takes questions and feedback.
+
+    Args:
+        asker: answers.
+        library: what it searches.
+        episodes: where answers and feedback are kept.
+        config: limits.
+        metrics: counts.
+        name: of the agent.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        library: Library,
+        episodes: Episodes,
+        config: ServeConfig,
+        metrics: AgentMetrics,
+        *,
+        name: str,
+    ) -> None:
+        self.library, self.config, self.metrics, self.name = library, config, metrics, name
+        self._asker, self._episodes = asker, episodes
+        self._num_asked = 0
+        metrics.watch(lambda: self._num_asked)
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Room for one question, as long as the block lasts.
+
+        Raises:
+            RefusedRequestError: as many as may wait are waiting (503).
+        """
+        if self._num_asked >= self.config.in_flight + self.config.waiting_questions:
+            raise busy(f"{self._num_asked - self.config.in_flight} questions")
+        self._num_asked += 1
+        try:
+            yield
+        finally:
+            self._num_asked -= 1
+
+    def let_in(self, question: str, before: Sequence[Exchange], key: str, about: dict[str, Json]) -> Asked:
+        """Check a question.
+
+        Raises:
+            RefusedRequestError: it is empty or too long.
+        """
+        limit = self.config.question_chars
+        if not question.strip():
+            raise RefusedRequestError(400, "the last message of the user is empty; ask something")
+        if len(question) > limit:
+            what = f"the question has {len(question)} characters; this server takes {limit}: shorten it"
+            raise RefusedRequestError(400, what, "context_length_exceeded")
+        answer_id = f"chatcmpl-{uuid.uuid4().hex}"
+        about["answer"] = answer_id
+        if self.config.log_questions:
+            about["question"] = question
+        recent = tuple((asked[:limit], said[:limit]) for asked, said in before[-_MAX_EXCHANGES:])
+        return Asked(question.strip(), recent, key, answer_id, about)
+
+    async def stream(self, asked: Asked) -> AsyncGenerator[Turn | Answer, None]:
+        """The turns as they happen, then the answer, which is kept by then. Closing it gives the question up.
+
+        Raises:
+            RefusedRequestError: it took too long (504).
+            SeeklingError: the search, the sandbox or the sampler failed.
+        """
+        began = time.monotonic()
+        ends = asyncio.get_running_loop().time() + self.config.timeout_s
+        outcome = "gave_up"
+        turns = self._asker.stream(asked.question, before=asked.before)
+        async with contextlib.aclosing(turns) as said:
+            try:
+                while True:
+                    async with asyncio.timeout_at(ends):
+                        each = await anext(said)
+                    if isinstance(each, Answer):
+                        break
+                    yield each
+                outcome = "found" if each.is_found else "not_found"
+                await asyncio.to_thread(self._keep, asked, each)
+                asked.about.update(outcome=outcome, turns=len(each.episode.turns), searches=each.episode.num_searches)
+                yield each
+            except TimeoutError:
+                outcome = "timeout"
+                what = f"there was no answer within {self.config.timeout_s:g} s"
+                raise RefusedRequestError(504, what, "timeout") from None
+            except SeeklingError:
+                outcome = "failed"
+                raise
+            finally:
+                self.metrics.count_question(outcome, time.monotonic() - began)
+
+    async def ask(self, asked: Asked) -> Answer:
+        """The answer alone; raises as `stream`."""
+        async with contextlib.aclosing(self.stream(asked)) as said:
+            async for each in said:
+                if isinstance(each, Answer):
+                    return each
+        raise AssertionError("an episode ends with an answer")
+
+    async def take_feedback(self, feedback: Feedback, key: str) -> None:
+        """Keep what somebody said of an answer; it is on disk when this returns.
+
+        Raises:
+            RefusedRequestError: this key got no such answer (404), or the correction is too long.
+        """
+        if len(feedback.correction) > self.config.question_chars:
+            what = f"the correction has {len(feedback.correction)} characters; this server takes "
+            raise RefusedRequestError(400, f"{what}{self.config.question_chars}: give the answer alone")
+        is_kept = await asyncio.to_thread(
+            self._episodes.add_feedback, feedback.id, key, feedback.thumbs, feedback.correction.strip()
+        )
+        if not is_kept:
+            raise RefusedRequestError(404, f"there is no answer {feedback.id!r:.80} of yours here", "answer_not_found")
+        self.metrics.count_feedback(feedback.thumbs or "correction")
+
+    def _keep(self, asked: Asked, answer: Answer) -> None:
+        documents = list(dict.fromkeys(quote.document_id for quote in answer.quotes))
+        kept = Kept(answer.question, answer.text, answer.is_found, documents, answer.confidence, answer.episode)
+        self._episodes.keep(asked.id, asked.key, kept)

@@ -1,0 +1,174 @@
+"""`seekling serve RUN` as a process: what is acknowledged stays, whatever ends it; keys come and go meanwhile."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from typer.testing import CliRunner
+
+from seekling.cli.main import app
+from seekling.corpus.questions import read_questions
+from seekling.serve.episodes import SERVED, Episodes
+from seekling.types import UNANSWERABLE
+from tests.patience import FAILS_AFTER_S, wait_until
+
+QUESTIONS = ("When was Alder Mill built?", "When was Birch Mill built?")
+
+
+@pytest.fixture
+def run(trained_run, tmp_path):
+    return shutil.copytree(trained_run, tmp_path / "demo")
+
+
+@contextlib.contextmanager
+def serving(run, *options):
+    """The command in a process of its own, killed at the end; hands out its address and the process."""
+    code = "from seekling.cli.main import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", str(run), "--port", "0", *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    lines = []
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            if "serving" in line:
+                break
+        else:
+            raise AssertionError("".join(lines))
+        reader = threading.Thread(target=lambda: lines.extend(process.stderr))
+        reader.start()
+        yield re.search(r"http://[0-9.:]+", line).group(), process, lines
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        process.stderr.close()
+
+
+def post(url, path, body, key=""):
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Authorization": f"Bearer {key}"})
+    with urllib.request.urlopen(request, timeout=FAILS_AFTER_S) as response:
+        return json.loads(response.read())
+
+
+def ask(url, question, key=""):
+    return post(
+        url, "/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": question}]}, key
+    )
+
+
+def test_feedback_that_was_acknowledged_outlives_kill_9(run, tmp_path):
+    acknowledged = []
+    for round_ in range(2):  # the second start is on what the first kill left
+        with serving(run) as (url, process, _), ThreadPoolExecutor(4) as pool:
+            ids = [ask(url, question)["id"] for question in QUESTIONS]
+
+            def judge(number, url=url, ids=ids, round_=round_):
+                body = {"id": ids[number % 2], "thumbs": "down", "correction": f"{round_} {number}"}
+                with contextlib.suppress(OSError):
+                    post(url, "/v1/feedback", body)
+                    acknowledged.append(body["correction"])
+
+            def judge_all(start):
+                for number in range(start, 10_000, 4):
+                    if process.poll() is not None:
+                        return
+                    judge(number)
+
+            num_before = len(acknowledged)
+            jobs = [pool.submit(judge_all, start) for start in range(4)]
+            wait_until(lambda before=num_before: len(acknowledged) > before + 50)
+            process.kill()
+            process.wait()
+            for job in jobs:
+                job.result()
+    episodes = Episodes(run / SERVED)
+    stored = {row[0] for row in episodes._database.execute("SELECT correction FROM feedback")}
+    assert len(acknowledged) > 100
+    assert set(acknowledged) <= stored
+    episodes.close()
+    result = CliRunner().invoke(app, ["data", "feedback", str(run), "--out", str(tmp_path / "q.jsonl")])
+    assert result.exit_code == 0, result.output
+    questions = read_questions(tmp_path / "q.jsonl")
+    assert {each.question for each in questions} == set(QUESTIONS)
+
+
+def test_feedback_becomes_questions_that_training_reads(run, tmp_path):
+    with serving(run) as (url, _, _):
+        first, second = (ask(url, question) for question in QUESTIONS)
+        unknown = ask(url, "Who painted the moon?")
+        post(url, "/v1/feedback", {"id": first["id"], "thumbs": "down"})
+        post(url, "/v1/feedback", {"id": first["id"], "thumbs": "up"})
+        post(url, "/v1/feedback", {"id": second["id"], "thumbs": "down", "correction": "in 1656"})
+        post(url, "/v1/feedback", {"id": unknown["id"], "thumbs": "down", "correction": "unknown"})
+        again = ask(url, "Where is Birch Mill?")
+        post(url, "/v1/feedback", {"id": again["id"], "thumbs": "down"})
+    out = tmp_path / "questions.jsonl"
+    result = CliRunner().invoke(app, ["data", "feedback", str(run), "--out", str(out), "--json"])
+    assert json.loads(result.stdout) == {"questions": 3, "corrected": 2, "unanswerable": 1, "without_answer": 1}
+    alder, birch, moon = read_questions(out)
+    assert (alder.answers, alder.supporting_ids) == (("1612",), ("alder_mill",))
+    assert (birch.answers, birch.source) == (("in 1656",), "feedback")
+    assert (moon.kind, moon.answers[0]) == (UNANSWERABLE, "unknown")
+
+
+def test_a_server_that_is_told_to_stop_answers_what_was_asked(run):
+    with serving(run) as (url, process, lines), ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(ask, url, QUESTIONS[0]) for _ in range(8)]
+        wait_until(lambda: any(job.running() for job in asked))
+        time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        answers = []
+        for job in asked:
+            with contextlib.suppress(OSError):  # those that came too late are refused, not cut off
+                answers.append(job.result()["choices"][0]["message"]["content"])
+        assert process.wait(timeout=FAILS_AFTER_S) == 0
+        wait_until(lambda: len([line for line in lines if '"status": 200' in line]) == len(answers))
+    assert set(answers) <= {"1612"}
+    assert answers
+    assert "Traceback" not in "".join(lines)
+
+
+def test_keys_are_made_and_taken_back_while_it_runs(run):
+    with serving(run) as (url, _, _):
+        assert ask(url, QUESTIONS[0])["id"]
+        key = CliRunner().invoke(app, ["serve", str(run), "--add-key", "alice"]).stdout.strip()
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(url, QUESTIONS[0])
+        assert ask(url, QUESTIONS[0], key)["choices"][0]["message"]["content"] == "1612"
+        assert CliRunner().invoke(app, ["serve", str(run), "--revoke-key", "alice"]).exit_code == 0
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(url, QUESTIONS[0], key)
+
+
+def test_other_machines_are_let_in_only_with_keys(run):
+    refused = CliRunner().invoke(app, ["serve", str(run), "--host", "0.0.0.0"])
+    assert refused.exit_code == 1
+    assert "other machines could ask, and there is no key" in refused.output
+
+
+def test_a_head_that_trickles_in_is_hung_up_on(run, monkeypatch):
+    with serving(run) as (url, _, _):
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+            connection.settimeout(FAILS_AFTER_S)
+            started = time.monotonic()
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(100) == b""
+            assert 5 < time.monotonic() - started < 60
