@@ -12,6 +12,7 @@ from seekling.env.withholding import with_twins
 from seekling.errors import DataError
 from seekling.pipeline.reporter import Reporter
 from seekling.retrieval.index import build_index
+from seekling.retrieval.index_record import read_record
 from seekling.retrieval.library import Library, open_library
 from seekling.retrieval.remote import open_distant
 from seekling.types import Json, Question
@@ -59,7 +60,7 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     data = recipe.data
     corpus, train_path, dev_path, test_path = data.corpus, data.train, data.dev, data.test
     is_remote = bool(recipe.retrieval.url)
-    if not corpus and not is_remote:
+    if not corpus and not is_remote and not recipe.retrieval.index_dir:
         almanac = folder / "corpus"
         if not (almanac / "corpus.jsonl").exists():
             reporter.line(f"almanac: writing {recipe.data.almanac_pages} pages (seed {recipe.data.almanac_seed})")
@@ -72,7 +73,8 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         train_path = train_path or str(almanac / "train.jsonl")
         test_path = test_path or str(almanac / "test.jsonl")
     if not train_path:
-        what = "retrieval.url is set" if is_remote else "data.corpus is set"
+        name = "retrieval.url" if is_remote else "data.corpus" if corpus else "retrieval.index_dir"
+        what = f"{name} is set"
         raise DataError(f"{what}, data.train is not; name a question file, such as data.train=qa.jsonl")
     library, corpus_hash = (
         _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
@@ -156,13 +158,18 @@ def _without_shared(
 
 
 def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -> tuple[Library, str]:
-    """The library over an index in the run folder, built when it is not there, and its corpus hash."""
-    record = build_index(corpus, folder / "index", recipe.retrieval.index)
+    """The library over the recipe's index, or one in the run folder, built when it is not there; its corpus hash."""
+    place = recipe.retrieval.folder(folder)
+    if recipe.retrieval.index_dir:
+        library, record = open_library(place, recipe.retrieval), read_record(place)
+        reporter.line(f"index: {place}, {record.counts.documents} pages, {record.counts.passages} passages")
+        return library, record.corpus_hash
+    record = build_index(corpus, place, recipe.retrieval.index)
     reporter.line(
         f"index: {record.counts.documents} pages, {record.counts.passages} passages, {record.settings.kind}"
         + (" (reused)" if record.is_reused else "")
     )
-    return open_library(folder / "index", recipe.retrieval), record.corpus_hash
+    return open_library(place, recipe.retrieval), record.corpus_hash
 
 
 def _open_remote(recipe: Recipe, reporter: Reporter) -> tuple[Library, str]:

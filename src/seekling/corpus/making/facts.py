@@ -49,13 +49,14 @@ def facts_of(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
     patterns = [pattern for pattern in language.patterns if _fits(pattern, entry)]
     seen = set[str]()
     for number, paragraph in enumerate(entry.paragraphs):
-        for place, sentence in enumerate(language.sentences(paragraph) if language.is_of(paragraph) else ()):
+        for place, sentence in enumerate(language.sentences(paragraph)):
             marked = name.sub(MARK, sentence, count=1)
             for pattern in patterns:
                 match = pattern.match.search(marked if pattern.has_subject else sentence)
                 if match is None or (pattern.is_first and (number or place)) or pattern.kind in seen:
                     continue
-                found = _fact(entry.page, subject, pattern, match, language)
+                is_ours = language.is_of(paragraph)  # pages are translated in part
+                found = _fact(entry.page, subject, pattern, match, language) if is_ours else None
                 if found is not None:
                     seen.update([pattern.kind] if pattern.kind not in _REPEATED else [])
                     yield found
@@ -76,7 +77,7 @@ def gaps_of(entry: Entry, subject: str, language: Language, common: Counter[str]
     for sentence in itertools.chain.from_iterable(map(language.sentences, texts)):
         if not _MIN_CLOZE_WORDS <= len(sentence.split()) <= _MAX_CLOZE_WORDS or not sentence.endswith("."):
             continue
-        if language.bad_answer.search(sentence.split(" ", 2)[0]) or not re.match(r"[A-ZÄÖÜ]", sentence):
+        if language.no_gap.search(sentence) or language.bad_answer.search(sentence.split(" ", 2)[0]) or not re.match(r"[A-ZÄÖÜ]", sentence):
             continue
         for match in language.gap.finditer(sentence, 1):
             word = match[0].rstrip(".")

@@ -68,6 +68,8 @@ class Language:
     cloze: tuple[str, ...]
     gap: re.Pattern[str]
     """Names and numbers that may be left out of a sentence."""
+    no_gap: re.Pattern[str]
+    """Sentences that only refer to something."""
     no_name: re.Pattern[str]
     """What the text between the parts of a form must not be, such as a pronoun."""
 
@@ -107,6 +109,7 @@ def load_language(name: str) -> Language:
         tuple(raw["default"]),
         tuple(raw["cloze"]),
         re.compile(raw["gap"]),
+        re.compile(raw["no_gap"], re.IGNORECASE),
         re.compile(raw["no_name"], re.IGNORECASE),
     )
 

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from seekling.corpus.making.entries import Entry, common_words, entries_of, unique_names
 from seekling.corpus.making.facts import Fact, facts_of, gaps_of, without_article
@@ -18,6 +18,8 @@ SOURCE = "made"
 """Data set name of made questions."""
 OTHER_WORDS = "other words"
 """Label of a question that is not in the words of its page."""
+OWN_WORDS_MISS = "own words miss"
+"""Label of a question whose own words, searched for, do not bring the passage that answers it."""
 _UNLIKELY_SHARE = 0.04
 """Of the questions of a kind, those that may have one and the same answer, so that guessing does not pay."""
 _FURTHER = {"version", "change", "definition", "action", "availability", "error", "base", "date"}
@@ -34,8 +36,10 @@ class Mix:
     """Share of questions in other words than the page's."""
     two_pages: float = 0.1
     unanswerable: float = 0.12
+    own_words_miss: float = 0.3
+    """At least this share is not found by a search for the question's own words, as far as there are such."""
     gaps: float = 0.15
-    """At most this share asks for what is missing in a sentence."""
+    """At most this share asks for what is missing in a sentence, and none where there are enough others."""
 
 
 def candidates(documents: Iterable[Document], language_name: str, mix: Mix) -> list[Question]:
@@ -146,18 +150,18 @@ def _mixed(found: dict[str, list[Question]], mix: Mix) -> list[Question]:
     chosen: list[Question] = []
     pages: Counter[str] = Counter()
     answers: Counter[tuple[str, str]] = Counter()
-    limits = {"bridge": mix.two_pages, UNANSWERABLE: mix.unanswerable, "gap": mix.gaps}
+    limits = {"bridge": mix.two_pages, UNANSWERABLE: mix.unanswerable}
     for sort in ("bridge", "single", UNANSWERABLE, "gap"):
         wanted = round(mix.total * limits[sort]) if sort in limits else round(mix.total * (1 - mix.unanswerable)) - len(chosen)
         num_known = sum(question.kind != UNANSWERABLE for question in chosen)
         if sort == UNANSWERABLE:
             wanted = min(wanted, round(num_known * mix.unanswerable / (1 - mix.unanswerable)))
+        if sort == "gap":
+            wanted = min(round(len(chosen) * mix.gaps), mix.total - len(chosen))
         most_alike = max(3, round(wanted * _UNLIKELY_SHARE))
         num_taken = 0
         for question in _in_turns(found[sort]):
             if num_taken >= wanted:
-                break
-            if sort == "gap" and len(chosen) >= mix.total:
                 break
             names = [(question.labels[-1], answer) for answer in question.answers[:1] if sort != UNANSWERABLE]
             is_full = any(pages[page] >= mix.per_page for page in question.supporting_ids)
@@ -177,13 +181,6 @@ def _in_turns(questions: Sequence[Question]) -> Iterator[Question]:
         by_label[question.labels[:1]].append(question)
     for group in itertools.zip_longest(*by_label.values()):
         yield from (question for question in group if question is not None)
-
-
-def with_words_that_miss(questions: Sequence[Question], missed: set[tuple[str, str]]) -> list[Question]:
-    """The questions, those labelled whose own words do not find their page."""
-    return [
-        replace(each, labels=(*each.labels, "own words miss")) if each.key in missed else each for each in questions
-    ]
 
 
 def _draw(*names: str) -> float:
