@@ -19,7 +19,7 @@ _NUMBERING = re.compile(
 )
 _MODIFIERS = re.compile(
     r"^(?:(?:class|exception|async|await|classmethod|staticmethod|static|abstractmethod|abstract|property|final|"
-    r"coroutine|decorator|type|struct|enum|const|unsigned|int|long|void|char|double|float|size_t|[A-Z]\w+)\s+\**)+"
+    r"coroutine|decorator|type|struct|enum|const|unsigned|int|long|void|char|double|float|\w+_t|[A-Z]\w+)\s+\**)+"
     r"(?=[\w.]+$)"
 )
 _NOTE_MARK = re.compile(r"(?:\s*\[\d+\]|\s*…)+$")
@@ -50,6 +50,17 @@ class Entry:
     def is_signature(self) -> bool:
         """Whether it is a function, method or class with its arguments."""
         return self.rank == "term" and _CALL.match(self.head) is not None
+
+    @property
+    def is_definition(self) -> bool:
+        """Whether it is a class or something else that has members."""
+        return self.rank == "term" and (self.is_signature or self.head.startswith("class "))
+
+    @property
+    def is_plain_call(self) -> bool:
+        """Whether it is a function whose signature says neither that it is a class nor what it returns."""
+        match = _CALL.match(self.head)
+        return self.rank == "term" and match is not None and not match["before"].strip() and not match["returns"]
 
     @property
     def arguments(self) -> str:
@@ -91,7 +102,9 @@ def entries_of(document: Document) -> list[Entry]:
         if heads:
             del terms[depth - 1 :]
             above = terms[-1].name if terms else heading.name
-            terms += [Entry(document.id, "term", heads[0], plain_name(heads[0]), above)]
+            is_member = bool(terms) and terms[-1].is_definition and "." not in plain_name(heads[0])
+            name_of_term = f"{above}.{plain_name(heads[0])}" if is_member else plain_name(heads[0])
+            terms += [Entry(document.id, "term", heads[0], name_of_term, above)]
             found.append(terms[-1])
         current = terms[min(depth, len(terms)) - 1] if depth and terms else heading
         texts = [line.lstrip(":").strip() for line in lines if line.startswith(":") or not depth]

@@ -101,7 +101,7 @@ def clean_answer(text: str, language: Language, max_words: int) -> str:
         return ""
     if language.bad_answer.search(answer) or language.bad_edge.search(answer):
         return ""
-    is_open = answer.count("(") != answer.count(")") or answer.count("“") != answer.count("”") or answer.count('"') % 2
+    is_open = any(answer.count(one) != answer.count(other) for one, other in ("()", "[]", "{}")) or answer.count("“") != answer.count("”") or answer.count('"') % 2
     return "" if is_open or not re.search(r"\w", answer) or MARK in answer else answer
 
 
@@ -157,7 +157,7 @@ def _inside(text: str) -> str:
 def _defaults(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
     for match in _ARGUMENT.finditer(entry.arguments) if entry.is_signature else ():
         what, answer = match["what"], match["answer"].strip().rstrip("])").strip()
-        if _PLAIN_VALUE.fullmatch(answer):
+        if _PLAIN_VALUE.fullmatch(answer) and not language.no_name.fullmatch(what):
             questions = tuple(each.format(subject=subject, what=what) for each in language.default)
             yield Fact(entry.page, subject, "default", what, answer, questions)
 

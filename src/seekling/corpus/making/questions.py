@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from seekling.corpus.making.entries import Entry, common_words, entries_of, unique_names
 from seekling.corpus.making.facts import Fact, facts_of, gaps_of, without_article
-from seekling.corpus.making.language import Language, load_language
+from seekling.corpus.making.language import Language, Pattern, load_language
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWERS, Document, Hop, Question
 
 SOURCE = "made"
@@ -20,8 +20,10 @@ OTHER_WORDS = "other words"
 """Label of a question that is not in the words of its page."""
 OWN_WORDS_MISS = "own words miss"
 """Label of a question whose own words, searched for, do not bring the passage that answers it."""
-_UNLIKELY_SHARE = 0.04
-"""Of the questions of a kind, those that may have one and the same answer, so that guessing does not pay."""
+_ALIKE_SHARE = 0.012
+"""Of all questions, those of one kind that may have one and the same answer, so that guessing does not pay."""
+_RARE_KINDS = {"table": 0.06}
+"""Kinds of which at most this share is made: what tables hold is seldom asked for."""
 _FURTHER = {"version", "change", "definition", "action", "availability", "error", "base", "date"}
 """Kinds of facts that can be asked of what a phrase stands for."""
 
@@ -122,7 +124,7 @@ def _unanswerable(
     for entry, name in named:
         around = "\n".join([entry.text, texts.get(entry.owner, ""), texts.get((entry.page, "title"), "")])
         for pattern in language.patterns:
-            is_fit = not pattern.of or entry.rank in pattern.of or ("signature" in pattern.of and entry.is_signature)
+            is_fit = entry.is_plain_call if "signature" in pattern.of else _is_fit_to_lack(pattern, entry)
             if not pattern.absent or not is_fit or "{" in pattern.relation or not entry.paragraphs:
                 continue
             if (name, pattern.kind) in told or re.search(pattern.absent, around):
@@ -131,6 +133,12 @@ def _unanswerable(
             text = pattern.questions[int(number * len(pattern.questions))].format(subject=name)
             hop = Hop(name, pattern.relation, "", entry.page)
             yield _question(text, UNKNOWN_ANSWERS, (hop,), UNANSWERABLE, (pattern.kind,))
+
+
+def _is_fit_to_lack(pattern: Pattern, entry: Entry) -> bool:
+    """Whether people might ask it: of a page's title where its name is no sentence, or of a term that looks like one."""
+    is_term = entry.rank == "term" and re.search(r"[._A-Z]", entry.name[1:]) is not None
+    return (not pattern.of or entry.rank in pattern.of) and (is_term or entry.rank == "title" and "term" not in pattern.of)
 
 
 def _question(
@@ -149,6 +157,7 @@ def _mixed(found: dict[str, list[Question]], mix: Mix) -> list[Question]:
     """Of each sort its share, of each page, kind and answer not too many; what lacks is filled with the others."""
     chosen: list[Question] = []
     pages: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     answers: Counter[tuple[str, str]] = Counter()
     limits = {"bridge": mix.two_pages, UNANSWERABLE: mix.unanswerable}
     for sort in ("bridge", "single", UNANSWERABLE, "gap"):
@@ -158,15 +167,19 @@ def _mixed(found: dict[str, list[Question]], mix: Mix) -> list[Question]:
             wanted = min(wanted, round(num_known * mix.unanswerable / (1 - mix.unanswerable)))
         if sort == "gap":
             wanted = min(round(len(chosen) * mix.gaps), mix.total - len(chosen))
-        most_alike = max(3, round(wanted * _UNLIKELY_SHARE))
+        most_alike = max(3, round(wanted * _ALIKE_SHARE))
         num_taken = 0
         for question in _in_turns(found[sort]):
             if num_taken >= wanted:
                 break
             names = [(question.labels[-1], answer) for answer in question.answers[:1] if sort != UNANSWERABLE]
             is_full = any(pages[page] >= mix.per_page for page in question.supporting_ids)
+            kind = question.labels[0]
+            if kinds[kind] >= round(_RARE_KINDS.get(kind, 1) * mix.total):
+                continue
             if is_full or any(answers[name] >= most_alike for name in names):
                 continue
+            kinds[kind] += sort == "single"
             pages.update(question.supporting_ids)
             answers.update(names)
             chosen.append(question)
