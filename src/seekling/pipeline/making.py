@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from seekling.config import Recipe
-from seekling.corpus.making.checks import duplicates, problems
+from seekling.corpus.making.checks import DUPLICATE, duplicates, problems
 from seekling.corpus.making.language import language_of
 from seekling.corpus.making.questions import OWN_WORDS_MISS, Mix, candidates
 from seekling.corpus.readers import HtmlMode, read_sources
@@ -122,7 +122,7 @@ def make_questions(
     with reporter.track("checking", len(asked)) as advance:
         for question in asked:
             advance("")
-            why = problems(question, pages.get) or (["says the same as another question"] * (question.key in twice))
+            why = problems(question, pages.get) or ([DUPLICATE] * (question.key in twice))
             why = why or [reason for reason in [_not_found(env, question, recipe, library)] if reason]
             if why:
                 dropped[why[0]] += 1
@@ -181,6 +181,9 @@ def _chosen(questions: Sequence[Question], mix: Mix) -> list[Question]:
     others = [question for question in questions if OWN_WORDS_MISS not in question.labels]
     wanted = min(len(missed), max(round(mix.own_words_miss * mix.total), mix.total - len(others)))
     kept = {question.key for question in [*missed[:wanted], *others[: mix.total - wanted]]}
+    unknown = [question for question in questions if question.kind == UNANSWERABLE and question.key in kept]
+    most = round((len(kept) - len(unknown)) * mix.unanswerable / (1 - mix.unanswerable))
+    kept -= {question.key for question in unknown[most:]}
     return [question for question in questions if question.key in kept]
 
 

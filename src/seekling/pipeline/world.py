@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seekling.config import Recipe
+from seekling.corpus.making.checks import count_problems
 from seekling.corpus.questions import question_set_hash, read_questions, split_questions
 from seekling.corpus.splits import split_by_page, with_shared_page, with_shared_text
 from seekling.env.withholding import with_twins
@@ -16,6 +17,10 @@ from seekling.retrieval.index_record import read_record
 from seekling.retrieval.library import Library, open_library
 from seekling.retrieval.remote import open_distant
 from seekling.types import Json, Question
+
+
+_CHECKED = 5000
+"""Training questions that are looked at, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,8 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
     )
     splits = read_splits(recipe, train_path, dev_path, test_path)
-    for note in splits.notes:
+    worthless = _worthless(library, splits.train) if data.train and not is_remote else ()
+    for note in (*splits.notes, *worthless):
         reporter.line(f"warning: {note}")
     test, dev = splits.test[: recipe.eval.num_questions or None], splits.dev[: recipe.eval.dev_questions]
     hashes: dict[str, Json] = {
@@ -170,6 +176,13 @@ def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -
         + (" (reused)" if record.is_reused else "")
     )
     return open_library(place, recipe.retrieval), record.corpus_hash
+
+
+def _worthless(library: Library, questions: list[Question]) -> list[str]:
+    """What is wrong with training questions, of many with a sample."""
+    asked = [question for question in questions[:: len(questions) // _CHECKED + 1] if not question.withheld]
+    counts = count_problems(asked, library.find)
+    return [f"{count:,} of {len(asked):,} training questions: {problem}" for problem, count in counts.most_common()]
 
 
 def _open_remote(recipe: Recipe, reporter: Reporter) -> tuple[Library, str]:

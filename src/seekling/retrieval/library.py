@@ -82,6 +82,10 @@ class Library:
         """Whether there is a page with exactly this id."""
         return self._documents.find(page_id) is not None
 
+    def find(self, page_id: str) -> Document | None:
+        """A whole page; None where there is none with exactly this id."""
+        return self._documents.find(page_id)
+
     def title_of(self, page_id: str) -> str:
         """A page's title, as a search showed it or as the page says; empty when there is no such page."""
         if page_id in self._titles:

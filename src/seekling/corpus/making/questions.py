@@ -94,6 +94,9 @@ def _over_two(facts: Sequence[Fact], named: Sequence[tuple[Entry, str]], languag
     by_subject: dict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
         by_subject[fact.subject].append(fact)
+    for tail, subjects in _by_tail(by_subject).items():
+        if tail not in by_subject and len(subjects) == 1:
+            by_subject[tail] = by_subject[subjects[0]]
     for fact in facts:
         name = _name_in(fact.answer, by_subject, language)
         for further in by_subject.get(name, ()) if fact.phrase and name else ():
@@ -104,6 +107,16 @@ def _over_two(facts: Sequence[Fact], named: Sequence[tuple[Entry, str]], languag
                 last = Hop(name, further.relation, further.answer, further.page)
                 answers = _answers(further.answer, language)
                 yield _question(text, answers, (first, last), "bridge", (fact.kind, further.kind))
+
+
+def _by_tail(subjects: Iterable[str]) -> dict[str, list[str]]:
+    """Names by their last part, which pages often use alone: "Fraction" for "fractions.Fraction"."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for subject in subjects:
+        tail = subject.rpartition(".")[2]
+        if tail != subject and re.search(r"[A-Z_]", tail[1:]) or tail[:1].isupper():
+            found[tail].append(subject)
+    return found
 
 
 def _name_in(answer: str, subjects: dict[str, list[Fact]], language: Language) -> str:
