@@ -12,6 +12,7 @@ from seekling.corpus.making.entries import Entry
 from seekling.corpus.making.language import MARK, Language, Pattern
 
 _ARGUMENT = re.compile(r"(?P<what>[a-z_]\w{1,30})\s*(?::\s*[^=]+?)?=\s*(?P<answer>[^,=]+|'[^']*'|\"[^\"]*\")")
+_LIST = re.compile(r"(?:[\w.-]+ ){0,3}[\w.-]+(?:\(\))?(?:,? (?:and|or|und|oder|sowie) |,)|(?:and|or|und|oder) ")
 _PLAIN_VALUE = re.compile(r"""-?[\w.]+(?:\(\))?|'[^']{1,20}'|"[^"]{1,20}\"""")
 _REPEATED = {"change", "error", "default", "version"}
 """Kinds of which an entry may state several facts; of the others its first counts."""
@@ -90,9 +91,11 @@ def gaps_of(entry: Entry, subject: str, language: Language, common: Counter[str]
                 break
 
 
-def clean_answer(text: str, language: Language, max_words: int) -> str:
-    """The short part of a sentence that answers; empty where it is not clean."""
-    cut = language.cut.search(text, 1)
+def clean_answer(text: str, language: Language, max_words: int, *, is_whole: bool = False) -> str:
+    """The short part of a sentence that answers; empty where it is not clean, or is the first thing of a list."""
+    cut = None if is_whole else language.cut.search(text, 1)
+    if cut and cut[0] == ", " and _LIST.match(text, cut.end()):
+        return ""
     answer = (text[: cut.start()] if cut else text).strip().rstrip(".,:").strip()
     words = answer.split()
     if cut and cut[0][:1] == " " and cut[0].strip().isalpha() and len(words) < _MIN_BEFORE_CLAUSE:
@@ -123,7 +126,7 @@ def _fits(pattern: Pattern, entry: Entry) -> bool:
 
 def _fact(page: str, subject: str, pattern: Pattern, match: re.Match[str], language: Language) -> Fact | None:
     groups = {name: value for name, value in match.groupdict().items() if value}
-    answer = clean_answer(groups.pop("answer"), language, pattern.max_words)
+    answer = clean_answer(groups.pop("answer"), language, pattern.max_words, is_whole=pattern.is_whole)
     if not answer or any(_is_unclear(value, language) for value in groups.values()):
         return None
     if pattern.kind in {"returns", "definition", "action"} and len(without_article(answer, language).split()) < 2:
@@ -157,7 +160,7 @@ def _inside(text: str) -> str:
 def _defaults(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
     for match in _ARGUMENT.finditer(entry.arguments) if entry.is_signature else ():
         what, answer = match["what"], match["answer"].strip().rstrip("])").strip()
-        if _PLAIN_VALUE.fullmatch(answer) and not language.no_name.fullmatch(what):
+        if _PLAIN_VALUE.fullmatch(answer) and not answer.startswith("self.") and not language.no_name.fullmatch(what):
             questions = tuple(each.format(subject=subject, what=what) for each in language.default)
             yield Fact(entry.page, subject, "default", what, answer, questions)
 

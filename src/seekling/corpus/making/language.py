@@ -33,6 +33,8 @@ class Pattern:
     is_first: bool
     """Only the first sentence of the entry counts."""
     max_words: int
+    is_whole: bool
+    """The answer is a list, which is not cut."""
     phrase: str
     """Names the answer without saying it, for a question over two pages: "what {subject} returns"."""
     has_subject: bool
@@ -137,6 +139,7 @@ def _pattern(row: dict[str, Any], verbs: str) -> Pattern:
         tuple(row.get("of", ())),
         row.get("first", False),
         row.get("max_words", 10),
+        row.get("is_whole", False),
         row.get("phrase", ""),
         MARK in source,
         row.get("absent", ""),
