@@ -29,7 +29,8 @@ def command(
     index: Annotated[Path | None, typer.Option(help="Index folder; built, or used if it is there.")] = None,
     num_questions: Annotated[int, typer.Option(min=20, help="Questions to make, at most.")] = 2000,
     teacher: Annotated[
-        str, typer.Option(help="Address of an OpenAI-compatible server that makes questions too, such as http://host/v1.")
+        str,
+        typer.Option(help="Address of an OpenAI-compatible server that makes questions too, such as http://host/v1."),
     ] = "",
     teacher_model: Annotated[str, typer.Option(help="Its name there.")] = "default",
     teacher_key_env: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "",
@@ -95,7 +96,9 @@ def _questions(
         from seekling.pipeline.teaching import ask_teacher
 
         extra = ask_teacher(EndpointConfig.model_validate(endpoint), found, num_questions, reporter)
-    made = make_questions(found, open_library(place, recipe.retrieval), recipe, Mix(num_questions), reporter, extra=extra)
+    made = make_questions(
+        found, open_library(place, recipe.retrieval), recipe, Mix(num_questions), reporter, extra=extra
+    )
     typer.echo(f"questions: {len(made.questions):,} of {made.num_candidates:,} candidates")
     for reason, count in made.dropped.most_common():
         typer.echo(f"  {count:,} dropped: {reason}")

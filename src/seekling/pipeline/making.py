@@ -1,4 +1,4 @@
-"""From documents to questions that an agent can learn from: looked at, made by rules, and checked by the real search."""
+"""From documents to questions that an agent can learn from: made by rules, and checked by the real search."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def make_questions(
     chosen = _chosen(kept, mix)
     if not chosen:
         raise DataError(
-            f"no question could be made of {len(found.documents)} pages ({dict(dropped)}); write some yourself, or have "
-            "a teacher make them (--teacher)"
+            f"no question could be made of {len(found.documents)} pages ({dict(dropped)}); write some yourself, or "
+            "have a teacher make them (--teacher)"
         )
     num_missed = sum(OWN_WORDS_MISS in question.labels for question in chosen)
     return Made(chosen, len(asked), dropped, num_missed)

@@ -18,7 +18,6 @@ from seekling.retrieval.library import Library, open_library
 from seekling.retrieval.remote import open_distant
 from seekling.types import Json, Question
 
-
 _CHECKED = 5000
 """Training questions that are looked at, at most."""
 

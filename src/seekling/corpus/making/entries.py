@@ -23,7 +23,7 @@ _MODIFIERS = re.compile(
     r"(?=[\w.]+$)"
 )
 _NOTE_MARK = re.compile(r"(?:\s*\[\d+\]|\s*…)+$")
-_TAGLINE = re.compile(r"\s+[—–|]\s+|\s+-\s+|:\s+")
+_TAGLINE = re.compile(r"\s+[—\u2013|]\s+|\s+-\s+|:\s+")
 _CALL = re.compile(r"^(?P<before>[^()]*?)(?P<name>[\w.]*\w)\s*\((?P<arguments>.*)\)(?:\s*(?:→|->)\s*(?P<returns>.+))?$")
 _FENCE = re.compile(r"^(`{3,}|~{3,})")
 _MAX_NAME_WORDS = 7
@@ -108,7 +108,9 @@ def entries_of(document: Document) -> list[Entry]:
             found.append(terms[-1])
         current = terms[min(depth, len(terms)) - 1] if depth and terms else heading
         texts = [line.lstrip(":").strip() for line in lines if line.startswith(":") or not depth]
-        items = [each.removeprefix("- ") for each in texts] if texts and texts[0].startswith("- ") else [" ".join(texts)]
+        items = (
+            [each.removeprefix("- ") for each in texts] if texts and texts[0].startswith("- ") else [" ".join(texts)]
+        )
         current.paragraphs.extend(filter(None, items))
     return found
 

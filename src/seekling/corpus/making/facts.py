@@ -78,7 +78,11 @@ def gaps_of(entry: Entry, subject: str, language: Language, common: Counter[str]
     for sentence in itertools.chain.from_iterable(map(language.sentences, texts)):
         if not _MIN_CLOZE_WORDS <= len(sentence.split()) <= _MAX_CLOZE_WORDS or not sentence.endswith("."):
             continue
-        if language.no_gap.search(sentence) or language.bad_answer.search(sentence.split(" ", 2)[0]) or not re.match(r"[A-ZÄÖÜ]", sentence):
+        if (
+            language.no_gap.search(sentence)
+            or language.bad_answer.search(sentence.split(" ", 2)[0])
+            or not re.match(r"[A-ZÄÖÜ]", sentence)
+        ):
             continue
         for match in language.gap.finditer(sentence, 1):
             word = match[0].rstrip(".")
@@ -104,7 +108,11 @@ def clean_answer(text: str, language: Language, max_words: int, *, is_whole: boo
         return ""
     if language.bad_answer.search(answer) or language.bad_edge.search(answer):
         return ""
-    is_open = any(answer.count(one) != answer.count(other) for one, other in ("()", "[]", "{}")) or answer.count("“") != answer.count("”") or answer.count('"') % 2
+    is_open = (
+        any(answer.count(one) != answer.count(other) for one, other in ("()", "[]", "{}"))
+        or answer.count("“") != answer.count("”")
+        or answer.count('"') % 2
+    )
     return "" if is_open or not re.search(r"\w", answer) or MARK in answer else answer
 
 

@@ -102,7 +102,11 @@ def _over_two(facts: Sequence[Fact], named: Sequence[tuple[Entry, str]], languag
         for further in by_subject.get(name, ()) if fact.phrase and name else ():
             is_apart = further.page != fact.page and further.kind in _FURTHER
             text = further.questions[0].replace(further.subject, fact.phrase)
-            if is_apart and further.subject in further.questions[0] and further.answer.casefold() not in text.casefold():
+            if (
+                is_apart
+                and further.subject in further.questions[0]
+                and further.answer.casefold() not in text.casefold()
+            ):
                 first = Hop(fact.subject, fact.relation, name, fact.page)
                 last = Hop(name, further.relation, further.answer, further.page)
                 answers = _answers(further.answer, language)
@@ -114,7 +118,7 @@ def _by_tail(subjects: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for subject in subjects:
         tail = subject.rpartition(".")[2]
-        if tail != subject and re.search(r"[A-Z_]", tail[1:]) or tail[:1].isupper():
+        if (tail != subject and re.search(r"[A-Z_]", tail[1:])) or tail[:1].isupper():
             found[tail].append(subject)
     return found
 
@@ -127,9 +131,7 @@ def _name_in(answer: str, subjects: dict[str, list[Fact]], language: Language) -
     return parts[0] if len(parts) == 1 else ""
 
 
-def _unanswerable(
-    named: Sequence[tuple[Entry, str]], language: Language, facts: Sequence[Fact]
-) -> Iterator[Question]:
+def _unanswerable(named: Sequence[tuple[Entry, str]], language: Language, facts: Sequence[Fact]) -> Iterator[Question]:
     """What pages say of others, asked of those of which they say nothing of the kind."""
     told = {(fact.subject, fact.kind) for fact in facts}
     texts: dict[object, str] = {name: entry.text for entry, name in named}
@@ -149,14 +151,14 @@ def _unanswerable(
 
 
 def _is_fit_to_lack(pattern: Pattern, entry: Entry) -> bool:
-    """Whether people might ask it: of a page's title where its name is no sentence, or of a term that looks like one."""
+    """Whether people might ask it: of a title, or of a term that looks like a name in code."""
     is_term = entry.rank == "term" and re.search(r"[._A-Z]", entry.name[1:]) is not None
-    return (not pattern.of or entry.rank in pattern.of) and (is_term or entry.rank == "title" and "term" not in pattern.of)
+    return (not pattern.of or entry.rank in pattern.of) and (
+        is_term or (entry.rank == "title" and "term" not in pattern.of)
+    )
 
 
-def _question(
-    text: str, answers: Sequence[str], hops: tuple[Hop, ...], kind: str, labels: tuple[str, ...]
-) -> Question:
+def _question(text: str, answers: Sequence[str], hops: tuple[Hop, ...], kind: str, labels: tuple[str, ...]) -> Question:
     pages = tuple(dict.fromkeys(hop.document_id for hop in hops))
     digest = hashlib.sha256(repr((text, answers, pages)).encode("utf-8", "replace")).hexdigest()[:10]
     return Question(f"{kind[:2]}-{digest}", text, tuple(answers), pages, kind, SOURCE, hops, labels)
@@ -174,7 +176,11 @@ def _mixed(found: dict[str, list[Question]], mix: Mix) -> list[Question]:
     answers: Counter[tuple[str, str]] = Counter()
     limits = {"bridge": mix.two_pages, UNANSWERABLE: mix.unanswerable}
     for sort in ("bridge", "single", UNANSWERABLE, "gap"):
-        wanted = round(mix.total * limits[sort]) if sort in limits else round(mix.total * (1 - mix.unanswerable)) - len(chosen)
+        wanted = (
+            round(mix.total * limits[sort])
+            if sort in limits
+            else round(mix.total * (1 - mix.unanswerable)) - len(chosen)
+        )
         num_known = sum(question.kind != UNANSWERABLE for question in chosen)
         if sort == UNANSWERABLE:
             wanted = min(wanted, round(num_known * mix.unanswerable / (1 - mix.unanswerable)))
