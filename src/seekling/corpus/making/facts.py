@@ -14,7 +14,7 @@ from seekling.corpus.making.language import MARK, Language, Pattern
 _ARGUMENT = re.compile(r"(?P<what>[a-z_]\w{1,30})\s*(?::\s*[^=]+?)?=\s*(?P<answer>[^,=]+|'[^']*'|\"[^\"]*\")")
 _LIST = re.compile(r"(?:[\w.-]+ ){0,3}[\w.-]+(?:\(\))?(?:,? (?:and|or|und|oder|sowie) |,)|(?:and|or|und|oder) ")
 _PLAIN_VALUE = re.compile(r"""-?[\w.]+(?:\(\))?|'[^']{1,20}'|"[^"]{1,20}\"""")
-_REPEATED = {"change", "error", "default", "version"}
+_REPEATED = {"change", "error", "default", "version", "field"}
 """Kinds of which an entry may state several facts; of the others its first counts."""
 _MAX_CELL_WORDS = 8
 _MAX_ANSWER_CHARS = 90

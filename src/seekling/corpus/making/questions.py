@@ -22,7 +22,7 @@ OWN_WORDS_MISS = "own words miss"
 """Label of a question whose own words, searched for, do not bring the passage that answers it."""
 _ALIKE_SHARE = 0.012
 """Of all questions, those of one kind that may have one and the same answer, so that guessing does not pay."""
-_RARE_KINDS = {"table": 0.06}
+_RARE_KINDS = {"table": 0.06, "field": 0.3}
 """Kinds of which at most this share is made: what tables hold is seldom asked for."""
 _FURTHER = {"version", "change", "definition", "action", "availability", "error", "base", "date"}
 """Kinds of facts that can be asked of what a phrase stands for."""
