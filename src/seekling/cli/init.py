@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seekling.config import Recipe, load_recipe
+from seekling.config import EndpointConfig, Recipe, build_recipe, load_recipe
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ def _questions(
         return given
     extra: list[Question] = []
     if endpoint["url"]:
-        from seekling.config import EndpointConfig
         from seekling.pipeline.teaching import ask_teacher
 
         extra = ask_teacher(EndpointConfig.model_validate(endpoint), found, num_questions, reporter)
@@ -125,10 +125,6 @@ def _words(out: Path, corpus: Path, questions: Path, place: Path, found: Survey)
 
 
 def _resolved(words: dict[str, str]) -> Recipe:
-    import tomllib
-
-    from seekling.config import build_recipe
-
     return build_recipe(tomllib.loads(_filled(words)))
 
 

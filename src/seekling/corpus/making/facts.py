@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from seekling.corpus.making.entries import Entry
 from seekling.corpus.making.language import MARK, Language, Pattern
@@ -187,8 +187,3 @@ def _cells(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
                     fill = {"subject": row[0], "column": column, "owner": subject}
                     questions = tuple(each.format(**fill) for each in language.table)
                     yield Fact(entry.page, subject, "table", f"{row[0]} {column}", answer, questions)
-
-
-def renamed(fact: Fact, phrase: str) -> Fact:
-    """The same fact, asked of what a phrase stands for instead of the subject's name."""
-    return replace(fact, questions=tuple(each.replace(fact.subject, phrase) for each in fact.questions))
