@@ -2,7 +2,7 @@
 
 A passage is a stretch of one page, at most so many words long, that says in which section it stands ("History >
 Antiquity: ..."). The title of the page is not repeated: a passage carries it in a field of its own. Cuts fall between
-sections and what is defined, else between paragraphs, else between sentences, else between lines, else between words, and
+sections and definitions, else between paragraphs, else between sentences, else between lines, else between words, and
 inside of a word only where a model's tokens are counted and the word is longer than a passage. No word of the page is
 lost: each is in the text of a passage or in the section path of one. Of a markdown link only the text is kept: a
 passage is for reading, and an address costs a reader that is paid by the token more than the name it stands for.
