@@ -190,4 +190,5 @@ def _table(lines: list[str]) -> list[list[str]]:
     rows = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines if line.startswith("|")]
     if len(rows) < 3 or not re.fullmatch(r"[\s|:-]+", lines[1]):
         return []
-    return [rows[0], *(row for row in rows[2:] if len(row) == len(rows[0]))]
+    is_even = all(len(row) == len(rows[0]) for row in rows[2:])  # a cell over several rows shifts the others
+    return [rows[0], *rows[2:]] if is_even else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -38,14 +38,27 @@ class Fact:
     """Names the answer without saying it; empty where no further question can hang on it."""
 
 
-def facts_of(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
-    """The facts that an entry states.
+def facts_of(entry: Entry, subject: str, language: Language) -> list[Fact]:
+    """The facts that an entry states, but for those to whose question it gives several answers.
 
     Args:
         entry: from `entries_of`.
         subject: what it is called in questions.
         language: of the page.
     """
+    found = [
+        *_stated(entry, subject, language),
+        *_defaults(entry, subject, language),
+        *_cells(entry, subject, language),
+    ]
+    answers: dict[str, set[str]] = defaultdict(set)
+    for fact in found:
+        answers[fact.questions[0]].add(fact.answer)
+    return [fact for fact in found if len(answers[fact.questions[0]]) == 1]
+
+
+def _stated(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
+    """What its sentences say in one of the forms."""
     name = re.compile(_named(subject, language), re.IGNORECASE)
     patterns = [pattern for pattern in language.patterns if _fits(pattern, entry)]
     seen = set[str]()
@@ -61,8 +74,6 @@ def facts_of(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
                 if found is not None:
                     seen.update([pattern.kind] if pattern.kind not in _REPEATED else [])
                     yield found
-    yield from _defaults(entry, subject, language)
-    yield from _cells(entry, subject, language)
 
 
 def gaps_of(entry: Entry, subject: str, language: Language, common: Counter[str]) -> Iterator[Fact]:
@@ -74,8 +85,7 @@ def gaps_of(entry: Entry, subject: str, language: Language, common: Counter[str]
         language: of the page.
         common: in how many entries each word stands.
     """
-    texts = [text for text in entry.paragraphs if language.is_of(text)]
-    for sentence in itertools.chain.from_iterable(map(language.sentences, texts)):
+    for sentence in itertools.chain.from_iterable(map(language.sentences, entry.paragraphs)):
         if not _MIN_CLOZE_WORDS <= len(sentence.split()) <= _MAX_CLOZE_WORDS or not sentence.endswith("."):
             continue
         if (
@@ -87,6 +97,7 @@ def gaps_of(entry: Entry, subject: str, language: Language, common: Counter[str]
         for match in language.gap.finditer(sentence, 1):
             word = match[0].rstrip(".")
             is_rare = common[word.casefold()] <= _RARE
+            is_rare = is_rare and language.is_of(sentence)
             if is_rare and sentence.count(word) == 1 and word.casefold() not in subject.casefold() and len(word) > 2:
                 gap = sentence.replace(word, "___")
                 around = " ".join(re.findall(r"[^\W\d_]{4,}", gap)[:3])

@@ -40,7 +40,7 @@ class Mix:
     unanswerable: float = 0.12
     own_words_miss: float = 0.3
     """At least this share is not found by a search for the question's own words, as far as there are such."""
-    gaps: float = 0.15
+    gaps: float = 0.05
     """At most this share asks for what is missing in a sentence, and none where there are enough others."""
 
 
