@@ -19,7 +19,7 @@ _NUMBERING = re.compile(
 )
 _MODIFIERS = re.compile(
     r"^(?:(?:class|exception|async|await|classmethod|staticmethod|static|abstractmethod|abstract|property|final|"
-    r"coroutine|decorator|type|struct|enum|const|unsigned|int|long|void|char|double|float|\w+_t|[A-Z]\w+)\s+\**)+"
+    r"coroutine|decorator|type|struct|enum|const|unsigned|int|long|void|char|double|float|\w+_t|\w+func|[A-Z]\w+)\s+\**)+"
     r"(?=[\w.]+$)"
 )
 _NOTE_MARK = re.compile(r"(?:\s*\[\d+\]|\s*…)+$")

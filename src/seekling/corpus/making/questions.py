@@ -152,7 +152,7 @@ def _unanswerable(named: Sequence[tuple[Entry, str]], language: Language, facts:
 
 def _is_fit_to_lack(pattern: Pattern, entry: Entry) -> bool:
     """Whether people might ask it: of a title, or of a term that looks like a name in code."""
-    is_term = entry.rank == "term" and re.search(r"[._A-Z]", entry.name[1:]) is not None
+    is_term = entry.rank == "term" and re.search(r"^\S+[._A-Z]\S*$", entry.name) is not None
     return (not pattern.of or entry.rank in pattern.of) and (
         is_term or (entry.rank == "title" and "term" not in pattern.of)
     )
