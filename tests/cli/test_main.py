@@ -128,11 +128,12 @@ def test_the_recipes_that_come_along_are_listed_with_a_line_each():
 def test_init_writes_a_recipe_that_is_whole(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").mkdir()
-    (tmp_path / "qa.jsonl").write_text('{"question": "Who?", "answers": ["Ada"], "supporting_ids": ["a.md"]}\n')
+    (tmp_path / "notes" / "a.md").write_text("# Engine\n\nAda wrote the first program for the engine.\n")
+    (tmp_path / "qa.jsonl").write_text('{"question": "Who?", "answers": ["Ada"], "supporting_ids": ["a"]}\n')
     assert run("init", "notes", "qa.jsonl", "--out", "mine.toml").exit_code == 0
     recipe = load_recipe("mine.toml")
     assert (recipe.name, recipe.data.corpus, recipe.data.train) == ("mine", "notes", "qa.jsonl")
-    assert "# 1 questions, of which 1 name the pages" in (tmp_path / "mine.toml").read_text()
+    assert "# 1 questions, of which 1 name their pages" in (tmp_path / "mine.toml").read_text()
     assert "seekling train mine.toml" in (tmp_path / "mine.toml").read_text()
     assert run("train", "mine.toml", "--dry-run").exit_code == 0
     assert "exists already" in run("init", "notes", "qa.jsonl", "--out", "mine.toml").stderr

@@ -220,7 +220,7 @@ def test_html_keeps_headings_lists_tables_and_code_and_leaves_scripts_and_naviga
     assert page.heading == "Install"
     assert page.markdown == (
         "# Install\n\nOne two three\n\\# no heading\n\nLess < more\n\n## Sub\n\n"
-        "- item one\n- two\n- nested\n\nafter\n\n| a | b\n| 1 | 2\n\ntail\n\n````\n# comment\n```x\n````"
+        "- item one\n- two\n- nested\n\nafter\n\n| a | b\n| --- | --- |\n| 1 | 2\n\ntail\n\n````\n# comment\n```x\n````"
     )
     names = [section.name for section in list_sections(Document("p", "Install", page.markdown))]
     assert names == ["Lead", "Install", "Sub"]

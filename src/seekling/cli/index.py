@@ -53,7 +53,11 @@ def command(
     stem: Annotated[bool, typer.Option(help="BM25 finds words by their stems.")] = _DEFAULTS.stem,
     stop_words: Annotated[bool, typer.Option(help="BM25 leaves stop words out.")] = _DEFAULTS.stop_words,
     update: Annotated[
-        bool, typer.Option("--update", help="Bring an index up to date with its corpus, reading only what changed.")
+        bool,
+        typer.Option(
+            "--update",
+            help="Bring an index up to date with its corpus, reading only what changed; its settings are kept.",
+        ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an index that was made otherwise.")] = False,
 ) -> None:
@@ -64,8 +68,12 @@ def command(
     """
     from seekling.pipeline.reporter import Reporter
     from seekling.retrieval.index import build_index
+    from seekling.retrieval.index_record import RECORD_NAME, read_record
 
     config = section_of(IndexConfig, ctx.params)
+    if update and (out / RECORD_NAME).exists():
+        kept = {name: value for name, value in read_record(out).settings if not _is_given(ctx, name)}
+        config = config.model_copy(update=kept)
     started = time.monotonic()
     with Reporter().stages() as report:
         record = build_index(corpus, out, config, force=force, update=update, progress=report)
@@ -105,6 +113,11 @@ def push(
     rich.console.Console(soft_wrap=True, highlight=False).print(
         f"{store}: {num_passages:,} passages; to search them: retrieval.url={store}", markup=False
     )
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:

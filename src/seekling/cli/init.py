@@ -1,47 +1,153 @@
-"""`seekling init`: a recipe to begin with."""
+"""`seekling init`: from a folder of documents to questions and a recipe."""
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seekling.config import load_recipe
+from seekling.config import EndpointConfig, Recipe, build_recipe, load_recipe
 from seekling.errors import ConfigError
 
+if TYPE_CHECKING:
+    from seekling.pipeline.making import Survey
+    from seekling.pipeline.reporter import Reporter
+    from seekling.types import Question
+
 STARTER = Path(__file__).with_name("starter.toml")
+_MANY_QUESTIONS, _FEW_WORDS = 600, 90
+"""From so many training questions on plans are learned too; pages shorter than this are passages of their own."""
 
 
 def command(
     corpus: Annotated[Path, typer.Argument(help="Your documents: a folder, or a file such as corpus.jsonl.")],
-    questions: Annotated[Path, typer.Argument(help='JSONL rows {"question": "...", "answers": ["..."]}.')],
+    questions: Annotated[
+        Path | None, typer.Argument(help='JSONL rows {"question": "...", "answers": ["..."]}; left out: they are made.')
+    ] = None,
     out: Annotated[Path, typer.Option(help="The recipe; must not exist yet.")] = Path("recipe.toml"),
+    index: Annotated[Path | None, typer.Option(help="Index folder; built, or used if it is there.")] = None,
+    num_questions: Annotated[int, typer.Option(min=20, help="Questions to make, at most.")] = 2000,
+    teacher: Annotated[
+        str,
+        typer.Option(help="Address of an OpenAI-compatible server that makes questions too, such as http://host/v1."),
+    ] = "",
+    teacher_model: Annotated[str, typer.Option(help="Its name there.")] = "default",
+    teacher_key_env: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "",
 ) -> None:
-    """Write a commented recipe for your own documents and questions.
+    """Look at your documents, make questions of them, and write a commented recipe.
 
-    `seekling train FILE` then trains on them. "supporting_ids" in a question, the ids of pages that hold the answer
-    (of a folder: their file names), lets training make more of it.
+    `seekling train FILE` then trains on them. The questions are one plain file, a line each: delete what is not worth
+    asking, correct the rest, add your own.
     """
-    from seekling.corpus.questions import read_questions
-    from seekling.files import write_atomically
+    from seekling.pipeline.making import describe, survey
+    from seekling.pipeline.reporter import Reporter
 
     if out.exists():
         raise ConfigError(f"{out} exists already; name another file with --out")
     if not corpus.exists():
         raise ConfigError(f"there is no {corpus}; expected a folder of documents, or a file such as corpus.jsonl")
-    found = read_questions(questions)
-    with_pages = sum(bool(each.supporting_ids) for each in found)
-    text = STARTER.read_text(encoding="utf-8")
-    words = {
+    made = out.with_suffix(".questions.jsonl")
+    if questions is None and made.exists():
+        raise ConfigError(f"{made} exists already; to use it: seekling init {corpus} {made}")
+    reporter = Reporter()
+    found = survey(corpus, "page", reporter)
+    for line in describe(found):
+        typer.echo(line)
+    place = index or out.with_suffix(".index")
+    words = _words(out, corpus, questions or made, place, found)
+    recipe = _resolved(words)
+    endpoint = {"url": teacher, "model": teacher_model, "key_env": teacher_key_env}
+    asked = _questions(corpus, questions, place, found, recipe, num_questions, endpoint, reporter)
+    _write(out, words, made if questions is None else None, asked)
+    typer.echo(f"wrote {out}\nnext: read {questions or made}; seekling doctor {out}, then seekling train {out}")
+
+
+def _questions(
+    corpus: Path,
+    questions: Path | None,
+    place: Path,
+    found: Survey,
+    recipe: Recipe,
+    num_questions: int,
+    endpoint: dict[str, str],
+    reporter: Reporter,
+) -> list[Question]:
+    from seekling.corpus.making.checks import count_problems
+    from seekling.corpus.making.questions import Mix
+    from seekling.corpus.questions import read_questions
+    from seekling.pipeline.making import make_questions
+    from seekling.retrieval.index import build_index
+    from seekling.retrieval.library import open_library
+
+    given = read_questions(questions) if questions is not None else []
+    with reporter.stages() as report:
+        record = build_index(corpus, place, recipe.retrieval.index, progress=report)
+    state = "used as it is" if record.is_reused else "built"
+    typer.echo(f"index: {place} {state}, {record.counts.passages:,} passages")
+    if given:
+        pages = {document.id: document for document in found.documents}
+        for problem, count in count_problems(given, pages.get).most_common():
+            typer.echo(f"warning: {count:,} of {len(given):,} questions: {problem}")
+        return given
+    extra: list[Question] = []
+    if endpoint["url"]:
+        from seekling.pipeline.teaching import ask_teacher
+
+        extra = ask_teacher(EndpointConfig.model_validate(endpoint), found, num_questions, reporter)
+    made = make_questions(
+        found, open_library(place, recipe.retrieval), recipe, Mix(num_questions), reporter, extra=extra
+    )
+    typer.echo(f"questions: {len(made.questions):,} of {made.num_candidates:,} candidates")
+    for reason, count in made.dropped.most_common():
+        typer.echo(f"  {count:,} dropped: {reason}")
+    typer.echo(f"  {made.num_missed:,} are kept that a search for the question's own words does not answer")
+    return made.questions
+
+
+def _words(out: Path, corpus: Path, questions: Path, place: Path, found: Survey) -> dict[str, str]:
+    """What the starter leaves open."""
+    is_short = found.words < _FEW_WORDS * len(found.documents)
+    return {
         "file": str(out),
         "name": out.stem,
         "corpus": corpus.as_posix(),
         "questions": questions.as_posix(),
-        "num_questions": f"{len(found):,} questions, of which {with_pages:,} name the pages that hold the answer",
+        "index": place.as_posix(),
+        "language": found.language,
+        "passage_words": "60" if is_short else "40",
+        "top_k": "2" if is_short else "3",
+        "num_questions": "questions",
+        "num_experts": "400",
+        "num_plans": "0",
     }
+
+
+def _resolved(words: dict[str, str]) -> Recipe:
+    return build_recipe(tomllib.loads(_filled(words)))
+
+
+def _filled(words: dict[str, str]) -> str:
+    text = STARTER.read_text(encoding="utf-8")
     for name, word in words.items():
         text = text.replace(f"{{{name}}}", word)
-    write_atomically(out, text)
+    return text
+
+
+def _write(out: Path, words: dict[str, str], made: Path | None, asked: list[Question]) -> None:
+    """The questions first, then the recipe that names them, each whole or not at all."""
+    from seekling.files import write_atomically
+    from seekling.pipeline.making import write_questions
+
+    with_pages = sum(bool(each.supporting_ids) for each in asked)
+    num_training = int(0.72 * len(asked))
+    words |= {
+        "num_questions": f"{len(asked):,} questions, of which {with_pages:,} name their pages",
+        "num_experts": str(min(400, num_training)),
+        "num_plans": str(num_training - 400 if num_training > _MANY_QUESTIONS else 0),
+    }
+    if made is not None:
+        write_questions(made, asked)
+    write_atomically(out, _filled(words))
     load_recipe(out)
-    typer.echo(f"wrote {out}\nnext: seekling doctor {out}, then seekling train {out}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 RESUMES = "stopped; the same command resumes"
 NOTHING = "stopped; nothing was written"
+_NO_RECIPE = "stopped; no recipe was written, the same command goes on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,9 @@ class Entry:
 
 
 COMMANDS = {
-    "init": Entry("init.command", "Write a commented recipe for your own documents and questions.", NOTHING),
+    "init": Entry(
+        "init.command", "Look at your documents, make questions of them, and write a commented recipe.", _NO_RECIPE
+    ),
     "train": Entry("train.command", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report.", RESUMES),
     "ask": Entry("ask.command", "Ask a trained agent: its answer, its searches and its sources."),
     "chat": Entry("ask.chat", "Ask a trained agent one question after another."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -115,6 +116,9 @@ class RetrievalConfig(Section):
     url: str = ""
     """Address of a search server (`seekling serve --search-only`, or any other that speaks Search-R1's /retrieve) or
     of a vector database that holds the index; empty: the index is made in the run folder."""
+    index_dir: str = ""
+    """An index that `seekling index` or `seekling init` built; it holds the texts too, so that `data.corpus` is not
+    read. Empty: the index is made in the run folder."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """Of one try to reach the server; a try that fails is repeated, for about half a minute."""
     dense_weight: Fraction = 0.5
@@ -125,6 +129,10 @@ class RetrievalConfig(Section):
     sections: Literal["nested", "flat"] = "nested"
     """Of pages that programs read. nested: a section holds those below it, and introduction and repeated headings have
     ids of their own; flat: a section ends at the next heading of any level (wiki-search)."""
+
+    def folder(self, run: Path) -> Path:
+        """Where the index is, for a run in this folder."""
+        return Path(self.index_dir) if self.index_dir else run / "index"
 
 
 class SearchServerConfig(Section):

@@ -1,5 +1,8 @@
 """HTML to plain markdown: headings, paragraphs, lists, tables and code survive; layout does not.
 
+A term that is defined (<dt>) stands on a line of its own, and each paragraph of its definition (<dd>) begins with a
+colon, two in a definition inside another. Below a table's row of headings stands a row of dashes.
+
 It is meant for documentation and saved articles. Scripts, styles and navigation are left out; so are images and the
 addresses of links. Only the standard library is used. For pages from the open web, whose text stands between menus,
 advertisements and comments, `article_to_markdown` has trafilatura find the article; on documentation it can lose short
@@ -16,6 +19,8 @@ from html.parser import HTMLParser
 from seekling.errors import MissingExtraError
 
 _SKIPPED = frozenset({"script", "style", "nav", "template", "svg", "noscript", "iframe"})
+_SKIPPED_CLASSES = frozenset({"headerlink", "permalink", "anchorjs-link"})
+"""Of the marks that generators put beside headings to link to them."""
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
@@ -83,8 +88,14 @@ class _Converter(HTMLParser):
         self._has_text = False
         self._prefix = ""
         self._level = 0
-        self._open: list[str] = []
+        self._open: list[tuple[str, bool]] = []
+        """Tags, and whether each is left out with all that it holds."""
         self._num_open: Counter[str] = Counter()
+        self._num_hidden = 0
+        self._terms: set[int] = set()
+        """Numbers of the blocks that are terms."""
+        self._num_cells = 0
+        """Of headings in the row of a table."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "br":
@@ -99,9 +110,12 @@ class _Converter(HTMLParser):
                 self._level = _HEADINGS[tag]
             elif tag == "li":
                 self._prefix = "- "
+            self._num_cells = 0 if tag in {"tr", "td"} else self._num_cells + (tag == "th")
         if tag not in _VOID:
-            self._open.append(tag)
+            is_hidden = _is_hidden(tag, dict(attrs))
+            self._open.append((tag, is_hidden))
             self._num_open[tag] += 1
+            self._num_hidden += is_hidden
 
     def handle_endtag(self, tag: str) -> None:
         if not self._num_open[tag]:
@@ -112,8 +126,9 @@ class _Converter(HTMLParser):
                 self._level, self._prefix = 0, ""
         # Tags that were left open inside end with it.
         while self._open:
-            closed = self._open.pop()
+            closed, is_hidden = self._open.pop()
             self._num_open[closed] -= 1
+            self._num_hidden -= is_hidden
             if closed == tag:
                 return
 
@@ -134,14 +149,15 @@ class _Converter(HTMLParser):
     def page(self) -> HtmlPage:
         self._end_block()
         blocks: list[str] = []
-        for block in self._blocks:
-            # Items of a list and rows of a table stay together.
-            glue = "\n" if blocks and block[:2] in {"- ", "| "} and blocks[-1][:2] == block[:2] else "\n\n"
-            blocks += [glue, block] if blocks else [block]
+        for number, block in enumerate(self._blocks):
+            # Items of a list, rows of a table, and a term and what it means stay together.
+            is_row = bool(blocks) and block[:2] in {"- ", "| "} and blocks[-1][:2] == block[:2]
+            is_defined = number - 1 in self._terms and (number in self._terms or block[:1] == ":")
+            blocks += ["\n" if is_row or is_defined else "\n\n", block] if blocks else [block]
         return HtmlPage(_WHITE_SPACE.sub(" ", "".join(self._title)).strip(), self._heading, "".join(blocks))
 
     def _is_skipped(self) -> bool:
-        return any(self._num_open[tag] for tag in _SKIPPED)
+        return self._num_hidden > 0
 
     def _end_block(self) -> None:
         text = "".join(self._line)
@@ -161,10 +177,21 @@ class _Converter(HTMLParser):
             self._blocks.append(f"{'#' * level} {text}")
         else:
             prefix = "| " if self._num_open["tr"] and " | " in text else prefix
+            inner = next((tag for tag, _ in reversed(self._open) if tag in {"dt", "dd"}), "")
+            prefix = prefix or (":" * self._num_open["dd"] + " " if inner == "dd" else "")
             lines = [" ".join(line.split()) for line in text.split("\n")]
+            if inner == "dt":
+                self._terms.add(len(self._blocks))
             self._blocks.append(
                 "\n".join(_escape(line) for line in (prefix + "\n".join(filter(None, lines))).split("\n"))
             )
+            if prefix == "| " and self._num_cells > 1 and self._num_cells == text.count(" | ") + 1:
+                self._blocks.append("|" + " --- |" * self._num_cells)
+
+
+def _is_hidden(tag: str, attrs: dict[str, str | None]) -> bool:
+    classes = (attrs.get("class") or "").split()
+    return tag in _SKIPPED or attrs.get("role") == "navigation" or not _SKIPPED_CLASSES.isdisjoint(classes)
 
 
 def _escape(line: str) -> str:

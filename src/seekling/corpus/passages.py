@@ -2,7 +2,7 @@
 
 A passage is a stretch of one page, at most so many words long, that says in which section it stands ("History >
 Antiquity: ..."). The title of the page is not repeated: a passage carries it in a field of its own. Cuts fall between
-sections, else between paragraphs, else between sentences, else between lines, else between words, and
+sections and definitions, else between paragraphs, else between sentences, else between lines, else between words, and
 inside of a word only where a model's tokens are counted and the word is longer than a passage. No word of the page is
 lost: each is in the text of a passage or in the section path of one. Of a markdown link only the text is kept: a
 passage is for reading, and an address costs a reader that is paid by the token more than the name it stands for.
@@ -21,6 +21,10 @@ from seekling.types import Document, Passage
 
 _WORD = re.compile(r"\S+")
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
+# A term and what it means: "term", and on the next line ": meaning", with two colons inside of another meaning.
+_TERM = re.compile(r"^(?P<term>(?![:|#>`~-]).*\S)\n(?=(?P<marks>:+) )", re.MULTILINE)
+_MARKS = re.compile(r"^:+ (?=\S)", re.MULTILINE)
+_UNDEFINED = re.compile(r"\n[^\S\n]*\n\s*(?=[^:\s|`~>-])")
 _SENTENCE_ENDS = (".", "!", "?")
 _WIDE_SENTENCE_ENDS = ("\u3002", "\uff01", "\uff1f", "\u0964")
 """Of scripts that put no space after a sentence."""
@@ -117,7 +121,7 @@ def _regions(document: Document) -> Iterator[_Region]:
     """The page cut at its headings; a heading that only repeats the page's title is left out of the paths."""
     headings = find_headings(document.content)
     end = headings[0].start if headings else len(document.content)
-    yield _Region("", 0, end, is_leaf=False)
+    yield from _defined(document.content, _Region("", 0, end, is_leaf=False))
     above: list[Heading] = []
     title = document.title.strip().casefold()
     for heading, following in zip(headings, [*headings, None][1:], strict=True):
@@ -129,7 +133,29 @@ def _regions(document: Document) -> Iterator[_Region]:
         end = following.start if following else len(document.content)
         shown = above[1:] if above[0].name.casefold() == title else above
         path = " > ".join(_shorten(each.name) for each in shown)
-        yield _Region(path, start, end, is_leaf=following is None or following.level <= heading.level)
+        is_leaf = following is None or following.level <= heading.level
+        yield from _defined(document.content, _Region(path, start, end, is_leaf=is_leaf))
+
+
+def _defined(content: str, region: _Region) -> Iterator[_Region]:
+    """A region cut at the terms that it defines; what is said of a term after its first paragraph names it."""
+    matches = list(_TERM.finditer(content, region.start, region.end))
+    if not matches:
+        yield region
+        return
+    yield _Region(region.path, region.start, matches[0].start(), is_leaf=False)
+    names: list[str] = []
+    for match, following in zip(matches, [*matches, None][1:], strict=True):
+        limit = following.start() if following else region.end
+        undefined = _UNDEFINED.search(content, match.end(), limit)
+        end = undefined.start() if undefined else limit
+        blank = _BLANK_LINES.search(content, match.end(), end)
+        first_end = blank.start() if blank else end
+        del names[len(match["marks"]) - 1 :]
+        yield _Region(" > ".join(filter(None, [region.path, *names])), match.start(), first_end, is_leaf=False)
+        names.append(_shorten(match["term"].partition("(")[0].strip()))
+        yield _Region(" > ".join(filter(None, [region.path, *names])), first_end, end, is_leaf=False)
+        yield _Region(region.path, end, limit, is_leaf=False)
 
 
 def _shorten(name: str) -> str:
@@ -230,6 +256,6 @@ def _render(content: str, pieces: list[_Piece]) -> str:
     parts = []
     for region, group in itertools.groupby(pieces, key=lambda piece: piece.region):
         own = list(group)
-        text = without_links(content[own[0].start : own[-1].end].strip())
+        text = _MARKS.sub("", without_links(content[own[0].start : own[-1].end].strip()))
         parts.append(f"{region.path}: {text}".strip() if region.path else text)
     return "\n".join(parts)

@@ -39,11 +39,13 @@ HtmlMode = Literal["page", "article"]
 KINDS = {".md": "markdown", ".markdown": "markdown", ".txt": "text", ".html": "html", ".htm": "html", ".pdf": "pdf"}
 """What a page is called to filters, by its suffix."""
 
-_READERS_VERSION = 2
+_READERS_VERSION = 3
 """Goes up when the same bytes become another document: what was read before is then read again."""
 _PACKAGES = ("trafilatura", "pypdf", "mwparserfromhell")
 _COLUMNS = frozenset({"id", "title", "content", "contents"})
 _DATA_NAME = re.compile(r"\.(jsonl|ndjson|parquet)(\.gz|\.bz2)?$", re.IGNORECASE)
+_SPHINX_INVENTORY = "objects.inv"
+_SPHINX_LISTS = re.compile(r"(genindex.*|py-modindex|modindex|search|searchindex|contents)\.\w+")
 _MAX_METADATA_CHARS = 1000
 _RECENT_IDS = 65_536
 _ACCEPTED = (
@@ -195,13 +197,18 @@ def _has_documents(path: Path) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Files in the order of their paths, and links to folders, which are not followed: they may lead in circles."""
+    """Files in the order of their paths, and links to folders, which are not followed: they may lead in circles.
+
+    Of documentation that Sphinx made, its sources (which say all of it twice) and its lists of names are left out.
+    """
 
     def fail(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}; make it readable") from None
 
     for parent, folders, files in os.walk(folder, onerror=fail):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        is_sphinx = _SPHINX_INVENTORY in files
+        folders[:] = sorted(name for name in folders if not (name.startswith(".") or (is_sphinx and name[0] == "_")))
+        files = [name for name in files if not (is_sphinx and _SPHINX_LISTS.fullmatch(name))]
         links = [name for name in folders if Path(parent, name).is_symlink()]
         yield from (Path(parent, name) for name in sorted([*files, *links]) if not name.startswith("."))
 

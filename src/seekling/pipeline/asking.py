@@ -154,13 +154,13 @@ def ask_and_score(
 def stage_settings(recipe: Recipe, folder: RunFolder, name: str) -> EvalSettings:
     """The settings of an evaluation stage of a run."""
     model = recipe.model.spec if name == "base" else f"{recipe.model.spec}, {name}"
-    return EvalSettings.from_recipe(recipe, model=model, num_passages=num_passages_of(folder))
+    return EvalSettings.from_recipe(recipe, model=model, num_passages=num_passages_of(recipe, folder))
 
 
-def num_passages_of(folder: RunFolder) -> int:
-    """Passages in a run folder's index; 0 when it has none."""
+def num_passages_of(recipe: Recipe, folder: RunFolder) -> int:
+    """Passages in a run's index; 0 when it has none."""
     try:
-        return read_record(folder.path / "index").counts.passages
+        return read_record(recipe.retrieval.folder(folder.path)).counts.passages
     except IndexMismatchError:
         return 0
 

@@ -192,7 +192,7 @@ def _settings(recipe: Recipe, request: EvalRequest, folder: RunFolder) -> EvalSe
         mode=request.mode,
         model=served.model if served is not None else "",
         endpoint=served.url if served is not None else "",
-        num_passages=num_passages_of(folder),
+        num_passages=num_passages_of(recipe, folder),
     )
 
 

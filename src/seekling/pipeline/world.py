@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seekling.config import Recipe
+from seekling.corpus.making.checks import count_problems
 from seekling.corpus.questions import question_set_hash, read_questions, split_questions
 from seekling.corpus.splits import split_by_page, with_shared_page, with_shared_text
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError
 from seekling.pipeline.reporter import Reporter
 from seekling.retrieval.index import build_index
+from seekling.retrieval.index_record import read_record
 from seekling.retrieval.library import Library, open_library
 from seekling.retrieval.remote import open_distant
 from seekling.types import Json, Question
+
+_CHECKED = 5000
+"""Training questions that are looked at, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     data = recipe.data
     corpus, train_path, dev_path, test_path = data.corpus, data.train, data.dev, data.test
     is_remote = bool(recipe.retrieval.url)
-    if not corpus and not is_remote:
+    if not corpus and not is_remote and not recipe.retrieval.index_dir:
         almanac = folder / "corpus"
         if not (almanac / "corpus.jsonl").exists():
             reporter.line(f"almanac: writing {recipe.data.almanac_pages} pages (seed {recipe.data.almanac_seed})")
@@ -72,13 +77,15 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         train_path = train_path or str(almanac / "train.jsonl")
         test_path = test_path or str(almanac / "test.jsonl")
     if not train_path:
-        what = "retrieval.url is set" if is_remote else "data.corpus is set"
+        name = "retrieval.url" if is_remote else "data.corpus" if corpus else "retrieval.index_dir"
+        what = f"{name} is set"
         raise DataError(f"{what}, data.train is not; name a question file, such as data.train=qa.jsonl")
     library, corpus_hash = (
         _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
     )
     splits = read_splits(recipe, train_path, dev_path, test_path)
-    for note in splits.notes:
+    worthless = _worthless(library, splits.train) if data.train and not is_remote else ()
+    for note in (*splits.notes, *worthless):
         reporter.line(f"warning: {note}")
     test, dev = splits.test[: recipe.eval.num_questions or None], splits.dev[: recipe.eval.dev_questions]
     hashes: dict[str, Json] = {
@@ -156,13 +163,25 @@ def _without_shared(
 
 
 def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -> tuple[Library, str]:
-    """The library over an index in the run folder, built when it is not there, and its corpus hash."""
-    record = build_index(corpus, folder / "index", recipe.retrieval.index)
+    """The library over the recipe's index, or one in the run folder, built when it is not there; its corpus hash."""
+    place = recipe.retrieval.folder(folder)
+    if recipe.retrieval.index_dir:
+        library, record = open_library(place, recipe.retrieval), read_record(place)
+        reporter.line(f"index: {place}, {record.counts.documents} pages, {record.counts.passages} passages")
+        return library, record.corpus_hash
+    record = build_index(corpus, place, recipe.retrieval.index)
     reporter.line(
         f"index: {record.counts.documents} pages, {record.counts.passages} passages, {record.settings.kind}"
         + (" (reused)" if record.is_reused else "")
     )
-    return open_library(folder / "index", recipe.retrieval), record.corpus_hash
+    return open_library(place, recipe.retrieval), record.corpus_hash
+
+
+def _worthless(library: Library, questions: list[Question]) -> list[str]:
+    """What is wrong with training questions, of many with a sample."""
+    asked = [question for question in questions[:: len(questions) // _CHECKED + 1] if not question.withheld]
+    counts = count_problems(asked, library.find)
+    return [f"{count:,} of {len(asked):,} training questions: {problem}" for problem, count in counts.most_common()]
 
 
 def _open_remote(recipe: Recipe, reporter: Reporter) -> tuple[Library, str]:

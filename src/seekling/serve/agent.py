@@ -150,7 +150,7 @@ def load_agent(
     recipe = recipe.model_copy(update={"rollout": rollout})
     model_dir, words = trained_policy(folder, policy)
     log(f"policy: {words}")
-    library = open_library(folder / "index", recipe.retrieval)
+    library = open_library(recipe.retrieval.folder(folder), recipe.retrieval)
     with open_agent(recipe, library, resolve_model(str(model_dir))) as agent:
         yield replace(agent, calibration=read_calibration(model_dir))
 

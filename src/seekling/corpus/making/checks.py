@@ -1,0 +1,84 @@
+"""What makes a question worthless, told from its text and its pages; nothing is searched.
+
+The same checks are made of questions that rules or a teacher made, which they drop, and of a user's own, about which
+`seekling train` warns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from seekling.corpus.splits import fold_text
+from seekling.types import UNANSWERABLE, Document, Question
+
+NO_PAGE = "names no supporting page"
+LOST_PAGE = "names a page that is not in the corpus"
+NOT_IN_PAGE = "the answer stands in none of its pages"
+IN_QUESTION = "the answer stands in the question"
+NO_SUBJECT = "the question does not name its subject"
+DUPLICATE = "says the same as another question"
+LONG_ANSWER = "the answer is long"
+
+_MAX_ANSWER_WORDS = 15
+_SPOKEN = ("yes", "no", "ja", "nein")
+
+
+def problems(question: Question, page_of: Callable[[str], Document | None]) -> list[str]:
+    """Why a question is not worth asking; empty: nothing speaks against it.
+
+    Args:
+        question: with or without pages and hops.
+        page_of: gives a page for its id; None where there is none.
+    """
+    found = []
+    pages = [page_of(page) for page in question.supporting_ids]
+    subject = question.hops[0].query_subject if question.hops else ""
+    if None in pages:
+        found.append(LOST_PAGE)
+    if subject and not is_held(subject, question.question):
+        found.append(NO_SUBJECT)
+    if question.kind == UNANSWERABLE:
+        return found
+    if not pages:
+        found.append(NO_PAGE)
+    told = [answer for answer in question.answers if is_held(answer, question.question)]
+    if told and not question.is_side_by_side and len(told) == len(question.answers):
+        found.append(IN_QUESTION)
+    texts = [f"{page.title}\n{page.content}" for page in pages if page is not None]
+    if texts and not question.is_side_by_side and not _is_said(question.answers, texts):
+        found.append(NOT_IN_PAGE)
+    if min(len(answer.split()) for answer in question.answers) > _MAX_ANSWER_WORDS:
+        found.append(LONG_ANSWER)
+    return found
+
+
+def duplicates(questions: Sequence[Question]) -> set[tuple[str, str]]:
+    """Keys of the questions that ask what an earlier one asks, in the same words or of the same fact."""
+    seen, found = set[object](), set[tuple[str, str]]()
+    for question in questions:
+        names: list[object] = [fold_text(question.question)]
+        if question.hops and question.kind != UNANSWERABLE:
+            names.append(tuple((hop.document_id, hop.query_subject, hop.relation, hop.answer) for hop in question.hops))
+        if not seen.isdisjoint(names):
+            found.add(question.key)
+        seen.update(names)
+    return found
+
+
+def count_problems(questions: Sequence[Question], page_of: Callable[[str], Document | None]) -> Counter[str]:
+    """How many questions have which problem."""
+    counts = Counter(problem for question in questions for problem in problems(question, page_of))
+    twice = len(duplicates(questions))
+    return counts + Counter({DUPLICATE: twice} if twice else {})
+
+
+def is_held(part: str, text: str) -> bool:
+    """Whether a text says another, as whole words, whatever the case and white space."""
+    words = r"\s+".join(map(re.escape, part.split()))
+    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def _is_said(answers: Iterable[str], texts: Sequence[str]) -> bool:
+    return any(answer.casefold() in _SPOKEN or any(is_held(answer, text) for text in texts) for answer in answers)

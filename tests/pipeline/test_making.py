@@ -1,0 +1,189 @@
+"""From a folder of documents to a recipe that trains: what `seekling init` makes of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from seekling.cli.main import app
+from seekling.config import load_recipe
+from seekling.corpus.html import html_to_markdown
+from seekling.corpus.questions import read_questions
+from seekling.experts.collect import collect
+from seekling.pipeline import making
+from seekling.pipeline.world import open_world
+from seekling.retrieval.library import open_library
+from seekling.types import UNANSWERABLE
+from tests.chat_server import chat_server, completion
+from tests.pipeline.runs import QuietReporter
+
+FUNCTION = """<dt>{module}.{name}(<em>data</em>, <em>limit={default}</em>)<a class="headerlink">\u00b6</a></dt>
+<dd><p>Return the {answer} of the given values.</p><p>If data is empty, {error} is raised.</p>
+<p>New in version 3.{version}.</p></dd>"""
+PAGE = """<html><head><title>{module}</title></head><body><div class="related" role="navigation"><a>next</a></div>
+<h1>{module} \u2014 Tools<a class="headerlink" href="#x">\u00b6</a></h1>
+<p>This module provides {tools} for careful people.</p><dl>{functions}</dl></body></html>"""
+WORDS = ["mean", "median", "range", "spread", "mode", "total", "peak", "floor", "slope", "share"]
+
+
+@pytest.fixture
+def docs(tmp_path, monkeypatch):
+    """Ten pages of made-up documentation, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    for page, word in enumerate(WORDS):
+        functions = [
+            FUNCTION.format(
+                module=f"{word}kit",
+                name=f"{word}_{kind}",
+                default=10 * page + number,
+                answer=f"{kind} {word} as a decimal fraction",
+                error=f"{kind.title()}Error",
+                version=page + number,
+            )
+            for number, kind in enumerate(["plain", "fast", "exact"])
+        ]
+        text = PAGE.format(module=f"{word}kit", tools=f"measures of {word}", functions="".join(functions))
+        (tmp_path / "docs" / f"{word}.html").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+def test_a_folder_becomes_a_recipe_whose_questions_the_expert_solves(docs):
+    result = run("init", "docs", "--out", "mine.toml", "--num-questions", 60)
+    assert result.exit_code == 0, result.output
+    assert "documents: 10 (10 html)" in result.stdout
+    assert "mostly english" in result.stdout
+    recipe = load_recipe("mine.toml")
+    questions = read_questions(recipe.data.train)
+    texts = {question.question: question.answers[0] for question in questions}
+    assert any("limit" in text and answer.isdigit() for text, answer in texts.items())
+    assert any("exception" in text and answer.endswith("Error") for text, answer in texts.items())
+    assert any(question.kind == UNANSWERABLE for question in questions)
+    assert all(question.supporting_ids and question.hops for question in questions)
+
+    world = open_world(recipe, docs / "run", QuietReporter())
+    assert not (docs / "run" / "index").exists()  # the one that init built is used
+    pages = [{page for each in part for page in each.supporting_ids} for part in (world.train, world.test)]
+    assert pages[0]
+    assert pages[1]
+    assert not pages[0] & pages[1]
+    known = [question for question in questions if question.kind != UNANSWERABLE]
+    _, report = collect(making.search_env(world.library, recipe), known, title_of=world.library.title_of)
+    assert report.num_kept >= 0.9 * len(known), report
+    assert run("train", "mine.toml", "--dry-run").exit_code == 0
+    assert "exists already" in run("init", "docs", "--out", "mine.toml").stderr
+
+
+def test_an_index_is_brought_up_to_date_with_the_settings_it_has_and_another_recipe_is_told_so(docs):
+    assert run("init", "docs", "--out", "mine.toml").exit_code == 0
+    page = (docs / "docs" / "mean.html").read_text().replace("mean", "zenith")
+    (docs / "docs" / "zenith.html").write_text(page)
+    assert "9 kept" not in run("index", "docs", "--out", "mine.index", "--update").stdout
+    recipe = load_recipe("mine.toml")
+    assert open_library("mine.index", recipe.retrieval).search("zenithkit", 1)[0].passage.document_id == "zenith"
+    other = run("eval", "mine.toml", "retrieval.index.passage_words=99", "--out", "run")
+    assert other.exit_code == 1
+    assert "made with other settings" in other.stderr.replace("\n", " ")
+
+
+def test_what_makes_a_question_worthless_is_said_before_training(docs):
+    assert run("init", "docs", "--out", "mine.toml").exit_code == 0
+    good = {"question": "What is the default of limit in meankit.mean_fast?", "answers": ["1"]}
+    rows = [
+        good | {"supporting_ids": ["mean"]},
+        good | {"supporting_ids": ["mean"], "id": "again"},
+        good | {"question": "Is 1 the default?", "supporting_ids": ["mean"]},
+        good | {"question": "What is lost?", "supporting_ids": ["gone"]},
+        good | {"question": "What is nowhere?", "answers": ["an elephant"], "supporting_ids": ["mode"]},
+        good | {"question": "What has no page?"},
+    ]
+    (docs / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = run("init", "docs", "own.jsonl", "--out", "own.toml", "--index", "mine.index").stdout
+    for problem in (
+        "says the same as another question",
+        "the answer stands in the question",
+        "names a page that is not in the corpus",
+        "the answer stands in none of its pages",
+        "names no supporting page",
+    ):
+        assert f"warning: 1 of 6 questions: {problem}" in said
+    reporter = QuietReporter()
+    lines = []
+    reporter.line = lines.append
+    recipe = load_recipe("own.toml", ["data.test=mine.questions.jsonl", "data.dev_fraction=0"])
+    open_world(recipe, docs / "run", reporter)
+    assert "warning: 1 of 6 training questions: names no supporting page" in lines
+
+
+def test_a_teacher_writes_questions_that_are_checked_as_all_are(docs):
+    def respond(body):
+        case = json.loads(body["messages"][1]["content"])
+        name = case["page"].partition(" ")[0]
+        rows = [
+            {"question": f"For whom is {name} made?", "answer": "careful people", "subject": name, "relation": "for"},
+            {"question": f"Who made {name}?", "answer": "an elephant", "subject": name, "relation": "made by"},
+        ]
+        return 200, completion("\n".join(map(json.dumps, rows)) + "\nnot a question")
+
+    with chat_server(respond) as server:
+        result = run("init", "docs", "--out", "mine.toml", "--teacher", server.url)
+    assert result.exit_code == 0, result.output
+    taught = [each for each in read_questions("mine.questions.jsonl") if "teacher" in each.labels]
+    assert len(taught) == len(WORDS)
+    assert {question.answers[0] for question in taught} == {"careful people"}
+    assert "10 dropped: the answer stands in none of its pages" in result.stdout
+
+
+def test_ctrl_c_leaves_no_recipe_and_the_next_try_works(docs, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(making, "write_atomically", interrupted)
+        assert run("init", "docs", "--out", "mine.toml").exit_code == 130
+    assert sorted(path.name for path in docs.iterdir()) == ["docs", "mine.index"]
+    assert "used as it is" in run("init", "docs", "--out", "mine.toml").stdout
+
+
+def test_pages_that_cannot_be_read_are_named_with_the_reason(docs):
+    (docs / "docs" / "bad.txt").write_bytes(b"caf\xe9")
+    result = run("init", "docs", "--out", "mine.toml")
+    assert result.exit_code == 1
+    assert "1 of 11 pages cannot be read" in result.stderr
+    assert "not UTF-8" in result.stderr
+
+
+def test_german_pages_are_asked_in_german(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hilfe").mkdir()
+    for number, name in enumerate(["Weichzeichnen", "Verpixeln", "Aufhellen", "Zuschneiden", "Drehen"]):
+        text = (
+            f"# {number}.1. {name}\n\nMit diesem Befehl können Sie die Farben der Ebene {name[:4].lower()}artig "
+            f"verändern. Der Befehl ist über das Menü Bild → Farbe → {name} erreichbar, oder über das Tastenkürzel "
+            f"Strg+{name[0]}, und das ist nicht schwer."
+        )
+        (tmp_path / "hilfe" / f"{name}.md").write_text(text, encoding="utf-8")
+    result = run("init", "hilfe", "--out", "hilfe.toml")
+    assert result.exit_code == 0, result.output
+    assert load_recipe("hilfe.toml").retrieval.index.language == "german"
+    asked = {each.question: each.answers[0] for each in read_questions("hilfe.questions.jsonl")}
+    assert "Strg+W" in asked.values()
+    assert any(text.startswith(("Über welches Menü", "Wo in den Menüs")) for text in asked)
+
+
+def test_definitions_of_html_keep_term_and_meaning_together():
+    page = html_to_markdown(
+        "<h2>Basic types<a class='headerlink'>\u00b6</a></h2><dl><dt>class A()</dt><dd><p>An A.</p><p>More.</p>"
+        "<dl><dt>b()</dt><dd>A b.</dd></dl></dd></dl><p>After.</p><div role='navigation'>next</div>"
+        "<table><tr><th>Key</th><th>Means</th></tr><tr><td>x</td><td>y</td></tr></table>"
+    )
+    assert page.markdown == (
+        "## Basic types\n\nclass A()\n: An A.\n\n: More.\n\nb()\n:: A b.\n\nAfter.\n\n"
+        "| Key | Means\n| --- | --- |\n| x | y"
+    )
