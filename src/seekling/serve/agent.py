@@ -25,7 +25,7 @@ from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sampler, takes_vllm
-from seekling.serve.local_model import recipe_of_run, trained_policy
+from seekling.serve.local_model import recipe_of_run, rounds_weights, trained_policy
 from seekling.types import Episode, Question, StopReason
 
 
@@ -136,7 +136,11 @@ def _open_sampler(recipe: Recipe, model_dir: Path) -> tuple[Sampler, PreTrainedT
 
 def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalSampler:
     """The in-process engine as a recipe's rollout section describes it."""
-    return LocalSampler(model, tokenizer, draft_tokens=recipe.rollout.draft_tokens, **_sampler_settings(recipe))
+    rollout = recipe.rollout
+    return LocalSampler(
+        model, tokenizer, draft_tokens=rollout.draft_tokens, eight_bits=rollout.weight_bits == 8,
+        **_sampler_settings(recipe),
+    )  # fmt: skip
 
 
 def _sampler_settings(recipe: Recipe) -> dict[str, int]:
@@ -162,7 +166,11 @@ def load_agent(run: Path | str, *, policy: str = "", log: Callable[[str], None] 
     folder = Path(run)
     recipe = recipe_of_run(folder)
     # Questions come one by one: that needs one cache, and no vLLM, which the machine that asks may not have.
-    rollout = recipe.rollout.model_copy(update={"sampler": "engine", "in_flight": 1})
+    use_kernels(recipe.model.kernels)
+    bits = recipe.rollout.weight_bits
+    if bits == "auto" and rounds_weights(recipe.model.dtype, recipe.model.device):
+        bits = 8
+    rollout = recipe.rollout.model_copy(update={"sampler": "engine", "in_flight": 1, "weight_bits": bits})
     recipe = recipe.model_copy(update={"rollout": rollout})
     model_dir, words = trained_policy(folder, policy)
     log(f"policy: {words}")
