@@ -8,18 +8,35 @@ from "Apollo 9" and "vitamin D". Languages written without spaces are not segmen
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
 import threading
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import Stemmer  # type: ignore[import-not-found, unused-ignore]
-from bm25s import stopwords  # type: ignore[import-untyped]
 
 from seekling.errors import ConfigError
 
 WORD_PATTERN = r"[^\W_]+"
+
+
+def _stop_words_of_bm25s() -> Any:
+    """Its module of them alone: the package imports scipy and numba, which take longer than a search."""
+    package = importlib.util.find_spec("bm25s")
+    assert package is not None and package.submodule_search_locations is not None
+    path = Path(package.submodule_search_locations[0]) / "stopwords.py"
+    spec = importlib.util.spec_from_file_location("bm25s.stopwords", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+stopwords = _stop_words_of_bm25s()
 _STOP_WORDS: Mapping[str, tuple[str, ...]] = {
     # "s" and "t" are what is left of "Bolt's" and "isn't".
     "english": (*stopwords.STOPWORDS_EN, "s", "t"),
