@@ -41,6 +41,7 @@ class DecodeLoops:
         self._packed = [each for each in decoder.modules() if isinstance(each, PackedLinear)]
         self._is_tiled = cache.layout == "pairs"
         self._words: list[np.ndarray | None] = []
+        self._held: list[Tensor] = []
         self._operands: list[tuple[np.ndarray, ...]] = []
 
     @staticmethod
@@ -74,8 +75,9 @@ class DecodeLoops:
             np.float32(norm.variance_epsilon), np.float32(decoder.layers[0].self_attn.scaling),
         )  # fmt: skip
         words = [each.words for each in self._packed]
-        if len(self._words) != len(words) or not all(map(operator.is_, words, self._words)):
-            self._words = words
+        is_same = self._held is self._cache.keys and len(self._words) == len(words)
+        if not is_same or not all(map(operator.is_, words, self._words)):
+            self._words, self._held = words, self._cache.keys
             self._operands = [
                 _operands(layer, bits_of(keys), bits_of(values))
                 for layer, keys, values in zip(decoder.layers, self._cache.keys, self._cache.values, strict=True)

@@ -108,7 +108,8 @@ def build_bm25(
     (folder / _VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
     params = {
         "k1": K1, "b": B, "delta": 0.5, "method": "lucene", "idf_method": "lucene", "dtype": "float32",
-        "int_dtype": "int32", "num_docs": len(lengths), "version": importlib.metadata.version("bm25s"), "backend": "numpy",
+        "int_dtype": "int32", "num_docs": len(lengths), "backend": "numpy",
+        "version": importlib.metadata.version("bm25s"),
     }  # fmt: skip
     (folder / _PARAMS).write_text(json.dumps(params, indent=4), encoding="utf-8")
     return len(vocabulary)

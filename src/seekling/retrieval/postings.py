@@ -1,6 +1,7 @@
-"""A query's best passages from the postings of its terms, compiled where numba is there, by numpy elsewhere and of few passages.
+"""A query's best passages from the postings of its terms, compiled where numba is there and passages are many.
 
-Both give the same scores to the last bit and the same order. The compiled way lets other threads run meanwhile.
+Elsewhere by numpy. Both give the same scores to the last bit and the same order. The compiled way lets other threads
+run meanwhile.
 
 bm25s's own loop scores every passage and orders equal scores by chance. Over 164,000 passages of 40 words drawn by
 Zipf's law, one thread, 200 queries of 8 words at once, top 3, microseconds a query, ours and bm25s's compiled one: 7

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import re
+import runpy
 import threading
 import unicodedata
 from collections.abc import Mapping
@@ -24,33 +25,29 @@ from seekling.errors import ConfigError
 WORD_PATTERN = r"[^\W_]+"
 
 
-def _stop_words_of_bm25s() -> Any:
+def _stop_words_of_bm25s() -> Mapping[str, Any]:
     """Its module of them alone: the package imports scipy and numba, which take longer than a search."""
     package = importlib.util.find_spec("bm25s")
-    assert package is not None and package.submodule_search_locations is not None
-    path = Path(package.submodule_search_locations[0]) / "stopwords.py"
-    spec = importlib.util.spec_from_file_location("bm25s.stopwords", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    assert package is not None
+    (folder,) = package.submodule_search_locations or ()
+    return runpy.run_path(str(Path(folder) / "stopwords.py"))
 
 
-stopwords = _stop_words_of_bm25s()
+_bm25s = _stop_words_of_bm25s()
 _STOP_WORDS: Mapping[str, tuple[str, ...]] = {
     # "s" and "t" are what is left of "Bolt's" and "isn't".
-    "english": (*stopwords.STOPWORDS_EN, "s", "t"),
-    "danish": stopwords.STOPWORDS_DANISH,
-    "dutch": stopwords.STOPWORDS_DUTCH,
-    "french": stopwords.STOPWORDS_FRENCH,
-    "german": stopwords.STOPWORDS_GERMAN,
-    "italian": stopwords.STOPWORDS_ITALIAN,
-    "norwegian": stopwords.STOPWORDS_NORWEGIAN,
-    "portuguese": stopwords.STOPWORDS_PORTUGUESE,
-    "russian": stopwords.STOPWORDS_RUSSIAN,
-    "spanish": stopwords.STOPWORDS_SPANISH,
-    "swedish": stopwords.STOPWORDS_SWEDISH,
-    "turkish": stopwords.STOPWORDS_TURKISH,
+    "english": (*_bm25s["STOPWORDS_EN"], "s", "t"),
+    "danish": _bm25s["STOPWORDS_DANISH"],
+    "dutch": _bm25s["STOPWORDS_DUTCH"],
+    "french": _bm25s["STOPWORDS_FRENCH"],
+    "german": _bm25s["STOPWORDS_GERMAN"],
+    "italian": _bm25s["STOPWORDS_ITALIAN"],
+    "norwegian": _bm25s["STOPWORDS_NORWEGIAN"],
+    "portuguese": _bm25s["STOPWORDS_PORTUGUESE"],
+    "russian": _bm25s["STOPWORDS_RUSSIAN"],
+    "spanish": _bm25s["STOPWORDS_SPANISH"],
+    "swedish": _bm25s["STOPWORDS_SWEDISH"],
+    "turkish": _bm25s["STOPWORDS_TURKISH"],
 }
 
 # How often a title counts among the words of each of its passages. On four public question sets, 60 and 150 words, two
