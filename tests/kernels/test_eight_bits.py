@@ -42,7 +42,7 @@ def test_a_layer_of_eight_bits_multiplies_exactly_with_the_rounded_weights(outpu
         input_RK, more_RN = torch.randn(rows, inputs).to(dtype), torch.randn(rows, outputs).to(dtype)
         input_RK[-1, 0] = 50  # an outlier takes the levels of its own row only
         with torch.inference_mode():
-            weight_NK = rounded(plain.weight.double())
+            weight_NK = rounded(plain.weight.float()).double()  # ties as in float32
             bias_N = plain.bias.double() if has_bias else None
             expected_RN = nn.functional.linear(input_RK.double(), weight_NK, bias_N)
             # Half a level of every input, and the rounding of the result.

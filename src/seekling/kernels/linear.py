@@ -124,6 +124,7 @@ class EightBitLinear(PackedLinear):
         return self._product(input, other.clone(memory_format=torch.contiguous_format), adds=True)
 
     def _product(self, input: Tensor, output: Tensor, *, adds: bool) -> Tensor:
+        assert self.words is not None
         rows = input.reshape(-1, self.in_features).contiguous()
         to = output.view(-1, self.out_features)
         eight_bits.product(rows, self.words, self.scale_N, self.bias_N, to, adds=adds)

@@ -29,8 +29,8 @@ def _stop_words_of_bm25s() -> Mapping[str, Any]:
     """Its module of them alone: the package imports scipy and numba, which take longer than a search."""
     package = importlib.util.find_spec("bm25s")
     assert package is not None
-    (folder,) = package.submodule_search_locations or ()
-    return runpy.run_path(str(Path(folder) / "stopwords.py"))
+    assert package.submodule_search_locations is not None
+    return runpy.run_path(str(Path(package.submodule_search_locations[0]) / "stopwords.py"))
 
 
 _bm25s = _stop_words_of_bm25s()

@@ -7,7 +7,7 @@ are then added up exactly, at one to two times the rate of float32 and for a qua
 Shape letters: P tokens, K inputs, N outputs, B blocks of `COLUMNS` outputs.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, prange
 from numba.core import cgutils, types
 from torch import Tensor
@@ -101,7 +101,7 @@ def _product_loop(kind: int, shift: int, is_parallel: bool) -> Callable[..., Non
 
 # Globals, as `compile_loop` wants them.
 @njit(inline="always", fastmath=FASTMATH)
-def to_levels(input_K, level_K, cut):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def to_levels(input_K, level_K, cut):  # pragma: no cover - compiled
     """Round a row to integers, and return what a step of them is worth: NaN if the row has one, which no integer is."""
     width, bits = len(input_K), np.int32(0)
     for k in range(width):
@@ -117,7 +117,9 @@ def to_levels(input_K, level_K, cut):  # type: ignore[no-untyped-def]  # pragma:
 
 
 @njit(inline="always", fastmath=FASTMATH)
-def multiply(level_PK, step_P, start, stop, integers, scale_N, bias_N, block, output_PN, kind, shift):  # type: ignore[no-untyped-def]  # pragma: no cover
+def multiply(
+    level_PK, step_P, start, stop, integers, scale_N, bias_N, block, output_PN, kind, shift
+):  # pragma: no cover
     """A block of outputs of some tokens: WRITE them, ADD them to what is there, or GATE as many others and write these.
 
     The others lie behind all of the output's columns.
@@ -151,7 +153,7 @@ def multiply(level_PK, step_P, start, stop, integers, scale_N, bias_N, block, ou
 
 
 @njit(inline="always")
-def add_up(sums, level_PK, first, num_rows, integers, here, ahead):  # type: ignore[no-untyped-def]  # pragma: no cover
+def add_up(sums, level_PK, first, num_rows, integers, here, ahead):  # pragma: no cover
     """Sums of up to `_ROWS` tokens."""
     width = level_PK.shape[1]
     if num_rows == 4:
