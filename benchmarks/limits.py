@@ -26,7 +26,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -39,8 +39,10 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from seekling.doctor.machine import measure_speed
 from seekling.kernels import linear
-from seekling.kernels.amx import layer
+from seekling.kernels.amx import layer as tiled
 from seekling.kernels.linear import PackedLinear
+from seekling.kernels.vector import eight_bits
+from seekling.kernels.vector import layer as rounded
 from seekling.learn.attention import STRAND_ATTENTION, strand_attention
 from seekling.learn.batch import Batch
 from seekling.learn.local import LocalLearner
@@ -138,9 +140,15 @@ def mark() -> None:
     for name, function in ((SLOT_ATTENTION, slot_attention), (STRAND_ATTENTION, strand_attention)):
         AttentionInterface.register(name, marked("attention", function))
     fused.slot_attention = marked("attention", slot_attention)  # type: ignore[assignment]
-    loop_of = layer.layer_loop
-    layer.layer_loop = lambda *kind: marked("whole layers", loop_of(*kind))  # type: ignore[assignment]
+    for module in (tiled, rounded):
+        loop_of = module.layer_loop
+        module.layer_loop = partial(_marked_loop, loop_of)  # type: ignore[assignment]
+    eight_bits.product = marked("matmul", eight_bits.product)  # type: ignore[assignment]
     linear.product = marked("matmul", linear.product)  # type: ignore[assignment]
+
+
+def _marked_loop(loop_of: Callable[..., Callable[..., object]], *kind: object) -> Callable[..., object]:
+    return marked("whole layers", loop_of(*kind))
 
 
 def marked(kind: str, function: Callable[..., object]) -> Callable[..., object]:
@@ -204,9 +212,11 @@ class Generation:
     def __init__(self, given: argparse.Namespace, directory: Path, limits: Limits) -> None:
         model, tokenizer = load_policy(directory, dtype=given.dtype)
         self._shape, self._limits, self._given = Shape.of(model), limits, given
+        if given.weight_bits == 8:
+            self._shape = replace(self._shape, weight_bytes=1)
         self._sampler = LocalSampler(
             model, tokenizer, in_flight=max(given.rows), episode_tokens=given.tokens + given.new_tokens + 2,
-            cache_bytes=10**11, draft_tokens=0,
+            cache_bytes=10**11, draft_tokens=0, eight_bits=given.weight_bits == 8,
         )  # fmt: skip
         self._sampler._eos_ids = frozenset()
         ids = np.random.default_rng(0).integers(1000, model.config.vocab_size, (max(given.rows), given.tokens))
@@ -290,6 +300,8 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=24)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--weight-bits", type=int, choices=[8, 16, 32], help="8: rounded, in prefill and decoding")
+    parser.add_argument("--no-learning", action="store_true")
     parser.add_argument("--model", default="default")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -303,7 +315,8 @@ def main() -> None:
     for rows in given.rows:
         generation.decode(rows)
     del generation
-    learning(given, directory, limits)
+    if not given.no_learning:
+        learning(given, directory, limits)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,9 @@ import json, numpy as np, torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 from seekling.kernels import linear, slots
 from seekling.kernels.amx import attention as tiled, backward, layer, products
+from seekling.kernels.layer import DecodeLoops
 from seekling.kernels.amx.tiles import has_tiles
-from seekling.kernels.vector import attention, pointwise
+from seekling.kernels.vector import attention, eight_bits, layer as rounded, pointwise
 from seekling.rollout.engine import fused
 torch.set_num_threads(2)
 small, large = (torch.randn(rows, 64).bfloat16() for rows in (4, 4096))
@@ -80,6 +81,16 @@ held.store(0, 0, 0, product[:, :1], product[:, :1]), held.path(0, 0, 1)
 rows = slots.DecodeRows([0], [1], [1], device=torch.device("cpu"))
 one = product[:1, :1].clone()
 slots._decode_compiled(one, one, one, held.keys[0], held.values[0], rows, 1.0, one.clone())
+sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4)
+model = AutoModelForCausalLM.from_config(LlamaConfig(**sizes, num_key_value_heads=1)).bfloat16()
+names = {id(each): name for name, each in model.named_parameters()}
+with torch.inference_mode():
+    linears = list(fused.fuse_layers(model, names, linear.EightBitLinear))
+    linears += linear.pack_linear_layers(model.model, names, linear.EightBitLinear)
+    linears[-1].add_to(linears[-1](large[:1, :32]), large[:1, :32])
+    DecodeLoops.of(model.model, held).run(*torch.zeros(2, 1, dtype=torch.int64), rows)
+made += [eight_bits._product_loop(kind, 16, True) for kind in (eight_bits.WRITE, eight_bits.ADD)]
+made += [rounded.layer_loop(16, 8, 4, True)]
 made += [attention._softmax_kernel(16), attention._kernel(16, 8, 1), attention._store_loop(), attention._path_loop()]
 if has_tiles():
     product = torch.ones(1, 64, 64).bfloat16()
@@ -100,7 +111,7 @@ if has_tiles():
         linears = list(fused.fuse_layers(model, {id(each): name for name, each in model.named_parameters()}))
         linears += linear.pack_linear_layers(model.model, {id(each): name for name, each in model.named_parameters()})
         linears[0].add_to(linears[0](one[0]), one[0])
-        layer.DecodeLoops.of(model.model, held).run(*torch.zeros(2, 1, dtype=torch.int64), rows)
+        DecodeLoops.of(model.model, held).run(*torch.zeros(2, 1, dtype=torch.int64), rows)
     made += [products._product_loop(kind, True) for kind in (products.WRITE, products.ADD)]
     made += [layer.layer_loop(64, 1, True)]
 print(json.dumps([[sum(each.stats.cache_hits.values()), sum(each.stats.cache_misses.values())] for each in made]))

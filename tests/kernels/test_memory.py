@@ -37,4 +37,4 @@ def test_a_size_is_never_smaller_and_wastes_at_most_an_eighth_or_fifteen_tokens(
 
 
 def test_the_sizes_up_to_a_row_of_a_thousand_tokens_are_few():
-    assert len({in_steps(num_tokens) for num_tokens in range(1, 1025)}) == 16 + 8 + 8
+    assert len({in_steps(num_tokens) for num_tokens in range(1, 1025)}) == 4 + 16 + 8 + 8

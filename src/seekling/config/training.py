@@ -35,6 +35,9 @@ class RolloutConfig(Section):
     """Memory for key/value caches."""
     draft_tokens: Annotated[int, Field(ge=0)] = 4
     """Tokens guessed ahead per episode and forward pass (lossless speculative decoding); 0 switches it off."""
+    weight_bits: Literal["auto", "full", 8] = "auto"
+    """8: on a CPU the engine rounds the weights of matrices to eight bits. full: as `model.dtype` has them. auto: 8 for
+    `ask`, `chat` and `serve` where `model.dtype = "auto"` means float32, full for training and evaluation."""
 
     @pydantic.field_validator("temperature_range")
     @classmethod

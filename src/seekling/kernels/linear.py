@@ -7,6 +7,7 @@ weights of these layers are gone, so memory does not grow. Only for sampling: no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Self
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from seekling.kernels.amx.products import FEW_TOKENS, product, words_of
 from seekling.kernels.backend import chosen_kernels, takes_tiles
 from seekling.kernels.memory import release_free_memory, resident_bytes
+from seekling.kernels.vector import eight_bits
 from seekling.kernels.vector.pointwise import bits_of
 
 MOST_FREED_BYTES = 500_000_000
@@ -38,11 +40,11 @@ class PackedLinear(nn.Module):
         self.weight_names, self.bias_names = tuple(weights), tuple(biases)
         self.load({**weights, **biases})
 
-    @staticmethod
-    def of(*linears: nn.Linear, names: Mapping[int, str]) -> PackedLinear:
+    @classmethod
+    def of(cls, *linears: nn.Linear, names: Mapping[int, str]) -> Self:
         """Pack linear layers, given the names of parameters by their ids."""
         biases = [linear.bias for linear in linears if linear.bias is not None]
-        return PackedLinear(
+        return cls(
             {names[id(linear.weight)]: linear.weight for linear in linears},
             {names[id(bias)]: bias for bias in biases},
             dtype=linears[0].weight.dtype,
@@ -58,14 +60,22 @@ class PackedLinear(nn.Module):
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         self._packed: Tensor = weight.detach().contiguous()  # what was packed before goes first, and makes room
         del weights, weight
-        plain_NK = self._packed
-        self.out_features, self.in_features = plain_NK.shape
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(plain_NK)
-        self.words = words_of(self._packed, plain_NK) if takes_tiles(plain_NK.dtype, plain_NK.device) else None
+        self.out_features, self.in_features = self._packed.shape
         biases = [tensors[name].to(self._dtype) for name in self.bias_names]
         self._bias = torch.cat(biases) if biases else None
+        self._pack()
+
+    def _pack(self) -> None:
+        plain_NK = self._packed
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(plain_NK)
+        self.words = words_of(self._packed, plain_NK) if takes_tiles(plain_NK.dtype, plain_NK.device) else None
         self.bias_words = np.empty(0, np.uint16) if self._bias is None else bits_of(self._bias)
         """Of the bias, none without."""
+
+    @property
+    def operands(self) -> tuple[np.ndarray | None, ...]:
+        """What a layer's loop takes of it."""
+        return self.words, self.bias_words
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in) to (..., out)."""
@@ -92,6 +102,35 @@ class PackedLinear(nn.Module):
         return output
 
 
+class EightBitLinear(PackedLinear):
+    """As `PackedLinear`, its weights rounded to eight bits; see `vector/eight_bits.py`."""
+
+    def _pack(self) -> None:
+        self.words, self.scale_N = eight_bits.quantise(self._packed)
+        self._packed = self._packed.new_empty(0)
+        self.bias_N = np.empty(0, np.float32) if self._bias is None else self._bias.float().numpy()
+
+    @property
+    def operands(self) -> tuple[np.ndarray | None, ...]:
+        """What a layer's loop takes of it."""
+        return self.words, self.scale_N, self.bias_N
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in) to (..., out)."""
+        return self._product(input, input.new_empty(*input.shape[:-1], self.out_features), adds=False)
+
+    def add_to(self, other: Tensor, input: Tensor) -> Tensor:
+        """The layer's output plus another tensor of its shape, rounded once."""
+        return self._product(input, other.clone(memory_format=torch.contiguous_format), adds=True)
+
+    def _product(self, input: Tensor, output: Tensor, *, adds: bool) -> Tensor:
+        assert self.words is not None
+        rows = input.reshape(-1, self.in_features).contiguous()
+        to = output.view(-1, self.out_features)
+        eight_bits.product(rows, self.words, self.scale_N, self.bias_N, to, adds=adds)
+        return output
+
+
 def sparing(layers: Iterable[PackedLinear]) -> Iterator[PackedLinear]:
     """The same layers; freed memory goes back whenever it has grown while each was made, or is loaded by the caller."""
     before = resident_bytes()
@@ -108,17 +147,25 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
 
-def pack_linear_layers(model: nn.Module, names: Mapping[int, str]) -> Iterator[PackedLinear]:
+def can_round(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether layers of this type can be rounded to eight bits here: on any CPU, by loops."""
+    return dtype in (torch.float32, torch.bfloat16) and device.type == "cpu" and chosen_kernels() != "reference"
+
+
+def pack_linear_layers(
+    model: nn.Module, names: Mapping[int, str], kind: type[PackedLinear] = PackedLinear
+) -> Iterator[PackedLinear]:
     """Pack every linear layer of a model in place that is not packed yet, and yield it.
 
     Args:
         model: of a type that `can_pack` accepts.
         names: of its parameters by their ids; an output layer tied to the embedding has the embedding's, which stays.
+        kind: of the packed layers.
     """
     for name in [name for name, module in model.named_modules() if type(module) is nn.Linear]:
         linear = model.get_submodule(name)
         assert isinstance(linear, nn.Linear)
-        packed = PackedLinear.of(linear, names=names)
+        packed = kind.of(linear, names=names)
         model.set_submodule(name, packed)
         del linear  # its weight, if the model is all that still had it
         yield packed

@@ -37,7 +37,13 @@ def up_to_step(num_tokens: int) -> int:
 
 
 def in_steps(num_tokens: int) -> int:
-    """The next larger size of a packed sequence: in steps of 16 to 64 tokens, an eighth of it where it is long."""
+    """The next larger size of a packed sequence.
+
+    A power of two up to 16, since a decode pass of few rows computes what is padding too; then in steps of 16 to 64
+    tokens, an eighth of it where it is long.
+    """
+    if num_tokens <= 16:
+        return 1 << max(num_tokens - 1, 0).bit_length()
     step = 16 if num_tokens <= 256 else 32 if num_tokens <= 512 else 64
     return -(-num_tokens // step) * step
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -32,6 +33,9 @@ from seekling.kernels.backend import takes_loops, takes_tiles
 from seekling.kernels.memory import STEP, up_to_step
 from seekling.kernels.vector.attention import decode_attention, path_of, store_keys
 from seekling.kernels.vector.paths import attend
+
+_ADVICE_CLEARS = sys.platform == "linux"
+"""Elsewhere MADV_DONTNEED is a hint, and pages keep what they held, which may be NaN after damaged weights."""
 
 
 class SlotCache:
@@ -89,8 +93,11 @@ class SlotCache:
 
     def release(self) -> None:
         """Forget everything; on a CPU the memory goes back to the system until it is written again."""
-        if self._memory is not None:
+        if self._memory is not None and _ADVICE_CLEARS:
             self._memory.madvise(mmap.MADV_DONTNEED)
+            return
+        if self._memory is not None:
+            self._map()
             return
         for each in (*self.keys, *self.values):
             each.zero_()

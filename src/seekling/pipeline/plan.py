@@ -10,7 +10,6 @@ from seekling.config import Recipe
 from seekling.env.presets import describe_limits
 from seekling.errors import DataError, MissingExtraError, ModelError
 from seekling.models import cache_home, cached_model, pick_device, pick_dtype
-from seekling.pipeline.world import read_splits
 from seekling.retrieval.vector_stores import is_store
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def _costs(recipe: Recipe) -> Iterator[str]:
     from seekling.doctor import measure_speed
 
     try:
-        speed = measure_speed()
+        speed = measure_speed(rows=256, seconds=0.1)  # what `doctor` takes a second and more for
         costs = predict_costs(recipe, speed)
     except (ModelError, DataError, MissingExtraError) as error:
         yield f"predicted: nothing ({error})"
@@ -173,5 +172,7 @@ def _num_held_out(recipe: Recipe) -> tuple[int, int]:
 
         num_dev = num_questions(data.almanac_pages, "dev") if data.dev_fraction else 0
         return num_dev, num_questions(data.almanac_pages, "test")
+    from seekling.pipeline.world import read_splits
+
     splits = read_splits(recipe, data.train, data.dev, data.test)
     return len(splits.dev), len(splits.test)

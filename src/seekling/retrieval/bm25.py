@@ -10,6 +10,7 @@ Source: BM25 with Lucene's idf: Kamphuis et al., "Which BM25 Do You Mean?" (ECIR
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
 from array import array
@@ -18,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-import bm25s  # type: ignore[import-untyped]
 import numpy as np
 
 from seekling.cores import cores_here
@@ -43,14 +43,15 @@ class Bm25Ranker:
     """Ranks passages by BM25. Passages that share no term with the query are never returned."""
 
     def __init__(self, folder: Path, rules: TermRules = ENGLISH) -> None:
-        # Plain views of the maps: bm25s's own are np.memmap, which is slow to slice.
+        # Without bm25s: importing it takes longer than all the rest of a search, and its np.memmap are slow to slice.
         data_M, indices_M, indptr_V = (load_array(folder / name) for name in (_DATA, _INDICES, _INDPTR))
         try:
-            model = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
+            params, vocabulary = (json.loads((folder / name).read_bytes()) for name in (_PARAMS, _VOCABULARY))
+            num_passages = int(params["num_docs"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise IndexMismatchError(f"{folder}: the BM25 files are damaged ({error}); rebuild the index") from None
-        self._postings = Postings(data_M, indices_M, indptr_V, int(model.scores["num_docs"]))
-        self._query_terms = QueryTerms(model.vocab_dict, rules)
+        self._postings = Postings(data_M, indices_M, indptr_V, num_passages)
+        self._query_terms = QueryTerms(vocabulary, rules)
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
@@ -107,7 +108,8 @@ def build_bm25(
     (folder / _VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
     params = {
         "k1": K1, "b": B, "delta": 0.5, "method": "lucene", "idf_method": "lucene", "dtype": "float32",
-        "int_dtype": "int32", "num_docs": len(lengths), "version": bm25s.__version__, "backend": "numpy",
+        "int_dtype": "int32", "num_docs": len(lengths), "backend": "numpy",
+        "version": importlib.metadata.version("bm25s"),
     }  # fmt: skip
     (folder / _PARAMS).write_text(json.dumps(params, indent=4), encoding="utf-8")
     return len(vocabulary)

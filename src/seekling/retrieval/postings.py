@@ -1,6 +1,7 @@
-"""A query's best passages from the postings of its terms, compiled where numba is there, by numpy elsewhere.
+"""A query's best passages from the postings of its terms, compiled where numba is there and passages are many.
 
-Both give the same scores to the last bit and the same order. The compiled way lets other threads run meanwhile.
+Elsewhere by numpy. Both give the same scores to the last bit and the same order. The compiled way lets other threads
+run meanwhile.
 
 bm25s's own loop scores every passage and orders equal scores by chance. Over 164,000 passages of 40 words drawn by
 Zipf's law, one thread, 200 queries of 8 words at once, top 3, microseconds a query, ours and bm25s's compiled one: 7
@@ -28,6 +29,8 @@ KEPT_ROOMS = 2
 
 _MOST_HITS = 1 << 20
 """Places in the rankings of the queries that are searched at once: 16 MB."""
+_FEW_PASSAGES = 10_000
+"""Below it a query takes numpy a tenth of a millisecond at most, and importing numba takes a quarter of a second."""
 _POSTINGS_TO_SCAN = 1 / 8
 """From this share of postings to passages on, looking at every sum in order is faster than at those that changed."""
 
@@ -63,7 +66,7 @@ class Postings:
             return [ranking for start in starts for ranking in self.best(queries[start : start + part], top_k)]
         # A word that is repeated is looked up once: a query of a million "castle" would hold up all others for minutes.
         wanted = [Counter(query) for query in queries]
-        kernel = compiled()
+        kernel = compiled() if self.num_passages >= _FEW_PASSAGES else None
         if kernel is None:
             return [self._best_by_numpy(times_of, top_k) for times_of in wanted]
         starts_B = np.cumsum([0, *map(len, wanted)])

@@ -8,32 +8,46 @@ from "Apollo 9" and "vitamin D". Languages written without spaces are not segmen
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
+import runpy
 import threading
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import Stemmer  # type: ignore[import-not-found, unused-ignore]
-from bm25s import stopwords  # type: ignore[import-untyped]
 
 from seekling.errors import ConfigError
 
 WORD_PATTERN = r"[^\W_]+"
+
+
+def _stop_words_of_bm25s() -> Mapping[str, Any]:
+    """Its module of them alone: the package imports scipy and numba, which take longer than a search."""
+    package = importlib.util.find_spec("bm25s")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    return runpy.run_path(str(Path(package.submodule_search_locations[0]) / "stopwords.py"))
+
+
+_bm25s = _stop_words_of_bm25s()
 _STOP_WORDS: Mapping[str, tuple[str, ...]] = {
     # "s" and "t" are what is left of "Bolt's" and "isn't".
-    "english": (*stopwords.STOPWORDS_EN, "s", "t"),
-    "danish": stopwords.STOPWORDS_DANISH,
-    "dutch": stopwords.STOPWORDS_DUTCH,
-    "french": stopwords.STOPWORDS_FRENCH,
-    "german": stopwords.STOPWORDS_GERMAN,
-    "italian": stopwords.STOPWORDS_ITALIAN,
-    "norwegian": stopwords.STOPWORDS_NORWEGIAN,
-    "portuguese": stopwords.STOPWORDS_PORTUGUESE,
-    "russian": stopwords.STOPWORDS_RUSSIAN,
-    "spanish": stopwords.STOPWORDS_SPANISH,
-    "swedish": stopwords.STOPWORDS_SWEDISH,
-    "turkish": stopwords.STOPWORDS_TURKISH,
+    "english": (*_bm25s["STOPWORDS_EN"], "s", "t"),
+    "danish": _bm25s["STOPWORDS_DANISH"],
+    "dutch": _bm25s["STOPWORDS_DUTCH"],
+    "french": _bm25s["STOPWORDS_FRENCH"],
+    "german": _bm25s["STOPWORDS_GERMAN"],
+    "italian": _bm25s["STOPWORDS_ITALIAN"],
+    "norwegian": _bm25s["STOPWORDS_NORWEGIAN"],
+    "portuguese": _bm25s["STOPWORDS_PORTUGUESE"],
+    "russian": _bm25s["STOPWORDS_RUSSIAN"],
+    "spanish": _bm25s["STOPWORDS_SPANISH"],
+    "swedish": _bm25s["STOPWORDS_SWEDISH"],
+    "turkish": _bm25s["STOPWORDS_TURKISH"],
 }
 
 # How often a title counts among the words of each of its passages. On four public question sets, 60 and 150 words, two

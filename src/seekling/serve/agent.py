@@ -27,7 +27,7 @@ from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.serve.asking import Answer, Asker
 from seekling.serve.conversation import History
-from seekling.serve.local_model import recipe_of_run, trained_policy
+from seekling.serve.local_model import recipe_of_run, rounds_weights, trained_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,11 @@ def _open_sampler(recipe: Recipe, model_dir: Path) -> tuple[Sampler, PreTrainedT
 
 def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalSampler:
     """The in-process engine as a recipe's rollout section describes it."""
-    return LocalSampler(model, tokenizer, draft_tokens=recipe.rollout.draft_tokens, **_sampler_settings(recipe))
+    rollout = recipe.rollout
+    return LocalSampler(
+        model, tokenizer, draft_tokens=rollout.draft_tokens, eight_bits=rollout.weight_bits == 8,
+        **_sampler_settings(recipe),
+    )  # fmt: skip
 
 
 def _sampler_settings(recipe: Recipe) -> dict[str, int]:
@@ -145,8 +149,12 @@ def load_agent(
     """
     folder = Path(run)
     recipe = recipe_of_run(folder)
+    use_kernels(recipe.model.kernels)
+    bits = recipe.rollout.weight_bits
+    if bits == "auto" and rounds_weights(recipe.model.dtype, recipe.model.device):
+        bits = 8
     # Our own engine: the machine that asks may have no vLLM. Each question at once takes a cache.
-    rollout = recipe.rollout.model_copy(update={"sampler": "engine", "in_flight": in_flight})
+    rollout = recipe.rollout.model_copy(update={"sampler": "engine", "in_flight": in_flight, "weight_bits": bits})
     recipe = recipe.model_copy(update={"rollout": rollout})
     model_dir, words = trained_policy(folder, policy)
     log(f"policy: {words}")

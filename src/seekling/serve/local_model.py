@@ -7,11 +7,12 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 
 from seekling.config import Recipe, build_recipe
 from seekling.errors import ConfigError
-from seekling.models import load_policy, resolve_model
+from seekling.kernels.backend import chosen_kernels
+from seekling.models import load_policy, pick_dtype, resolve_model
+from seekling.models.load import Device, Dtype
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.local_chat import LocalChat
 from seekling.rollout.render import Renderer
@@ -67,13 +68,18 @@ def chosen_policy(run: Path) -> dict[str, Json]:
     return chosen if isinstance(chosen, dict) and "step" in chosen else {}
 
 
+def rounds_weights(dtype: Dtype, device: Device = "auto") -> bool:
+    """Whether a model that is asked gets weights of eight bits: where `auto` means float32, on a CPU with loops."""
+    return dtype == "auto" and pick_dtype(dtype, device) == "float32" and chosen_kernels() != "reference"
+
+
 @contextlib.contextmanager
 def open_local_chat(
     model_or_run: str,
     *,
     name: str = "",
     policy: str = "",
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    dtype: Dtype = "auto",
     context_tokens: int = 0,
     in_flight: int = 16,
     cache_bytes: int = 2 * 1024**3,
@@ -85,7 +91,7 @@ def open_local_chat(
         model_or_run: a model spec, or a run folder.
         name: what it is called by those who ask; empty takes the name of the spec or folder.
         policy: of a run; see `trained_policy`.
-        dtype: arithmetic of matrix products.
+        dtype: arithmetic of matrix products; where auto means float32, their weights are rounded to eight bits.
         context_tokens: prompt and reply together; 0 takes what the model allows, at most CONTEXT_TOKENS.
         in_flight: replies sampled at once.
         cache_bytes: memory for them; may lower `in_flight`.
@@ -107,8 +113,9 @@ def open_local_chat(
     longest = int(model.config.max_position_embeddings or CONTEXT_TOKENS)
     context_tokens = min(context_tokens or CONTEXT_TOKENS, longest)
     sampler = LocalSampler(
-        model, tokenizer, in_flight=in_flight, episode_tokens=context_tokens, cache_bytes=cache_bytes
-    )
+        model, tokenizer, in_flight=in_flight, episode_tokens=context_tokens, cache_bytes=cache_bytes,
+        eight_bits=rounds_weights(dtype),
+    )  # fmt: skip
     known_as = Path(model_or_run).resolve().name if Path(model_or_run).exists() else model_or_run
     with LocalChat(sampler, Renderer(tokenizer), name=name or known_as, context_tokens=context_tokens) as chat:
         yield chat

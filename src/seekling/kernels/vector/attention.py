@@ -100,66 +100,76 @@ def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
     ):  # fmt: skip # pragma: no cover - compiled
         num_kv_heads = keys_SCBDK.shape[1]
         for item in prange(order_R.shape[0] * num_kv_heads):
-            row, head = order_R[item // num_kv_heads], item % num_kv_heads
-            start, past, width = starts_R[row], pasts_R[row], widths_R[row]
-            keys_BDK, values_LD = keys_SCBDK[slots_R[row], head], values_SCLD[slots_R[row], head]
-            head_keys_BDK, head_values_LD = keys_SCBDK[leaders_R[row], head], values_SCLD[leaders_R[row], head]
-            end, num_queries, shared = past + width, width * group, shared_R[row]
-            for w in range(width):
-                block, place = (past + w) // step, (past + w) % step
-                for d in range(head_dim):
-                    keys_BDK[block, d, place] = key_PCD[start + w, head, d]
-                    values_LD[past + w, d] = value_PCD[start + w, head, d]
-            query = np.empty((num_queries, head_dim), np.float32)
-            for each in range(num_queries):
-                for d in range(head_dim):
-                    word = query_PHD[start + each // group, head * group + each % group, d]
-                    query[each, d] = widened(word, cut) * scaling * LOG2_E
-            num_blocks = (end + step - 1) // step
-            padded = num_blocks * step
-            scores = np.zeros((num_queries, padded), np.float32)
-            for b in range(num_blocks):
-                first = b * step
-                block_keys_BDK = head_keys_BDK if first < shared else keys_BDK
-                for each in range(0, num_queries - 2, 3):
-                    add_three_scores(
-                        query, each, block_keys_BDK, b, cut, head_dim, step, scores[:, first : first + step]
-                    )
-                for each in range(num_queries // 3 * 3, num_queries):
-                    add_scores(query, each, block_keys_BDK[b], 0, cut, head_dim, step, scores[:, first : first + step])
-            fetch(head_values_LD if shared > 0 else values_LD, 0, head_dim * step)
-            for each in range(num_queries):
-                seen = past + 1 + each // group
-                largest = LOWEST_ORDERED
-                for place in range(seen):
-                    largest = max(largest, ordered(np.int32(as_word(scores[each, place]))))
-                highest, total = as_float(np.uint32(ordered(largest))), np.float32(0)
-                for place in range(seen):
-                    scores[each, place] = power_of_two(scores[each, place] - highest)
-                    total += scores[each, place]
-                share = np.float32(1) / total
-                for place in range(seen):
-                    scores[each, place] *= share
-                for place in range(seen, padded):
-                    scores[each, place] = 0
-            output = np.zeros((num_queries, head_dim), np.float32)
-            for first in range(0, end, step):
-                last_value = min(first + step, end)
-                block_values_LD = head_values_LD if first < shared else values_LD
-                for each in range(0, num_queries - 2, 3):
-                    add_three_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, step, output)
-                for each in range(num_queries // 3 * 3, num_queries):
-                    add_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
-            for each in range(num_queries):
-                for d in range(head_dim):
-                    word = rounded(output[each, d], cut, below_half, last)
-                    output_PHD[start + each // group, head * group + each % group, d] = word
+            attend_row(
+                query_PHD, key_PCD, value_PCD, 0, 0, keys_SCBDK, values_SCLD, order_R[item // num_kv_heads],
+                item % num_kv_heads, slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R, scaling, head_dim,
+                group, step, cut, below_half, last, output_PHD,
+            )  # fmt: skip
 
     return compile_loop(attend, parallel=True, fastmath=FASTMATH, error_model="numpy")
 
 
-# Globals, as `compile_loop` wants them. Three queries at a time share what is read; sums stay in registers for four
-# dimensions or tokens.
+# Globals, as `compile_loop` wants them.
+@njit(inline="always", fastmath=FASTMATH)
+def attend_row(  # type: ignore[no-untyped-def]
+    query_PHD, key_PED, value_PED, key_at, value_at, keys_SCBDK, values_SCLD, row, head, slots_R, starts_R, pasts_R,
+    widths_R, leaders_R, shared_R, scaling, head_dim, group, step, cut, below_half, last, output_PHD,
+):  # fmt: skip # pragma: no cover - compiled
+    """One key/value head of one row; its new keys and values are at `key_at` + head and `value_at` + head."""
+    start, past, width = starts_R[row], pasts_R[row], widths_R[row]
+    keys_BDK, values_LD = keys_SCBDK[slots_R[row], head], values_SCLD[slots_R[row], head]
+    head_keys_BDK, head_values_LD = keys_SCBDK[leaders_R[row], head], values_SCLD[leaders_R[row], head]
+    end, num_queries, shared = past + width, width * group, shared_R[row]
+    for w in range(width):
+        block, place = (past + w) // step, (past + w) % step
+        for d in range(head_dim):
+            keys_BDK[block, d, place] = key_PED[start + w, key_at + head, d]
+            values_LD[past + w, d] = value_PED[start + w, value_at + head, d]
+    query = np.empty((num_queries, head_dim), np.float32)
+    for each in range(num_queries):
+        for d in range(head_dim):
+            word = query_PHD[start + each // group, head * group + each % group, d]
+            query[each, d] = widened(word, cut) * scaling * LOG2_E
+    num_blocks = (end + step - 1) // step
+    padded = num_blocks * step
+    scores = np.zeros((num_queries, padded), np.float32)
+    for b in range(num_blocks):
+        first = b * step
+        block_keys_BDK = head_keys_BDK if first < shared else keys_BDK
+        for each in range(0, num_queries - 2, 3):
+            add_three_scores(query, each, block_keys_BDK, b, cut, head_dim, step, scores[:, first : first + step])
+        for each in range(num_queries // 3 * 3, num_queries):
+            add_scores(query, each, block_keys_BDK[b], 0, cut, head_dim, step, scores[:, first : first + step])
+    fetch(head_values_LD if shared > 0 else values_LD, 0, head_dim * step)
+    for each in range(num_queries):
+        seen = past + 1 + each // group
+        largest = LOWEST_ORDERED
+        for place in range(seen):
+            largest = max(largest, ordered(np.int32(as_word(scores[each, place]))))
+        highest, total = as_float(np.uint32(ordered(largest))), np.float32(0)
+        for place in range(seen):
+            scores[each, place] = power_of_two(scores[each, place] - highest)
+            total += scores[each, place]
+        share = np.float32(1) / total
+        for place in range(seen):
+            scores[each, place] *= share
+        for place in range(seen, padded):
+            scores[each, place] = 0
+    output = np.zeros((num_queries, head_dim), np.float32)
+    for first in range(0, end, step):
+        last_value = min(first + step, end)
+        block_values_LD = head_values_LD if first < shared else values_LD
+        for each in range(0, num_queries - 2, 3):
+            add_three_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, step, output)
+        for each in range(num_queries // 3 * 3, num_queries):
+            add_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
+    for each in range(num_queries):
+        for d in range(head_dim):
+            word = rounded(output[each, d], cut, below_half, last)
+            output_PHD[start + each // group, head * group + each % group, d] = word
+
+
+# Three queries at a time share what is read; sums stay in registers for four dimensions or tokens.
 @njit(inline="always", fastmath=FASTMATH)
 def add_three_scores(query, each, keys_BDK, b, cut, head_dim, step, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add to the scores of a block's keys for a query and the two behind it."""

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from seekling.kernels.amx.layer import DecodeLoops
+from seekling.kernels.layer import DecodeLoops
 from seekling.kernels.linear import PackedLinear
 from seekling.kernels.norms import rms_norm, rotate_, silu_gate_halves
 from seekling.kernels.slots import AttentionPlan, SlotCache
@@ -26,7 +26,9 @@ from seekling.rollout.engine.attention import slot_attention
 KINDS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 
 
-def fuse_layers(model: PreTrainedModel, names: Mapping[int, str]) -> Iterator[PackedLinear]:
+def fuse_layers(
+    model: PreTrainedModel, names: Mapping[int, str], kind: type[PackedLinear] = PackedLinear
+) -> Iterator[PackedLinear]:
     """Replace the forward passes of the decoder layers that are known, in place, and pack what reads the same input.
 
     `pack_linear_layers` must pack the rest before the model is used.
@@ -34,13 +36,14 @@ def fuse_layers(model: PreTrainedModel, names: Mapping[int, str]) -> Iterator[Pa
     Args:
         model: one that `can_pack` accepts, its attention that of the slots.
         names: of its parameters by their ids.
+        kind: of the packed layers.
 
     Yields:
         The packed layers, each of which holds several weights.
     """
     for layer in list(model.modules()):
         if type(layer).__name__ in KINDS and _is_plain(model, layer):
-            yield from _fuse(layer, names)
+            yield from _fuse(layer, names, kind)
 
 
 def _is_plain(model: PreTrainedModel, layer: Any) -> bool:
@@ -51,12 +54,12 @@ def _is_plain(model: PreTrainedModel, layer: Any) -> bool:
     return num_rotated == layer.self_attn.head_dim and activation.startswith("SiLU") and is_one_type
 
 
-def _fuse(layer: Any, names: Mapping[int, str]) -> Iterator[PackedLinear]:
+def _fuse(layer: Any, names: Mapping[int, str], kind: type[PackedLinear]) -> Iterator[PackedLinear]:
     attention, mlp = layer.self_attn, layer.mlp
     num_kv_heads = attention.k_proj.out_features // attention.head_dim
     joined = (attention, "qkv_proj", ("q_proj", "k_proj", "v_proj")), (mlp, "gate_up_proj", ("gate_proj", "up_proj"))
     for module, name, parts in joined:
-        setattr(module, name, PackedLinear.of(*(getattr(module, part) for part in parts), names=names))
+        setattr(module, name, kind.of(*(getattr(module, part) for part in parts), names=names))
         for part in parts:
             delattr(module, part)
         yield getattr(module, name)

@@ -20,8 +20,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError
+from seekling.kernels.backend import chosen_kernels
 from seekling.kernels.draw import draw, draw_keys
-from seekling.kernels.linear import PackedLinear, can_pack, pack_linear_layers, sparing
+from seekling.kernels.linear import EightBitLinear, PackedLinear, can_pack, can_round, pack_linear_layers, sparing
 from seekling.kernels.memory import in_steps, keep_freed_memory, release_free_memory, up_to_step
 from seekling.kernels.slots import AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.models.families import head_of, longest_exact
@@ -51,9 +52,11 @@ class LocalSampler:
         cache_bytes: memory for all slots; may lower `in_flight`.
         prefill_tokens: new prompt tokens per forward pass.
         draft_tokens: guessed tokens per row and pass, at most; 0 switches speculative decoding off.
+        eight_bits: round the weights of matrices to eight bits; on a CPU, unless the kernels are the reference.
 
     Raises:
-        ConfigError: not even one slot fits into `cache_bytes`, or episodes may be too long for the model.
+        ConfigError: not even one slot fits into `cache_bytes`, or episodes may be too long for the model, or weights
+            cannot be rounded here.
         ModelError: the model's family is refused; see `head_of`.
     """
 
@@ -67,6 +70,7 @@ class LocalSampler:
         cache_bytes: int = 2 * 1024**3,
         prefill_tokens: int = 2048,
         draft_tokens: int = 4,
+        eight_bits: bool = False,
     ) -> None:
         head_of(model)  # or this family is refused, before its layers are changed
         longest = longest_exact(model.config)
@@ -85,9 +89,16 @@ class LocalSampler:
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._expected = ExpectedWeights.of(model)
         self._packed: list[PackedLinear] = []
-        if can_pack(model.dtype, model.device):
-            self._packed = [*sparing(fuse_layers(model, names)), *sparing(pack_linear_layers(model, names))]
+        kind = EightBitLinear if eight_bits else PackedLinear
+        if can_round(model.dtype, model.device) if eight_bits else can_pack(model.dtype, model.device):
+            both = fuse_layers(model, names, kind), pack_linear_layers(model, names, kind)
+            self._packed = [layer for layers in both for layer in sparing(layers)]
             release_free_memory()  # of the plain weights
+        elif eight_bits:
+            raise ConfigError(
+                f"rollout.weight_bits = 8 needs a CPU and model.kernels = vector or amx; the model is on "
+                f"{model.device.type}, its kernels are {chosen_kernels()}: give rollout.weight_bits=auto"
+            )
         self._decoder, self._head = model.get_decoder(), head_of(model)
         self._cache, self.num_slots = _make_cache(model, in_flight, episode_tokens, cache_bytes)
         self._loops = decode_loops(self._decoder, self._cache)
