@@ -86,10 +86,6 @@ class Library:
         """The page with exactly this id; None also where there are passages only."""
         return self._documents.find(page_id)
 
-    def find(self, page_id: str) -> Document | None:
-        """A whole page; None where there is none with exactly this id."""
-        return self._documents.find(page_id)
-
     def title_of(self, page_id: str) -> str:
         """A page's title, as a search showed it or as the page says; empty when there is no such page."""
         if page_id in self._titles:
