@@ -30,7 +30,7 @@ KEPT_ROOMS = 2
 _MOST_HITS = 1 << 20
 """Places in the rankings of the queries that are searched at once: 16 MB."""
 _FEW_PASSAGES = 10_000
-"""Below it a query takes numpy a tenth of a millisecond at most, and importing numba takes a quarter of a second."""
+"""Below it numpy answers: importing numba takes a quarter of a second."""
 _POSTINGS_TO_SCAN = 1 / 8
 """From this share of postings to passages on, looking at every sum in order is faster than at those that changed."""
 
