@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from seekling.config import IndexConfig
+from seekling.evaluate.confidence import Calibration
+from seekling.retrieval.index import build_index
+from seekling.retrieval.library import open_library
+from seekling.serve.asking import answer_of
 from seekling.serve.quotes import Quote, find_quotes
 from seekling.types import Document, Episode, StopReason, ToolCall, Turn
 
@@ -56,7 +62,7 @@ TWO_STEPS = [
     turn(
         "[Orla Mil] built by: Tobias Wren > born in?",
         "Tobias Wren born in",
-        [("dell", "Tobias Wren was born in Dell, some say."), ("wren", "End: He left Dell."), BORN],
+        [("dell", "Tobias Wren was born in Dell, some say."), ("wren", "End: He left."), BORN],
     ),
 ]
 BUILT_QUOTE = (
@@ -90,6 +96,26 @@ def test_what_was_checked_and_what_an_answer_was_made_of_are_quoted():
     counted = turn("[Orla Mill] built by: Tobias Wren. Dell > people?", "Dell people", [("dell", "It has 73 people.")])
     found = quotes(episode([checked, counted], "[Dell] people: 73.", "two"), "How many of these are known?")
     assert [each.text for each in found] == [BUILT_QUOTE, "It has 73 people."]
+
+
+def test_an_answer_from_a_folder_links_to_the_file_and_below_the_threshold_it_is_not_found(tmp_path: Path):
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for page in PAGES.values():
+        (folder / f"{page.id}.md").write_text(page.content, encoding="utf-8")
+    build_index(folder, tmp_path / "index", IndexConfig(passage_words=12))
+    ended = episode(TWO_STEPS, "[Tobias Wren] born in: Dell.", "Dell")
+    unsure = Calibration((0.0,) * 4, (1.0,) * 4, (0.0,) * 4, 0.0, 0.9, 0.8, 40)
+    library = open_library(tmp_path / "index")
+    answer = answer_of(ended, "Where was the builder born?", library, unsure, str(folder))
+    assert [(each.section, Path(each.link)) for each in answer.quotes] == [
+        ("Past", folder / "mill.md"),
+        ("", folder / "wren.md"),
+    ]
+    assert (answer.text, answer.confidence, answer.is_found) == ("Dell", 0.5, False)
+    assert answer.searches == ("Orla Mill built by", "Tobias Wren born in")
+    assert [source.document_id for source in answer.sources if source.states_answer] == ["mill", "wren"]
+    assert answer_of(ended, "Where was the builder born?", library, None).is_found
 
 
 def test_nothing_is_quoted_that_was_not_shown_or_not_said():
