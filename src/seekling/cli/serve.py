@@ -18,11 +18,10 @@ from seekling.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.applications import Starlette
-
     from seekling.serve.desk import Desk
     from seekling.serve.gate import GateRules
     from seekling.serve.keys import Keys
+    from seekling.serve.running import App
     from seekling.types import Json
 
 _SEARCH = SearchServerConfig()
@@ -208,7 +207,7 @@ def _rules(
     return GateRules(keys, RateLimit(config.requests_per_minute), config.body_s, open_paths, note)
 
 
-def _run(app: Starlette, config: ServeConfig, name: str) -> None:
+def _run(app: App, config: ServeConfig, name: str) -> None:
     from seekling.serve.running import run_app
 
     def say(address: str) -> None:

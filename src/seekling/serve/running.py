@@ -14,6 +14,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from seekling.errors import ConfigError
 
+App = Starlette
+"""What is served."""
+
 SHUTDOWN_S = 5
 """What is being answered when the server is stopped may take this long to end."""
 
@@ -59,9 +62,7 @@ class ImpatientProtocol(HttpToolsProtocol):
             self._late = None
 
 
-def run_app(
-    app: Starlette, *, host: str, port: int, on_start: Callable[[str], None], shutdown_s: int = SHUTDOWN_S
-) -> None:
+def run_app(app: App, *, host: str, port: int, on_start: Callable[[str], None], shutdown_s: int = SHUTDOWN_S) -> None:
     """Serve until the process is told to stop; what is being answered is ended first.
 
     Args:
