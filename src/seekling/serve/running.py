@@ -15,6 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from seekling.errors import ConfigError
 
 App = Starlette
+"""What is served."""
+
 SHUTDOWN_S = 5
 """What is being answered when the server is stopped may take this long to end."""
 
