@@ -44,8 +44,14 @@ COMMANDS = {
         "init.command", "Look at your documents, make questions of them, and write a commented recipe.", _NO_RECIPE
     ),
     "train": Entry("train.command", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report.", RESUMES),
-    "ask": Entry("ask.command", "Ask a trained agent: its answer, its searches and its sources."),
-    "chat": Entry("ask.chat", "Ask a trained agent one question after another."),
+    "ask": Entry(
+        "ask.command",
+        "Ask a trained agent: its searches as they happen, its answer, and the sentences that support it.",
+    ),
+    "chat": Entry(
+        "ask.chat",
+        'Have a conversation with a trained agent: questions may lean on the one before ("And when was he born?").',
+    ),
     "serve": Entry("serve.command", "Serve a run's agent: a web page, OpenAI's chat completions, and MCP."),
     "serve --mcp": Entry("serve.mcp"),
     "serve --policy-only": Entry("serve.policy_only"),
