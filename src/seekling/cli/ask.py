@@ -38,7 +38,7 @@ def command(
     trace: Trace = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a trained agent: its searches as they happen, its answer, and the sentences that support it."""
+    """Ask a trained agent: its searches, its answer and the sentences it stands on."""
     with _opened(run, policy) as asker:
         if as_json:
             answer = asker.submit(question).result()
@@ -48,7 +48,7 @@ def command(
 
 
 def chat(run: Run, policy: Policy = "", history: History = "rewrite", trace: Trace = False) -> None:
-    """Have a conversation with a trained agent: questions may lean on the one before ("And when was he born?").
+    """Ask a trained agent question after question; each may lean on the last.
 
     Ctrl-C gives a question up; an empty line or Ctrl-D ends the conversation.
     """

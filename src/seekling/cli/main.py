@@ -46,11 +46,11 @@ COMMANDS = {
     "train": Entry("train.command", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report.", RESUMES),
     "ask": Entry(
         "ask.command",
-        "Ask a trained agent: its searches as they happen, its answer, and the sentences that support it.",
+        "Ask a trained agent: its searches, its answer and the sentences it stands on.",
     ),
     "chat": Entry(
         "ask.chat",
-        'Have a conversation with a trained agent: questions may lean on the one before ("And when was he born?").',
+        "Ask a trained agent question after question; each may lean on the last.",
     ),
     "serve": Entry("serve.command", "Serve a run's agent: a web page, OpenAI's chat completions, and MCP."),
     "serve --mcp": Entry("serve.mcp"),
