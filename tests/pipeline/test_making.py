@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from seekling.cli.main import app
 from seekling.config import load_recipe
+from seekling.corpus import questions
 from seekling.corpus.html import html_to_markdown
 from seekling.corpus.questions import read_questions
 from seekling.experts.collect import collect
@@ -145,7 +146,7 @@ def test_ctrl_c_leaves_no_recipe_and_the_next_try_works(docs, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(making, "write_atomically", interrupted)
+        patch.setattr(questions, "write_atomically", interrupted)
         assert run("init", "docs", "--out", "mine.toml").exit_code == 130
     assert sorted(path.name for path in docs.iterdir()) == ["docs", "mine.index"]
     assert "used as it is" in run("init", "docs", "--out", "mine.toml").stdout

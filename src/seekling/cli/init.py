@@ -137,8 +137,8 @@ def _filled(words: dict[str, str]) -> str:
 
 def _write(out: Path, words: dict[str, str], made: Path | None, asked: list[Question]) -> None:
     """The questions first, then the recipe that names them, each whole or not at all."""
+    from seekling.corpus.questions import write_questions
     from seekling.files import write_atomically
-    from seekling.pipeline.making import write_questions
 
     with_pages = sum(bool(each.supporting_ids) for each in asked)
     num_training = int(0.72 * len(asked))

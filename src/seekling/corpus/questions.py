@@ -1,4 +1,4 @@
-"""Read questions in the formats people have them, split them, and name a set of them by a hash.
+"""Read questions in the formats people have them, write them, split them, and name a set of them by a hash.
 
 The format is told from the content of a file, never from its name; `question_formats` knows the shapes of data_files.
 """
@@ -9,12 +9,14 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from seekling.corpus import data_files
 from seekling.corpus.data_files import Row
 from seekling.corpus.question_formats import ACCEPTED_SHAPES, PARQUET_COLUMNS, Parser, parse_squad, parser_for
 from seekling.errors import ConfigError, DataError
+from seekling.files import write_atomically
 from seekling.types import Question
 
 
@@ -51,6 +53,23 @@ def read_questions(path: Path | str, *, source: str = "") -> list[Question]:
     if not questions:
         raise DataError(f"{path} holds no questions; {ACCEPTED_SHAPES}")
     return questions
+
+
+def write_questions(path: Path, questions: Sequence[Question]) -> None:
+    """Write JSONL that `read_questions` reads: one question per line, what a person reads first, empty fields left out.
+
+    Args:
+        path: the file; replaced as a whole.
+        questions: in the order of the lines.
+    """
+    rows = map(_row, questions)
+    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _row(question: Question) -> dict[str, object]:
+    row = {name: value for name, value in asdict(question).items() if value}
+    order = ("question", "answers", "kind", "supporting_ids")
+    return {name: row[name] for name in (*order, *row) if name in row}
 
 
 def question_set_hash(questions: Iterable[Question]) -> str:

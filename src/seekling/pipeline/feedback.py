@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from seekling.corpus.questions import write_questions
 from seekling.errors import DataError
 from seekling.evaluate.evidence import is_abstention
-from seekling.files import write_atomically
 from seekling.serve.episodes import SERVED, Episodes, Judged
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWERS, Question
 
@@ -61,7 +59,7 @@ def export_feedback(run: Path, out: Path) -> FeedbackReport:
         raise DataError(
             f"{run / SERVED}: of {len(made)} judged answers none has a right answer; expected thumbs up or a correction"
         )
-    write_atomically(out, "".join(json.dumps(_row(question), ensure_ascii=False) + "\n" for question in questions))
+    write_questions(out, questions)
     return FeedbackReport(
         len(questions),
         sum(bool(each.correction) for each, question in made if question is not None),
@@ -80,12 +78,6 @@ def _question_of(judged: Judged) -> Question | None:
     if is_right and judged.answer:
         return Question(name, text, (judged.answer,), supporting_ids=judged.document_ids, source="feedback")
     return None
-
-
-def _row(question: Question) -> dict[str, object]:
-    kept: Sequence[str] = ("id", "question", "answers", "supporting_ids", "kind", "source")
-    row = asdict(question)
-    return {name: row[name] for name in kept if row[name]}
 
 
 def _folded(text: str) -> str:

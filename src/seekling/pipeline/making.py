@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seekling.config import Recipe
@@ -18,7 +17,6 @@ from seekling.env.protocol import make_protocol
 from seekling.env.tools import all_tools
 from seekling.errors import DataError
 from seekling.experts.scripted import play
-from seekling.files import write_atomically
 from seekling.pipeline.reporter import Reporter
 from seekling.retrieval.library import Library
 from seekling.types import UNANSWERABLE, Document, Question
@@ -145,17 +143,6 @@ def search_env(library: Library, recipe: Recipe) -> SearchEnv:
     return SearchEnv(
         make_protocol(config, tools), tools, config, count_tokens=lambda text: round(len(text) / _CHARS_PER_TOKEN)
     )
-
-
-def write_questions(path: Path, questions: Sequence[Question]) -> None:
-    """One question per line, what a person reads first."""
-    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in map(_row, questions)))
-
-
-def _row(question: Question) -> dict[str, object]:
-    row = {name: value for name, value in asdict(question).items() if value}
-    order = ("question", "answers", "kind", "supporting_ids")
-    return {name: row[name] for name in (*order, *row) if name in row}
 
 
 def _not_found(env: SearchEnv, question: Question, recipe: Recipe, library: Library) -> str:

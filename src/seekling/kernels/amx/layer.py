@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,9 +27,6 @@ from seekling.kernels.vector.pointwise import (
     rotate_head,
     rounding,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @cache
