@@ -1,6 +1,7 @@
 """`seekling serve RUN` as a process: what is acknowledged stays, whatever ends it; keys come and go meanwhile."""
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -80,7 +81,7 @@ def test_feedback_that_was_acknowledged_outlives_kill_9(run, tmp_path):
 
             def judge(number, url=url, ids=ids, round_=round_):
                 body = {"id": ids[number % 2], "thumbs": "down", "correction": f"{round_} {number}"}
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, http.client.HTTPException):  # cut off by the kill
                     post(url, "/v1/feedback", body)
                     acknowledged.append(body["correction"])
 
@@ -135,7 +136,7 @@ def test_a_server_that_is_told_to_stop_answers_what_was_asked(run):
         process.send_signal(signal.SIGTERM)
         answers = []
         for job in asked:
-            with contextlib.suppress(OSError):  # those that came too late are refused, not cut off
+            with contextlib.suppress(ConnectionError, urllib.error.URLError):  # refused, not cut off
                 answers.append(job.result()["choices"][0]["message"]["content"])
         assert process.wait(timeout=FAILS_AFTER_S) == 0
         wait_until(lambda: len([line for line in lines if '"status": 200' in line]) == len(answers))
