@@ -70,11 +70,12 @@ def test_nine_promises_of_ten_are_kept():
     assert sum(kept) >= 24
 
 
-def test_a_promise_that_no_answer_keeps_shows_none():
+def test_where_no_threshold_keeps_the_promise_nothing_is_promised_and_all_is_shown():
     records = [answered(n, is_right=n % 2 == 0, logprob=-0.5, is_shown=True) for n in range(60)]
     calibration = calibrate(records, promised_precision=0.95)
     summary = summarize_confidence(records, calibration)
-    assert (summary.right_of_shown.n, summary.shown.k) == (0, 0)
+    assert (calibration.promise, summary.promised_precision) == (None, None)
+    assert (summary.right_of_shown.k, summary.right_of_shown.n, summary.shown.k) == (30, 60, 60)
 
 
 def test_too_few_answers_or_answers_of_one_sort_calibrate_nothing():

@@ -87,7 +87,7 @@ def _row(question: str, answer: Answer) -> dict[str, Json]:
         "answer": answer.text,
         "is_found": answer.is_found,
         "confidence": answer.confidence,
-        "is_sure_enough": None if answer.confidence is None else answer.is_found,
+        "promise": answer.promise,
         "stop_reason": answer.stop_reason.value,
         "quotes": [asdict(quote) for quote in answer.quotes],
         "sources": [asdict(source) for source in answer.sources],
@@ -123,6 +123,8 @@ def _print_answer(console: Console, answer: Answer, question: str) -> None:
     from seekling.evaluate.evidence import is_abstention
 
     sure = "" if answer.confidence is None else f" (confidence {answer.confidence:.2f})"
+    if sure and answer.promise is None:
+        sure = f"{sure[:-1]}, nothing promised: check the quotes)"
     if answer.question != question:
         console.print(f"asked: {answer.question}", style="dim")
     if answer.is_found:

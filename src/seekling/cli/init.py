@@ -141,7 +141,7 @@ def _write(out: Path, words: dict[str, str], made: Path | None, asked: list[Ques
     from seekling.files import write_atomically
 
     with_pages = sum(bool(each.supporting_ids) for each in asked)
-    num_training = int(0.72 * len(asked))
+    num_training = int(0.68 * len(asked))
     words |= {
         "num_questions": f"{len(asked):,} questions, of which {with_pages:,} name their pages",
         "num_experts": str(min(400, num_training)),

@@ -3,7 +3,7 @@
 An episode tells it by how likely the policy found its own words and by whether the answer stands in what came back.
 A logistic regression on the episodes of development questions makes a probability of these, and a threshold for a
 promised precision: of the answers that are at least so sure, that share was right. What is less sure is better taken
-for "not found".
+for "not found". Where no threshold keeps the promise, nothing is promised: confidence alone says how sure one can be.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ CURVE_POINTS = 100
 class ConfidenceSummary:
     """How far confidence tells right answers from wrong ones."""
 
-    promised_precision: float
+    promised_precision: float | None
+    """None: nothing is promised, and every answer is shown."""
     right_of_shown: Rate
     """Of the answers that are at least as sure as the threshold: did they keep the promise?"""
     shown: Rate
@@ -64,8 +65,9 @@ class Calibration:
     """Of the standardised `FEATURES`."""
     bias: float
     threshold: float
-    """Answers that are at least so sure keep the promise; above 1 where none does."""
+    """Answers that are at least so sure keep the promise; above 1 where no threshold keeps it."""
     promised_precision: float
+    """That the threshold was chosen for."""
     num_answers: int
     """Of development questions, that it was made of."""
 
@@ -75,6 +77,15 @@ class Calibration:
             return None
         features = (_features(episode) - np.array(self.means)) / np.array(self.scales)
         return float(1 / (1 + np.exp(-(features @ np.array(self.weights) + self.bias))))
+
+    @property
+    def promise(self) -> float | None:
+        """Share of right answers that is promised of those that are shown; None where nothing can be promised."""
+        return self.promised_precision if self.threshold <= 1 else None
+
+    def shows(self, confidence: float | None) -> bool:
+        """Whether an answer is sure enough to be shown; where nothing is promised, every answer is."""
+        return confidence is not None and (self.promise is None or confidence >= self.threshold)
 
     def save(self, policy: Path) -> None:
         """Write it into the directory of its policy, whole or not at all."""
@@ -135,10 +146,10 @@ def summarize_confidence(records: Sequence[EpisodeRecord], calibration: Calibrat
     answered.sort(key=lambda each: -each[0])
     num_wrong = np.cumsum([not is_right for _, is_right in answered])
     risks = [float(num_wrong[index] / (index + 1)) for index in range(len(answered))]
-    shown = [is_right for confidence, is_right in answered if confidence >= calibration.threshold]
+    shown = [is_right for confidence, is_right in answered if calibration.shows(confidence)]
     every = max(1, len(answered) // CURVE_POINTS)
     return ConfidenceSummary(
-        promised_precision=calibration.promised_precision,
+        promised_precision=calibration.promise,
         right_of_shown=rate_of(sum(shown), len(shown)),
         shown=rate_of(len(shown), len(asked)),
         aurc=float(np.mean(risks)) if risks else None,

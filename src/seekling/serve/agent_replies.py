@@ -87,6 +87,8 @@ class Details(Reply):
     """What the agent said; where `is_found` is false, what it is not sure enough of."""
     confidence: float | None
     """Probability that the answer is right, where the policy is calibrated."""
+    promise: float | None
+    """Share of right answers that is promised of those that are found; null where nothing can be promised."""
     stop_reason: StopReason
     searches: list[SearchMade]
     citations: list[Citation]
@@ -158,6 +160,7 @@ def details_of(answer: Answer, title_of: Callable[[str], str], base_url: str) ->
         is_found=answer.is_found,
         answer=answer.text,
         confidence=answer.confidence,
+        promise=answer.promise,
         stop_reason=answer.stop_reason,
         searches=[call for turn in answer.episode.turns for call in _calls(turn, title_of)],
         citations=[_citation(each, base_url) for each in answer.quotes],

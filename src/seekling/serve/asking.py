@@ -46,7 +46,7 @@ class Answer:
     """As it was said, also where `is_found` is False; None when the agent gave no answer, and `stop_reason` says why.
     """
     is_found: bool
-    """The agent gave an answer, it is not "unknown", and confidence reaches the threshold of the run."""
+    """The agent gave an answer, it is not "unknown", and confidence reaches the threshold of the run, if it has one."""
     quotes: tuple[Quote, ...]
     """In the order of the steps; the last supports the answer. Empty when it stands in nothing that came back."""
     sources: tuple[Source, ...]
@@ -54,6 +54,8 @@ class Answer:
     """Queries that were made, in order."""
     confidence: float | None
     """Probability that the answer is right; None without an answer, or in a run that was not calibrated."""
+    promise: float | None
+    """Share of right answers that the run promises of those that are found; None where it can promise nothing."""
     stop_reason: StopReason
     question: str
     """As the agent was asked it: a follow-up question is reworded to stand for itself."""
@@ -183,7 +185,7 @@ def answer_of(
         folder: that the corpus was read from; links lead to its files. Empty when unknown.
     """
     confidence = calibration.confidence(episode) if calibration is not None else None
-    is_sure = calibration is None or confidence is None or confidence >= calibration.threshold
+    is_sure = calibration is None or calibration.shows(confidence)
     quotes = find_quotes(episode, question, library.find, library.title_of, functools.partial(_link_of, folder))
     quoted = {quote.document_id for quote in quotes}
     calls = [call for turn in episode.turns for call in turn.calls]
@@ -195,6 +197,7 @@ def answer_of(
         sources=tuple(Source(page, library.title_of(page), page in quoted) for page in pages),
         searches=tuple(query for _, query in executed_queries(episode)),
         confidence=confidence,
+        promise=calibration.promise if calibration is not None else None,
         stop_reason=episode.stop_reason,
         question=question,
         episode=episode,

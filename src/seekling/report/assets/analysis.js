@@ -101,7 +101,7 @@ function confidence({ tables, charts }) {
     h("h2", null, "How far confidence can be trusted"),
     tableOf(tables.confidence),
     chartGrid(charts.confidence),
-    h("p", { class: "note" }, "Confidence is calibrated on development questions. An answer less sure than the promise allows is shown as not found."),
+    h("p", { class: "note" }, "Confidence is calibrated on development questions. An answer less sure than the promise allows is shown as not found; where nothing can be promised, all answers are shown with their confidence."),
   );
 }
 

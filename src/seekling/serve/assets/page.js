@@ -73,7 +73,8 @@ function showAnswer(article, id, text, details) {
   if (details.question !== article.firstChild.textContent) article.append(element('p', `Asked as: ${details.question}`, 'note'));
   article.append(answer);
   if (details.is_found && details.confidence !== null) {
-    article.append(element('p', `Confidence ${Math.round(details.confidence * 100)} %`, 'note'));
+    const promise = details.promise === null ? ', nothing promised: check the quotes' : '';
+    article.append(element('p', `Confidence ${Math.round(details.confidence * 100)} %${promise}`, 'note'));
   }
   if (!details.is_found && details.answer) article.append(element('p', `Perhaps: ${details.answer}`, 'note'));
   for (const citation of details.citations) article.append(quoteOf(citation));
