@@ -178,6 +178,31 @@ def test_german_pages_are_asked_in_german(tmp_path, monkeypatch):
     assert any(text.startswith(("Über welches Menü", "Wo in den Menüs")) for text in asked)
 
 
+def test_records_are_asked_for_their_fields_and_for_those_that_they_lack(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ships").mkdir()
+    for number, word in enumerate(WORDS):
+        tonnage = f"**Tonnage**: {100 + number} tons (laden)\n\n" if number else ""  # the first does not say
+        lines = f"Builder: Yard of {word}\nLaunched: {1900 + number}\nCargo: coal, tin and {word}"
+        text = (
+            f"# Ship {word.title()}\n\n## Hull\n\n{tonnage}- **Sister:** Ship {WORDS[number - 1].title()}\n\n{lines}\n"
+        )
+        (tmp_path / "ships" / f"{word}.md").write_text(text, encoding="utf-8")
+    assert run("init", "ships", "--out", "mine.toml", "--num-questions", 60).exit_code == 0
+    made = read_questions(tmp_path / "mine.questions.jsonl")
+    answers = {
+        (each.hops[0].query_subject, each.hops[0].relation): each.answers[0] for each in made if len(each.hops) == 1
+    }
+    assert answers["Ship Median", "tonnage"] == "101 tons"
+    assert answers["Ship Median", "launched"] == "1901"
+    assert {relation for _, relation in answers} == {"tonnage", "builder", "launched", "sister"}  # cargo is a list
+    lacking = [each.hops[0] for each in made if each.kind == UNANSWERABLE]
+    assert [(hop.query_subject, hop.relation) for hop in lacking] == [("Ship Mean", "tonnage")]
+    bridge = next(each for each in made if len(each.hops) == 2)
+    assert "sister of Ship" in bridge.question
+    assert bridge.hops[0].answer == bridge.hops[1].query_subject
+
+
 def test_definitions_of_html_keep_term_and_meaning_together():
     page = html_to_markdown(
         "<h2>Basic types<a class='headerlink'>\u00b6</a></h2><dl><dt>class A()</dt><dd><p>An A.</p><p>More.</p>"

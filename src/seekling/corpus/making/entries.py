@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +25,10 @@ _MODIFIERS = re.compile(
 _NOTE_MARK = re.compile(r"(?:\s*\[\d+\]|\s*…)+$")
 _TAGLINE = re.compile(r"\s+[—\u2013|]\s+|\s+-\s+|:\s+")
 _CALL = re.compile(r"^(?P<before>[^()]*?)(?P<name>[\w.]*\w)\s*\((?P<arguments>.*)\)(?:\s*(?:→|->)\s*(?P<returns>.+))?$")
+_FIELD = re.compile(r"^(?:[-*] )?\*\*(?P<name>[^*:]+?)\s*(?::\s*\*\*|\*\*\s*:)\s+(?P<value>\S.*)$")
+"""A line of a record: "**Capital**: Berlin"."""
+_PLAIN_FIELD = re.compile(r"(?P<name>[A-Z][\w /-]{0,40}): +(?P<value>\S.*)")
+"""A line of a paragraph in which all lines are so: "Package: vim"."""
 _FENCE = re.compile(r"^(`{3,}|~{3,})")
 _MAX_NAME_WORDS = 7
 
@@ -45,6 +49,8 @@ class Entry:
     """Plain text, in order, each item of a list by itself; code is left out."""
     tables: list[list[list[str]]] = field(default_factory=list)
     """Rows of cells; the first row of each names the columns."""
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    """Names and values of lines such as "**Capital**: Berlin"."""
 
     @property
     def is_signature(self) -> bool:
@@ -112,6 +118,7 @@ def entries_of(document: Document) -> list[Entry]:
             [each.removeprefix("- ") for each in texts] if texts and texts[0].startswith("- ") else [" ".join(texts)]
         )
         current.paragraphs.extend(filter(None, items))
+        current.fields.extend(_fields(texts))
     return found
 
 
@@ -183,6 +190,14 @@ def _blocks(content: str) -> Iterator[tuple[int, str]]:
             start = start if lines else position
             lines.append(line)
         position += len(line) + 1
+
+
+def _fields(lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and values of the lines of a record; several plain lines are one where all of them are "Name: value"."""
+    plain = [_PLAIN_FIELD.fullmatch(line) for line in lines]
+    is_plain = len(lines) > 1 and all(plain)
+    found = plain if is_plain else [_FIELD.match(line) for line in lines]
+    return [(match["name"].strip(), match["value"].strip()) for match in found if match]
 
 
 def _table(lines: list[str]) -> list[list[str]]:

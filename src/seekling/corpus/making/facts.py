@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seekling.corpus.making.entries import Entry
 from seekling.corpus.making.language import MARK, Language, Pattern
@@ -50,6 +50,7 @@ def facts_of(entry: Entry, subject: str, language: Language) -> list[Fact]:
         *_stated(entry, subject, language),
         *_defaults(entry, subject, language),
         *_cells(entry, subject, language),
+        *_records(entry, subject, language),
     ]
     answers: dict[str, set[str]] = defaultdict(set)
     for fact in found:
@@ -198,3 +199,24 @@ def _cells(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
                     fill = {"subject": row[0], "column": column, "owner": subject}
                     questions = tuple(each.format(**fill) for each in language.table)
                     yield Fact(entry.page, subject, "table", f"{row[0]} {column}", answer, questions)
+
+
+def _records(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
+    """Lines such as "**Capital**: Berlin (since 1990)" whose name stands once, and whose value is no list."""
+    names = Counter(name for name, _ in entry.fields)
+    for name, value in entry.fields:
+        text = value.partition(" (")[0]
+        is_one = re.search(r"[,;:.!?](?: |$)", text) is None
+        answer = clean_answer(text, language, _MAX_CELL_WORDS, is_whole=True) if is_one else ""
+        if names[name] == 1 and answer and not language.no_name.fullmatch(name):
+            fact = record_fact(entry.page, subject, name, answer, language)
+            # What follows in brackets may tell a river from the country of its name.
+            yield fact if answer == value.rstrip(".") else replace(fact, phrase="")
+
+
+def record_fact(page: str, subject: str, name: str, answer: str, language: Language) -> Fact:
+    """What a record says under a name; without an answer, what it does not say."""
+    what = _inside(name)
+    questions = tuple(each.format(subject=subject, field=what) for each in language.record)
+    phrase = language.record_phrase.format(subject=subject, field=what)
+    return Fact(page, subject, "field", what, answer, questions, phrase)

@@ -65,6 +65,10 @@ class Language:
     patterns: tuple[Pattern, ...]
     table: tuple[str, ...]
     """Questions for a cell: {subject} is the row, {column} the column, {owner} what the table belongs to."""
+    record: tuple[str, ...]
+    """Questions for a line of a record: {field} of {subject}."""
+    record_phrase: str
+    """Names such a value without saying it."""
     default: tuple[str, ...]
     """Questions for the default of an argument."""
     cloze: tuple[str, ...]
@@ -108,6 +112,8 @@ def load_language(name: str) -> Language:
         verbs,
         patterns,
         tuple(raw["table"]),
+        tuple(raw["record"]),
+        raw["record_phrase"],
         tuple(raw["default"]),
         tuple(raw["cloze"]),
         re.compile(raw["gap"]),

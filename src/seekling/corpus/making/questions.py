@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from seekling.corpus.making.entries import Entry, common_words, entries_of, unique_names
-from seekling.corpus.making.facts import Fact, facts_of, gaps_of, without_article
+from seekling.corpus.making.facts import Fact, facts_of, gaps_of, record_fact, without_article
 from seekling.corpus.making.language import Language, Pattern, load_language
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWERS, Document, Hop, Question
 
@@ -22,9 +22,13 @@ OWN_WORDS_MISS = "own words miss"
 """Label of a question whose own words, searched for, do not bring the passage that answers it."""
 _ALIKE_SHARE = 0.012
 """Of all questions, those of one kind that may have one and the same answer, so that guessing does not pay."""
-_RARE_KINDS = {"table": 0.06, "field": 0.3}
+_RARE_KINDS = {"table": 0.06, "field": 0.6}
 """Kinds of which at most this share is made: what tables hold is seldom asked for."""
-_FURTHER = {"version", "change", "definition", "action", "availability", "error", "base", "date"}
+_MIN_FIELDS = 3
+"""A page with so many is a record."""
+_USUAL = 0.2
+"""Of the records, so many have a field that others lack."""
+_FURTHER = {"version", "change", "definition", "action", "availability", "error", "base", "date", "field"}
 """Kinds of facts that can be asked of what a phrase stands for."""
 
 
@@ -64,7 +68,7 @@ def candidates(documents: Iterable[Document], language_name: str, mix: Mix) -> l
     facts = [fact for entry, name in named for fact in facts_of(entry, name, language)]
     single = [_single(fact, language, mix) for fact in facts]
     over_two = list(_over_two(facts, named, language))
-    unknown = list(_unanswerable(named, language, facts))
+    unknown = [*_unanswerable(named, language, facts), *_empty_fields(named, language)]
     common = common_words(entries)
     gaps = [_single(fact, language, mix) for entry, name in named for fact in gaps_of(entry, name, language, common)]
     return _mixed({"single": single, "bridge": over_two, UNANSWERABLE: unknown, "gap": gaps}, mix)
@@ -77,6 +81,7 @@ def _lend(pages: Sequence[Sequence[Entry]], names: dict[int, str]) -> None:
             if entry.rank == "heading" and id(entry) not in names:
                 title.paragraphs += entry.paragraphs
                 title.tables += entry.tables
+                title.fields += entry.fields
 
 
 def _single(fact: Fact, language: Language, mix: Mix) -> Question:
@@ -150,6 +155,25 @@ def _unanswerable(named: Sequence[tuple[Entry, str]], language: Language, facts:
             yield _question(text, UNKNOWN_ANSWERS, (hop,), UNANSWERABLE, (pattern.kind,))
 
 
+def _empty_fields(named: Sequence[tuple[Entry, str]], language: Language) -> Iterator[Question]:
+    """Fields that many records have, asked of those in whose text not all of their words stand."""
+    records = [(entry, name) for entry, name in named if len(entry.fields) >= _MIN_FIELDS]
+    counts = Counter(field for entry, _ in records for field in {field for field, _ in entry.fields})
+    usual = [field for field, count in counts.items() if count >= max(_MIN_FIELDS, len(records) * _USUAL)]
+    for entry, name in records:
+        words = _word_stems(entry.text)
+        for field in usual:
+            if not _word_stems(field) <= words:
+                fact = record_fact(entry.page, name, field, "", language)
+                text = fact.questions[int(_draw(name, field) * len(fact.questions))]
+                hop = Hop(name, fact.relation, "", entry.page)
+                yield _question(text, UNKNOWN_ANSWERS, (hop,), UNANSWERABLE, ("field",))
+
+
+def _word_stems(text: str) -> set[str]:
+    return {word[:5] for word in re.findall(r"\w{4,}", text.casefold())}
+
+
 def _is_fit_to_lack(pattern: Pattern, entry: Entry) -> bool:
     """Whether people might ask it: of a title, or of a term that looks like a name in code."""
     is_term = entry.rank == "term" and re.search(r"^\S+[._A-Z]\S*$", entry.name) is not None
@@ -194,7 +218,7 @@ def _mixed(found: dict[str, list[Question]], mix: Mix) -> list[Question]:
             names = [(question.labels[-1], answer) for answer in question.answers[:1] if sort != UNANSWERABLE]
             is_full = any(pages[page] >= mix.per_page for page in question.supporting_ids)
             kind = question.labels[0]
-            if kinds[kind] >= round(_RARE_KINDS.get(kind, 1) * mix.total):
+            if sort == "single" and kinds[kind] >= round(_RARE_KINDS.get(kind, 1) * mix.total):
                 continue
             if is_full or any(answers[name] >= most_alike for name in names):
                 continue
