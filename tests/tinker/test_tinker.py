@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,18 +26,26 @@ from tests.app_server import served
 tinker = pytest.importorskip("tinker", reason="the tinker SDK is not installed: pip install 'seekling[tinker]'")
 
 from seekling.tinker.app import make_tinker_app  # noqa: E402
-from seekling.tinker.engine import Engine, Limits  # noqa: E402
+from seekling.tinker.engine import Engine  # noqa: E402
 
-# The SDK leaves its connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 LINES = ["Bergen has a harbour built in 1037.", "Delft held its first fair in 1144.", "Evora lost its walls in 1181."]
 ADAM = tinker.AdamParams(learning_rate=2e-3)
 
 
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """The SDK leaves connections to the garbage collector, which would complain of them in some later test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 @contextlib.contextmanager
 def tinker_server(model: Path, saves: Path, rules: GateRules | None = None) -> Iterator[str]:
-    engine = Engine(model, saves, dtype="float32", limits=Limits(context_tokens=256, cache_bytes=64 * 1024**2))
+    engine = Engine(model, saves, dtype="float32", context_tokens=256, cache_bytes=64 * 1024**2)
     with served(make_tinker_app(engine, (str(model), "tiny"), rules=rules)) as url:
         yield url
 
@@ -182,6 +192,7 @@ def test_a_loss_of_ones_own_goes_through_weights(service):
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # PEFT asks for its old name
 def test_a_saved_state_goes_on_and_sampler_weights_are_peft(service, tmp_path, tiny_model_dir):
     with tinker_server(tiny_model_dir, tmp_path / "saves") as first, contextlib.ExitStack() as clients:
         client = clients.enter_context(tinker.ServiceClient(base_url=first, api_key="tml-local"))
@@ -263,10 +274,6 @@ def test_a_request_that_is_sent_twice_is_done_once(url, service):
     assert answers[0][1]["metrics"]["grad_norm:mean"] == pytest.approx(
         once.optim_step(tinker.AdamParams(learning_rate=1e-3)).result().metrics["grad_norm:mean"], rel=1e-6
     )
-    # A second step would have failed for want of gradients, or moved the weights again.
-    both = [each.forward(data, "cross_entropy").result().metrics["loss:sum"] for each in (once,)]
-    assert post(url, "get_info", {"model_id": model.model_id})[0] == 200
-    assert np.isfinite(both).all()
 
 
 def test_wrong_input_is_told_in_the_sdks_own_errors(service):
@@ -315,14 +322,16 @@ def test_stop_tokens_end_an_answer(service):
 def test_keys_are_asked_for_kept_apart_and_taken_back(tiny_model_dir, tmp_path):
     keys = tmp_path / "keys.json"
     alice, bob = (f"tml-{add_key(keys, name)}" for name in ("alice", "bob"))
-    with tinker_server(tiny_model_dir, tmp_path / "saves", GateRules(Keys(keys))) as address:
+    rules = GateRules(Keys(keys))
+    with tinker_server(tiny_model_dir, tmp_path / "saves", rules) as address, contextlib.ExitStack() as clients:
         with pytest.raises(tinker.AuthenticationError):
             tinker.ServiceClient(base_url=address, api_key="tml-guess").create_sampling_client(base_model="tiny")
         hers = tinker.ServiceClient(base_url=address, api_key=alice)
+        clients.callback(hers.holder.close)
         model = make_model(hers)
         train(model)
         path = model.save_weights_for_sampler("mine").result().path
-        his = tinker.ServiceClient(base_url=address, api_key=bob)
+        his = clients.enter_context(tinker.ServiceClient(base_url=address, api_key=bob))
         with pytest.raises(tinker.BadRequestError, match="no weights of yours"):
             his.create_sampling_client(model_path=path).result()
         assert post(address, "get_info", {"model_id": model.model_id}, bob)[0] == 404

@@ -148,10 +148,16 @@ def tinker(
                 "serving the Tinker API needs tinker; install it with: pip install 'seekling[tinker]'"
             )
         from seekling.tinker.app import OPEN_PATHS, make_tinker_app
-        from seekling.tinker.engine import Engine, Limits
+        from seekling.tinker.engine import Engine
     folder = resolve_model(model, log=_say)
-    limits = Limits(config.in_flight, context_tokens, cache_bytes, max_models)
-    engine = Engine(folder, saves, limits=limits)
+    engine = Engine(
+        folder,
+        saves,
+        in_flight=config.in_flight,
+        context_tokens=context_tokens,
+        cache_bytes=cache_bytes,
+        max_models=max_models,
+    )
     names = tuple(dict.fromkeys(each for each in (name, str(folder), model) if each))
     _say(f"models may be asked for as: {', '.join(names)}")
     _run(make_tinker_app(engine, names, rules=_rules(config, known, OPEN_PATHS)), config, names[0])

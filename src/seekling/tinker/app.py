@@ -145,15 +145,6 @@ def make_tinker_app(
         await answers.run(handlers.end(session_id))
         return JSONResponse({})
 
-    async def sampler(request: Request) -> Response:
-        return JSONResponse(handlers.sampler(str(request.path_params["sampler_id"]), request.state.key))
-
-    async def capabilities(request: Request) -> Response:
-        return JSONResponse(handlers.capabilities())
-
-    async def health(request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
@@ -164,11 +155,15 @@ def make_tinker_app(
         "sessions/{session_id}/finish": finish,
         **{name: _handler(answer, answers, admission) for name, answer in _requests(handlers, answers).items()},
     }
-    gets = {"samplers/{sampler_id}": sampler, "get_server_capabilities": capabilities, "healthz": health}
+    gets: dict[str, Callable[[Request], dict[str, Json]]] = {
+        "samplers/{sampler_id}": lambda asked: handlers.sampler(asked.path_params["sampler_id"], asked.state.key),
+        "get_server_capabilities": lambda asked: handlers.capabilities(),
+        "healthz": lambda asked: {"status": "ok"},
+    }
     return Starlette(
         routes=[
             *(Route(f"/api/v1/{name}", handler, methods=["POST"]) for name, handler in posts.items()),
-            *(Route(f"/api/v1/{name}", handler) for name, handler in gets.items()),
+            *(Route(f"/api/v1/{name}", _get(answer)) for name, answer in gets.items()),
         ],
         middleware=[Middleware(Gate, rules or GateRules(open_paths=OPEN_PATHS))],
         exception_handlers={**ERROR_REPLIES, DataError: _wrong},
@@ -229,6 +224,13 @@ def _handler(answer: _Answer, answers: _Answers, admission: Admission) -> Callab
                 answers.begin(found, request.state.key, held.pop_all().close)
                 found = found.promise()
             return JSONResponse(found)
+
+    return handler
+
+
+def _get(answer: Callable[[Request], dict[str, Json]]) -> Callable[[Request], Awaitable[Response]]:
+    async def handler(request: Request) -> Response:
+        return JSONResponse(answer(request))
 
     return handler
 

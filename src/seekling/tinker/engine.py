@@ -41,20 +41,6 @@ _ABOUT = "about.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one server does at once."""
-
-    in_flight: int = 16
-    """Samples at once."""
-    context_tokens: int = 4096
-    """Prompt and answer together, and a datum; less where the model allows less."""
-    cache_bytes: int = 1024**3
-    """For the samples' caches."""
-    max_models: int = 8
-    """That train."""
-
-
-@dataclass(frozen=True, slots=True)
 class Weights:
     """A policy to sample with: the base model with adapters."""
 
@@ -86,28 +72,41 @@ class Engine:
         folder: of the base model.
         saves: folder in which saved weights are kept.
         dtype: of the forward pass.
-        limits: of memory.
+        in_flight: samples drawn at once.
+        context_tokens: prompt and answer together, and a datum; the model may allow less.
+        cache_bytes: for the samples' caches.
+        max_models: that train at once.
 
     Raises:
         ModelError: the model cannot be loaded, or its family is refused.
         ConfigError: not even one answer fits into `cache_bytes`.
     """
 
-    def __init__(self, folder: Path, saves: Path, *, dtype: Dtype = "auto", limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(
+        self,
+        folder: Path,
+        saves: Path,
+        *,
+        dtype: Dtype = "auto",
+        in_flight: int = 16,
+        context_tokens: int = 4096,
+        cache_bytes: int = 1024**3,
+        max_models: int = 8,
+    ) -> None:
+        self._max_models = max_models
         self._base, tokenizer = load_policy(folder, dtype=dtype, device="auto")
         config = self._base.config
         self.folder, self._saves = folder, saves
         self.vocabulary = int(config.vocab_size)
-        self.context_tokens = min(self._limits.context_tokens, int(config.max_position_embeddings or 2**31))
+        self.context_tokens = min(context_tokens, int(config.max_position_embeddings or 2**31))
         self.eos_ids = end_of_turn_ids(self._base, tokenizer)
         self.models: dict[str, Model] = {}
         self._sampler = LocalSampler(
             copy.deepcopy(self._base),
             tokenizer,
-            in_flight=self._limits.in_flight,
+            in_flight=in_flight,
             episode_tokens=self.context_tokens,
-            cache_bytes=self._limits.cache_bytes,
+            cache_bytes=cache_bytes,
         )
         self._sampled_key, self._num_sampling = "", 0
         self._turn, self._has_ended = asyncio.Lock(), asyncio.Event()
@@ -121,7 +120,7 @@ class Engine:
         Raises:
             ConfigError: there are as many models as may be.
         """
-        if len(self.models) >= self._limits.max_models:
+        if len(self.models) >= self._max_models:
             raise ConfigError(
                 f"{len(self.models)} models are training on this server, as many as --max-models allows; end a "
                 "program, or wait until the server has forgotten one that was ended"
