@@ -44,10 +44,6 @@ _Answer = Callable[[bytes, str], dict[str, Json] | Work]
 """Body and name of the key -> what is said at once, or work whose answer is fetched later."""
 
 
-class _Cancel(pydantic.BaseModel):
-    request_id: str
-
-
 class _Answers:
     """Work that was begun, by the id of its request. Answers are made in the engine's thread."""
 
@@ -91,16 +87,8 @@ class _Answers:
         await asyncio.wait([asyncio.wrap_future(future)], timeout=_POLL_S)
         if not future.done():
             return None
-        if future.cancelled():
-            return failure("the request was cancelled", is_users=True)
         error = future.exception()
         return future.result() if error is None else failure(f"{type(error).__name__}: {error}", is_users=False)
-
-    def cancel(self, request_id: str, owner: str) -> None:
-        """Give up a sampling request."""
-        asked_by, future = self._kept.get(request_id, ("", None))
-        if future is not None and asked_by == owner and ":sample:" in request_id:
-            future.cancel()
 
 
 async def _answered(work: Work) -> Reply:
@@ -153,7 +141,7 @@ def make_tinker_app(
     posts = {
         "retrieve_future": retrieve,
         "sessions/{session_id}/finish": finish,
-        **{name: _handler(answer, answers, admission) for name, answer in _requests(handlers, answers).items()},
+        **{name: _handler(answer, answers, admission) for name, answer in _requests(handlers).items()},
     }
     gets: dict[str, Callable[[Request], dict[str, Json]]] = {
         "samplers/{sampler_id}": lambda asked: handlers.sampler(asked.path_params["sampler_id"], asked.state.key),
@@ -171,22 +159,15 @@ def make_tinker_app(
     )
 
 
-def _requests(handlers: Handlers, answers: _Answers) -> dict[str, _Answer]:
+def _requests(handlers: Handlers) -> dict[str, _Answer]:
     """What is sent in a body, by the last part of its address."""
-
-    def cancel(body: _Cancel, owner: str) -> dict[str, Json]:
-        answers.cancel(body.request_id, owner)
-        return {}
-
     return {
         "client/config": _of(types.ClientConfigRequest, handlers.config),
-        "client/dynamic_config": _of(types.ClientConfigRequest, handlers.dynamic_config),
         "telemetry": lambda raw, owner: {"status": "accepted"},  # and not kept
         "create_session": _of(types.CreateSessionRequest, handlers.create_session),
         "session_heartbeat": _of(types.SessionHeartbeatRequest, handlers.heartbeat),
         "create_sampling_session": _of(types.CreateSamplingSessionRequest, handlers.create_sampling_session),
         "get_info": _of(types.GetInfoRequest, handlers.get_info),
-        "cancel_future": _of(_Cancel, cancel),
         "create_model": _of(types.CreateModelRequest, handlers.create_model),
         "forward_backward": handlers.forward_backward,
         "optim_step": _of(types.OptimStepRequest, handlers.optim_step),

@@ -91,10 +91,6 @@ class Handlers:
         # In order, one chunk after the other: so a batch is always added up in the same order.
         return {"parallel_fwdbwd_chunks": False}
 
-    def dynamic_config(self, body: types.ClientConfigRequest, owner: str) -> dict[str, Json]:
-        """Flags that a client asks for again and again."""
-        return {"sample_cancel_enabled": True}
-
     def create_session(self, body: types.CreateSessionRequest, owner: str) -> dict[str, Json]:
         """Begin a program's session."""
         session_id = str(uuid.uuid4())
