@@ -16,17 +16,17 @@ import torch
 
 from seekling.learn.batch import Batch
 from seekling.learn.local import LocalLearner
-from seekling.learn.loss import importance_sampling
+from seekling.learn.loss import TokenData, importance_sampling
 from seekling.models import load_policy
 from seekling.serve.gate import GateRules
 from seekling.serve.keys import Keys, add_key, revoke_key
-from seekling.types import Trajectory
 from tests.app_server import served
 
 tinker = pytest.importorskip("tinker", reason="the tinker SDK is not installed: pip install 'seekling[tinker]'")
 
 from seekling.tinker.app import make_tinker_app  # noqa: E402
 from seekling.tinker.engine import Engine  # noqa: E402
+from seekling.tinker.wire import all_trained  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -109,7 +109,7 @@ def test_a_supervised_program_learns_what_it_samples_then(service):
     assert base.sample(tinker.ModelInput.from_ints(prompt), 1, params).result().sequences[0].tokens != rest
 
 
-def test_sampler_and_learner_agree_and_an_rl_step_has_the_gradient_of_the_local_learner(service, tiny_model_dir):
+def test_sampler_and_learner_agree(service):
     model = make_model(service)
     train(model)
     sampler, tokenizer = model.save_weights_and_get_sampling_client().result(), model.get_tokenizer()
@@ -124,43 +124,42 @@ def test_sampler_and_learner_agree_and_an_rl_step_has_the_gradient_of_the_local_
     assert scored[0] is None
     np.testing.assert_allclose(scored[len(prompt) :], result.sequences[0].logprobs, atol=1e-4)
     np.testing.assert_allclose(scored[1 : len(prompt)], result.prompt_logprobs[1:], atol=1e-4)
+    learned = model.forward([text_datum(whole)], "cross_entropy").result().loss_fn_outputs[0]["logprobs"].data
+    np.testing.assert_allclose(scored[1:], learned, atol=1e-4)
     last = sampler.compute_logprobs(tinker.ModelInput.from_ints(whole), prompt_logprobs_last_n=2).result()
     assert last[:-2] == [None] * (len(whole) - 2)
-    data = []
-    for each, advantage in zip(result.sequences, (1.0, -1.0, 0.5, 2.0), strict=True):
-        before, after = [0.0] * (len(prompt) - 1), [1.0] * len(each.tokens)
-        advantages = [*before, *(advantage * one for one in after)]
-        data.append(text_datum(prompt + each.tokens, logprobs=[*before, *each.logprobs], advantages=advantages))
-    found = model.forward(data, "importance_sampling").result()
-    expected = -sum(sum(datum.loss_fn_inputs["advantages"].data) for datum in data)
-    assert found.metrics["loss:sum"] == pytest.approx(expected, rel=1e-3)  # all ratios are 1
-    policy, _ = load_policy(tiny_model_dir, dtype="float32")
-    local = LocalLearner(policy, lora_rank=8, seed=1)
-    norm = model.forward_backward(data, "importance_sampling")
-    step = model.optim_step(ADAM).result()
-    assert norm.result().metrics["loss:sum"] == pytest.approx(expected, rel=1e-3)
-    assert step.metrics["grad_norm:mean"] > 0
+    np.testing.assert_allclose(last[-2:], scored[-2:], atol=1e-4)
 
-    # The same two steps by the local engine.
-    def batch(datums, name, behaviour):
-        made, factors = [], []
-        for datum in datums:
-            ids = [*datum.model_input.to_ints(), datum.loss_fn_inputs["target_tokens"].data[-1]]
-            mask = np.ones(len(ids), bool)
-            mask[0] = False
-            logprobs = np.zeros(len(ids), np.float32)
-            if behaviour:
-                logprobs[1:] = datum.loss_fn_inputs["logprobs"].data
-            made.append(Trajectory(np.asarray(ids), mask, logprobs))
-            factors.append(np.asarray([0.0, *datum.loss_fn_inputs[name].data], np.float32))
-        return Batch(made, np.ones(len(made)), {"advantages_A": factors})
 
+def test_two_steps_are_those_of_the_local_learner(service, tiny_model_dir):
+    model = make_model(service, rank=8, seed=1)
+    local = LocalLearner(load_policy(tiny_model_dir, dtype="float32")[0], lora_rank=8, seed=1)
     local.set_adam(betas=(0.9, 0.95), epsilon=1e-12, weight_decay=0.0, max_grad_norm=0.0)
-    nll = lambda logprobs_A, token_data: -logprobs_A * token_data.advantages_A  # noqa: E731
-    local.forward_backward(batch(batch_of(model), "weights", False), nll, aggregation="sum")
-    local.optim_step(ADAM.learning_rate)
-    local.forward_backward(batch(data, "advantages", True), importance_sampling, aggregation="sum")
-    assert local.optim_step(ADAM.learning_rate) == pytest.approx(step.metrics["grad_norm:mean"], rel=1e-4)
+    lines = [model.get_tokenizer().encode(line) for line in LINES]
+    factors = [np.linspace(-1, 2, len(line) - 1).astype(np.float32) for line in lines]
+    for loss in ("cross_entropy", "importance_sampling"):
+        if loss == "cross_entropy":
+            behaviour = [np.zeros(len(line) - 1, np.float32) for line in lines]
+            data = [text_datum(line, weights=list(each)) for line, each in zip(lines, factors, strict=True)]
+        else:
+            scored = model.forward([text_datum(line) for line in lines], "cross_entropy").result().loss_fn_outputs
+            behaviour = [np.asarray(each["logprobs"].data, np.float32) - 0.3 for each in scored]
+            data = [
+                text_datum(line, logprobs=list(before), advantages=list(each))
+                for line, before, each in zip(lines, behaviour, factors, strict=True)
+            ]
+        found, step = model.forward_backward(data, loss), model.optim_step(ADAM)
+        trajectories = [all_trained(np.asarray(line), before) for line, before in zip(lines, behaviour, strict=True)]
+        batch = Batch(trajectories, np.ones(len(lines)), {"advantages_A": [np.append(0, each) for each in factors]})
+        token_loss = importance_sampling if loss == "importance_sampling" else weighted_nll
+        stats = local.forward_backward(batch, token_loss, aggregation="sum")
+        assert found.result().metrics["loss:sum"] == pytest.approx(stats.loss, rel=1e-4)
+        norm = local.optim_step(ADAM.learning_rate)
+        assert step.result().metrics["grad_norm:mean"] == pytest.approx(norm, rel=1e-4)
+
+
+def weighted_nll(logprobs_A: torch.Tensor, data: TokenData) -> torch.Tensor:
+    return -logprobs_A * data.advantages_A
 
 
 @pytest.mark.parametrize("loss", ["ppo", "cispo"])
