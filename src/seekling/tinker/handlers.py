@@ -123,10 +123,8 @@ class Handlers:
 
     def sampler(self, sampler_id: str, owner: str) -> dict[str, Json]:
         """What a sampling session samples with."""
-        found = self.samplers.get(sampler_id)
-        if found is None or found.owner != owner:
-            raise RefusedRequestError(404, f"there is no sampling session {sampler_id!r:.200} of yours")
-        return {"sampler_id": sampler_id, "base_model": self._names[0], "model_path": found.path}
+        path = self._sampler(sampler_id, owner).path
+        return {"sampler_id": sampler_id, "base_model": self._names[0], "model_path": path}
 
     def capabilities(self) -> dict[str, Json]:
         """The base model, by its names."""
@@ -233,16 +231,14 @@ class Handlers:
 
     def sample(self, body: types.SampleRequest, owner: str) -> Work:
         """Continue a prompt, once or several times."""
-        sampler = self.samplers.get(body.sampling_session_id or "")
-        if sampler is None or sampler.owner != owner:
-            raise RefusedRequestError(404, f"there is no sampling session {body.sampling_session_id!r:.200} of yours")
-        weights = sampler.weights or (sampler.maker and sampler.maker.unnamed.get(body.sampling_session_id or ""))
+        sampler_id = body.sampling_session_id or ""
+        sampler = self._sampler(sampler_id, owner)
+        weights = sampler.weights if sampler.maker is None else sampler.maker.unnamed.get(sampler_id)
         if weights is None:
             what = "its unnamed weights are too old and were dropped; make a new sampling client, or save under a name"
-            raise RefusedRequestError(404, f"sampling session {body.sampling_session_id}: {what}")
-        request = self._read_sample(body)
+            raise RefusedRequestError(404, f"sampling session {sampler_id}: {what}")
+        request, request_id = self._read_sample(body), f"{sampler_id}:{body.seq_id}"
         num_scored = (body.prompt_logprobs_last_n or len(request.prompt_ids)) if body.prompt_logprobs else 0
-        request_id = f"{body.sampling_session_id}:{body.seq_id}"
 
         async def run() -> Reply:
             found = await self._engine.sample(weights, request, num_samples=body.num_samples, num_scored=num_scored)
@@ -259,7 +255,7 @@ class Handlers:
             "topk_sample_logprobs": body.topk_sample_logprobs > 0,
             "target_prompt_logprobs": body.target_prompt_logprobs is not None,
             "prompt_alt_tokens_k": body.prompt_alt_tokens_k > 0,
-            "record_stability_info": bool(body.record_stability_info),
+            "record_stability_info, which the loss stable_reinforce needs,": bool(body.record_stability_info),
         }
         if any(asked.values()):
             raise DataError(f"{', '.join(name for name in asked if asked[name])} is not supported; leave it out")
@@ -300,6 +296,12 @@ class Handlers:
             what = "a server forgets its models when it or their program ends; begin anew from a saved state"
             raise RefusedRequestError(404, f"there is no model {model_id!r:.200} of yours here; {what}")
         return model
+
+    def _sampler(self, sampler_id: str, owner: str) -> SamplerSession:
+        found = self.samplers.get(sampler_id)
+        if found is None or found.owner != owner:
+            raise RefusedRequestError(404, f"there is no sampling session {sampler_id!r:.200} of yours; make a new one")
+        return found
 
     def session(self, session_id: str, owner: str) -> Session:
         """A session of a key.
