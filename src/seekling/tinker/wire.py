@@ -23,7 +23,7 @@ from seekling.learn.loss import TokenData, TokenLoss, cispo, clipped_policy_loss
 from seekling.rollout.sampler import Sample
 from seekling.types import Json, Trajectory
 
-_DTYPES = {pb.DTYPE_FLOAT32: np.dtype(np.float32), pb.DTYPE_INT64: np.dtype(np.int64)}
+_DTYPES: dict[int, type[np.float32 | np.int64]] = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
 _CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 """Tinker's defaults."""
 
@@ -71,17 +71,13 @@ def _weighted_nll(logprobs_A: Tensor, data: TokenData) -> Tensor:
     return -logprobs_A * data.advantages_A
 
 
-def _bounds(config: Mapping[str, float]) -> dict[str, float]:
-    low, high = ({**_CLIP, **config}[name] for name in _CLIP)
-    return {"clip_low": 1 - low, "clip_high": high - 1}
-
-
-_LOSSES: dict[str, Callable[[Mapping[str, float]], TokenLoss]] = {
-    "cross_entropy": lambda config: _weighted_nll,
-    "importance_sampling": lambda config: importance_sampling,
-    "ppo": lambda config: partial(clipped_policy_loss, **_bounds(config)),
-    "cispo": lambda config: partial(cispo, **_bounds(config)),
+_LOSSES: dict[str, Callable[[float, float], TokenLoss]] = {
+    "cross_entropy": lambda low, high: _weighted_nll,
+    "importance_sampling": lambda low, high: importance_sampling,
+    "ppo": lambda low, high: partial(clipped_policy_loss, clip_low=1 - low, clip_high=high - 1),
+    "cispo": lambda low, high: partial(cispo, clip_low=1 - low, clip_high=high - 1),
 }
+"""Bounds of the ratio -> the loss of a token."""
 
 
 def read_loss_request(raw: bytes, *, vocabulary: int, max_tokens: int) -> LossRequest:
@@ -123,7 +119,7 @@ def read_loss_request(raw: bytes, *, vocabulary: int, max_tokens: int) -> LossRe
             raise DataError(f"data[{index}]: {error}") from None
     trajectories = [trajectory for trajectory, _ in read]
     batch = Batch(trajectories, np.ones(len(read)), {"advantages_A": [factors for _, factors in read]})
-    loss = _LOSSES[message.loss_fn](config)
+    loss = _LOSSES[message.loss_fn](*({**_CLIP, **config}[name] for name in _CLIP))
     return LossRequest(message.model_id, message.seq_id, batch, loss, message.forward_only)
 
 
@@ -191,8 +187,8 @@ def _read_tensor(name: str, tensor: pb.Tensor) -> np.ndarray:
     if dtype is None or tensor.HasField("sparse_csr"):
         raise DataError(f"{name} is sparse or of another type than float32 and int64, which is not supported")
     try:
-        values = np.frombuffer(tensor.dense, dtype)
-        return values.reshape(tuple(tensor.shape)) if tensor.shape else values
+        values: np.ndarray = np.frombuffer(tensor.dense, dtype)
+        return values.reshape([int(size) for size in tensor.shape]) if tensor.shape else values
     except ValueError as error:
         raise DataError(f"{name} is not what its shape says: {error}") from None
 
