@@ -44,9 +44,9 @@ def _collected() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tinker_server(model: Path, saves: Path, rules: GateRules | None = None) -> Iterator[str]:
+def tinker_server(model: Path, saves: Path, rules: GateRules | None = None, **limits: int) -> Iterator[str]:
     engine = Engine(model, saves, dtype="float32", context_tokens=256, cache_bytes=64 * 1024**2)
-    with served(make_tinker_app(engine, (str(model), "tiny"), rules=rules)) as url:
+    with served(make_tinker_app(engine, (str(model), "tiny"), rules=rules, **limits)) as url:
         yield url
 
 
@@ -273,6 +273,20 @@ def test_a_request_that_is_sent_twice_is_done_once(url, service):
     assert answers[0][1]["metrics"]["grad_norm:mean"] == pytest.approx(
         once.optim_step(tinker.AdamParams(learning_rate=1e-3)).result().metrics["grad_norm:mean"], rel=1e-6
     )
+
+
+def test_more_than_may_wait_is_told_to_wait_and_the_sdk_does(tiny_model_dir, tmp_path):
+    with (
+        tinker_server(tiny_model_dir, tmp_path / "saves", waiting_bytes=20_000) as address,
+        tinker.ServiceClient(base_url=address, api_key="tml-local") as client,
+    ):
+        sampler = client.create_sampling_client(base_model="tiny").result()
+        params = tinker.SamplingParams(max_tokens=200, stop=[])
+        asked = [sampler.sample(tinker.ModelInput.from_ints([5, 6, 7]), 16, params) for _ in range(2)]
+        while (status := post(address, "client/config", {"sdk_version": "0"})[0]) == 200:
+            assert not asked[0].future().done(), "nobody was told to wait"
+        assert status == 429
+        assert [len(each.result().sequences) for each in asked] == [16, 16]
 
 
 def test_wrong_input_is_told_in_the_sdks_own_errors(service):

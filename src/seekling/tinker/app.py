@@ -114,9 +114,11 @@ def make_tinker_app(
     """
     handlers, answers = Handlers(engine, names), _Answers()
     admission = Admission(body_bytes=_BODY_BYTES, waiting_bytes=waiting_bytes)
+    # However much is waiting, programs fetch answers and say that they are there.
+    always = Admission(body_bytes=2**16, waiting_bytes=2**26)
 
     async def retrieve(request: Request) -> Response:
-        admitted = await _admitted(request, admission)
+        admitted = await _admitted(request, always)
         try:
             body = _read(admitted.body, types.FutureRetrieveRequest)
         finally:
@@ -141,6 +143,7 @@ def make_tinker_app(
     posts = {
         "retrieve_future": retrieve,
         "sessions/{session_id}/finish": finish,
+        "session_heartbeat": _handler(_of(types.SessionHeartbeatRequest, handlers.heartbeat), answers, always),
         **{name: _handler(answer, answers, admission) for name, answer in _requests(handlers).items()},
     }
     gets: dict[str, Callable[[Request], dict[str, Json]]] = {
@@ -165,7 +168,6 @@ def _requests(handlers: Handlers) -> dict[str, _Answer]:
         "client/config": _of(types.ClientConfigRequest, handlers.config),
         "telemetry": lambda raw, owner: {"status": "accepted"},  # and not kept
         "create_session": _of(types.CreateSessionRequest, handlers.create_session),
-        "session_heartbeat": _of(types.SessionHeartbeatRequest, handlers.heartbeat),
         "create_sampling_session": _of(types.CreateSamplingSessionRequest, handlers.create_sampling_session),
         "get_info": _of(types.GetInfoRequest, handlers.get_info),
         "create_model": _of(types.CreateModelRequest, handlers.create_model),
