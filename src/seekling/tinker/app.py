@@ -118,11 +118,7 @@ def make_tinker_app(
     always = Admission(body_bytes=2**16, waiting_bytes=2**26)
 
     async def retrieve(request: Request) -> Response:
-        admitted = await _admitted(request, always)
-        try:
-            body = _read(admitted.body, types.FutureRetrieveRequest)
-        finally:
-            admitted.release()
+        body = _read(await _small_body(request, always), types.FutureRetrieveRequest)
         reply = await answers.retrieve(body.request_id, request.state.key)
         if reply is None:
             row = {"type": "try_again", "request_id": body.request_id, "queue_state": "active"}
@@ -195,6 +191,13 @@ async def _admitted(request: Request, admission: Admission) -> Admitted:
         # To 429 the SDK slows down; to 503 it would give up some day.
         status = 429 if error.status == 503 else error.status
         raise RefusedRequestError(status, str(error), error.code, error.headers) from None
+
+
+async def _small_body(request: Request, admission: Admission) -> bytes:
+    admitted = await _admitted(request, admission)
+    body = admitted.body
+    admitted.release()
+    return body
 
 
 def _handler(answer: _Answer, answers: _Answers, admission: Admission) -> Callable[[Request], Awaitable[Response]]:
