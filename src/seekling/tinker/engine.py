@@ -33,11 +33,13 @@ from seekling.models.load import Dtype
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.engine.rows import end_of_turn_ids
 from seekling.rollout.sampler import Sample, SampleRequest, derive_seed
-from seekling.tinker.wire import LossFound, LossRequest, SavedPath, all_trained
+from seekling.tinker.wire import LossRequest, SavedPath, all_trained
 
 KEPT_UNNAMED = 4
 """Unnamed sampler weights of a model that are kept; those of an asynchronous program are not much older."""
 _ABOUT = "about.json"
+_ROW_TOKENS = 1024
+"""That go through a learner at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class Engine:
 
     def _new_learner(self, rank: int, seed: int) -> LocalLearner:
         shared = {id(parameter): parameter for parameter in self._base.parameters()}
-        return LocalLearner(copy.deepcopy(self._base, shared), lora_rank=rank, seed=seed)
+        return LocalLearner(copy.deepcopy(self._base, shared), lora_rank=rank, seed=seed, row_tokens=_ROW_TOKENS)
 
     async def drop(self, model_ids: list[str]) -> None:
         """Forget models and their unnamed weights; what was saved stays."""
@@ -138,8 +140,8 @@ class Engine:
             if model_id in self.models:
                 self.models.pop(model_id).learner.close()
 
-    async def forward(self, model: Model, request: LossRequest) -> LossFound:
-        """Log-probabilities and loss of a batch, and its gradients unless only the forward pass was asked for."""
+    async def forward(self, model: Model, request: LossRequest) -> tuple[float, list[np.ndarray]]:
+        """Loss of a batch, (N,) log-probabilities of each datum's targets, and gradients where they are asked for."""
         trajectories, factors = request.batch.trajectories, request.batch.per_token["advantages_A"]
         if request.is_forward_only:
             scored = [values[1:] for values in model.learner.logprobs(trajectories)]
@@ -148,7 +150,7 @@ class Engine:
                 for arrays in ([each.logprobs_T for each in trajectories], factors)
             )
             loss_A = request.loss(torch.from_numpy(np.concatenate(scored)), TokenData(behaviour_A, factors_A))
-            return LossFound(float(loss_A.sum()), scored)
+            return float(loss_A.sum()), scored
         found = [np.zeros(len(each.token_ids_T) - 1, np.float32) for each in trajectories]
 
         def noting_loss(logprobs_A: Tensor, data: TokenData) -> Tensor:
@@ -160,7 +162,7 @@ class Engine:
             return request.loss(logprobs_A, data)
 
         stats = model.learner.forward_backward(request.batch, noting_loss, aggregation="sum")
-        return LossFound(stats.loss, found)
+        return stats.loss, found
 
     async def step(self, model: Model, adam: types.AdamParams) -> float:
         """Apply the gradients; their norm before clipping."""
@@ -225,7 +227,7 @@ class Engine:
             raise DataError(f"the saved adapters have the rank {weights.rank}, the model {model.rank}; make them equal")
         LocalCheckpoint().load(model.learner, weights.folder)
         if not with_optimizer:
-            model.learner.start_stage(row_tokens=1024, max_grad_norm=0.0)
+            model.learner.start_stage(row_tokens=_ROW_TOKENS, max_grad_norm=0.0)
 
     async def sample(
         self, weights: Weights, request: SampleRequest, *, num_samples: int, num_scored: int

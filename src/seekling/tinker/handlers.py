@@ -225,7 +225,7 @@ class Handlers:
         request = read_loss_request(raw, vocabulary=self._engine.vocabulary, max_tokens=self._engine.context_tokens)
 
         async def run(model: Model) -> Reply:
-            return loss_reply(await self._engine.forward(model, request))
+            return loss_reply(*await self._engine.forward(model, request))
 
         return self._in_turn(request.model_id, request.seq_id, owner, run)
 

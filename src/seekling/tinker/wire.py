@@ -48,15 +48,6 @@ class LossRequest:
     is_forward_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LossFound:
-    """What a forward pass found."""
-
-    loss: float
-    logprobs: Sequence[np.ndarray]
-    """(N,) float32 of each datum's targets."""
-
-
 def json_reply(row: Mapping[str, Json]) -> Reply:
     """An answer in JSON."""
     return Reply(json.dumps(row).encode())
@@ -193,16 +184,16 @@ def _read_tensor(name: str, tensor: pb.Tensor) -> np.ndarray:
         raise DataError(f"{name} is not what its shape says: {error}") from None
 
 
-def loss_reply(found: LossFound) -> Reply:
-    """The answer to a forward pass."""
-    values = [each.astype(np.float32) for each in found.logprobs]
+def loss_reply(loss: float, logprobs: Sequence[np.ndarray]) -> Reply:
+    """The answer to a forward pass: its loss, and (N,) log-probabilities of each datum's targets."""
+    values = [each.astype(np.float32) for each in logprobs]
     ends = np.cumsum([0, *(each.nbytes for each in values)]).astype(np.int64)
     field = pb.BatchedTensor(
         data=b"".join(each.tobytes() for each in values), offsets=ends.tobytes(), dtype=pb.DTYPE_FLOAT32
     )
     record = pb.ArrayRecord(type_tag="TorchLossReturn", fields={"logprobs": field}, num_datums=len(values))
     message = pb.ForwardBackwardOutput(
-        loss_fn_output_type="TorchLossReturn", loss_fn_outputs=[record], metrics={"loss:sum": found.loss}
+        loss_fn_output_type="TorchLossReturn", loss_fn_outputs=[record], metrics={"loss:sum": loss}
     )
     return Reply(message.SerializeToString(), is_proto=True)
 
