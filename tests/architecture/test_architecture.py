@@ -40,6 +40,7 @@ ROOM_IMPORTS = {
     "learn": {*BASE, "kernels", "models", "rollout", "reward"},
     "serve": {*BASE, "corpus", "kernels", "models", "retrieval", "env", "rollout", "evaluate"},
     "evaluate": {*BASE, "corpus", "retrieval", "env", "rollout", "reward"},
+    "tinker": {*BASE, "models", "env", "rollout", "learn", "serve"},
 }
 ROOM_IMPORTS["pipeline"] = set(ROOM_IMPORTS)
 ROOM_IMPORTS["cli"] = set(ROOM_IMPORTS)
@@ -57,6 +58,7 @@ HEAVY = {
         "learn",
         "pipeline",
         "serve",
+        "tinker",
     },
     "transformers": {
         "retrieval/local_encoder.py",
@@ -93,11 +95,13 @@ HEAVY = {
     "wandb": {"pipeline/trackers.py"},
     "trackio": {"pipeline/trackers.py"},
     "urllib3": {"client.py"},
-    "starlette": {"serve"},
+    "starlette": {"serve", "tinker"},
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
     "mcp": {"serve/mcp_server.py"},
     "mcp_types": {"serve/mcp_server.py"},
+    "tinker": {"tinker"},
+    "google": {"tinker/wire.py"},
 }
 """Rooms or files in which a package may be imported at all. Packages in no list may be imported by nobody."""
 

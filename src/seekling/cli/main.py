@@ -56,6 +56,7 @@ COMMANDS = {
     "serve --mcp": Entry("serve.mcp"),
     "serve --policy-only": Entry("serve.policy_only"),
     "serve --search-only": Entry("serve.search_only"),
+    "serve --tinker": Entry("serve.tinker"),
     "serve --add-key": Entry("serve.add_key"),
     "serve --revoke-key": Entry("serve.revoke_key"),
     "eval": Entry("eval.command", "Evaluate a model on questions and print the scores with their intervals.", RESUMES),

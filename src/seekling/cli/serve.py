@@ -1,8 +1,9 @@
-"""`seekling serve`: a run's agent over HTTP, MCP and a web page; a bare model; with --search-only indexes."""
+"""`seekling serve`: a run's agent over HTTP, MCP and a web page; a bare model; indexes; a model that programs train."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import os
 from collections.abc import Iterator
@@ -115,6 +116,51 @@ def policy_only(
         log=_say,
     ) as chat:
         _run(make_chat_app(chat, rules=_rules(config, known)), config, chat.endpoint.model)
+
+
+def tinker(
+    ctx: typer.Context,
+    model: Annotated[str, typer.Option(help="The base model: a spec such as default, or a model folder.")] = "default",
+    host: Host = _SERVE.host,
+    port: Port = _SERVE.port,
+    name: Annotated[str, typer.Option(help="Hub id by which clients load the tokenizer; default the folder.")] = "",
+    keys: Annotated[Path | None, typer.Option(help="File of keys; default keys.json in --saves.")] = None,
+    key_env: KeyEnv = "",
+    in_flight: Annotated[int, typer.Option(min=1, help="Samples drawn at once.")] = _SERVE.in_flight,
+    saves: Annotated[Path, typer.Option(help="Folder in which programs' weights are saved.")] = Path("runs/tinker"),
+    max_models: Annotated[int, typer.Option(min=1, help="Models that train at once; each has adapters.")] = 8,
+    context_tokens: Annotated[int, typer.Option(min=2, help="Prompt and reply together, and a datum.")] = 4096,
+    cache_bytes: Annotated[int, typer.Option(min=1, help="Memory for the caches of samples.")] = 1024**3,
+) -> None:
+    """Serve a model to programs written for the Tinker API: they train adapters of it, and sample.
+
+    Set TINKER_BASE_URL to the address, and TINKER_API_KEY to tml- and a key of this server; without keys, to tml-local.
+    docs/TINKER.md says what is supported. Ctrl-C stops it; what programs saved stays.
+    """
+    config = section_of(ServeConfig, {**ctx.params, "requests_per_minute": 0, "body_s": 60.0})
+    known = _keys("", keys or saves / "keys.json", key_env)
+    _check_reach(config.host, known)
+    from seekling.models import resolve_model
+
+    with _serving():
+        if importlib.util.find_spec("tinker") is None:
+            raise MissingExtraError(
+                "serving the Tinker API needs tinker; install it with: pip install 'seekling[tinker]'"
+            )
+        from seekling.tinker.app import OPEN_PATHS, make_tinker_app
+        from seekling.tinker.engine import Engine
+    folder = resolve_model(model, log=_say)
+    engine = Engine(
+        folder,
+        saves,
+        in_flight=config.in_flight,
+        context_tokens=context_tokens,
+        cache_bytes=cache_bytes,
+        max_models=max_models,
+    )
+    names = tuple(dict.fromkeys(each for each in (name, str(folder), model) if each))
+    _say(f"models may be asked for as: {', '.join(names)}")
+    _run(make_tinker_app(engine, names, rules=_rules(config, known, OPEN_PATHS)), config, names[0])
 
 
 def mcp(

@@ -279,6 +279,14 @@ class TrainedModel:
             group["weight_decay"] = group["weight_decay"] if weight_decay is None else weight_decay
         self.num_steps = self._num_skipped = 0
 
+    def set_adam(
+        self, *, betas: tuple[float, float], epsilon: float, weight_decay: float, max_grad_norm: float
+    ) -> None:
+        """Settings of the optimizer steps that follow; moments and step count stay. `max_grad_norm` 0: no clipping."""
+        self._max_grad_norm = max_grad_norm
+        for group in self._optimizer.param_groups:
+            group["betas"], group["eps"], group["weight_decay"] = betas, epsilon, weight_decay
+
     def state(self) -> TrainingState:
         """All that training goes on from; the tensors are the learner's own."""
         return {

@@ -30,6 +30,8 @@ class SampleRequest:
     max_new_tokens: int
     stops: StopRule = NO_STOPS
     """Where the turn ends; what stands in the prompt plays no part."""
+    stop_ids: frozenset[int] | None = None
+    """Tokens with which it ends as "eos"; None: those with which the model ends its own turns."""
     temperature: float = 1.0
     """0 is greedy."""
     top_p: float = 1.0

@@ -23,14 +23,14 @@ class TurnEnd:
     Args:
         request: what ends its turn.
         tokenizer: the policy's.
-        eos_ids: tokens that end a turn.
+        eos_ids: tokens that end a turn, where the request names none.
         budget_tokens: new tokens, at most.
     """
 
     def __init__(
         self, request: SampleRequest, tokenizer: PreTrainedTokenizerBase, eos_ids: Collection[int], budget_tokens: int
     ) -> None:
-        self._tokenizer, self._eos_ids = tokenizer, eos_ids
+        self._tokenizer, self._eos_ids = tokenizer, eos_ids if request.stop_ids is None else request.stop_ids
         self._left, self._thought_left = budget_tokens, request.thought_tokens
         self._stopper = request.stops.stopper() if request.stops.strings else None
         self._window: list[int] = []

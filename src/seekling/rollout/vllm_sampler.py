@@ -196,7 +196,7 @@ class VllmSampler:
             min_p=request.min_p,
             seed=request.seed,
             max_tokens=budget_tokens,
-            stop_token_ids=sorted(self._eos_ids),
+            stop_token_ids=sorted(self._eos_ids if request.stop_ids is None else request.stop_ids),
             ignore_eos=True,  # they are among the stop tokens
             detokenize=False,  # its stop strings know no thoughts: every token comes here, where a turn's end is found
             logprobs=0,  # of the sampled token alone

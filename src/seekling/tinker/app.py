@@ -1,0 +1,225 @@
+"""The Tinker API over HTTP: a request is answered at once, or begins work whose answer is fetched by long polling.
+
+Work is begun once for each (model, sequence number), however often a client sends it, and its answer kept for a client
+that missed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import TypeVar
+
+import pydantic
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tinker import types
+
+from seekling.errors import DataError, InfrastructureError, SeeklingError
+from seekling.rollout.loop_thread import LoopThread
+from seekling.serve.admission import Admission, Admitted
+from seekling.serve.chat_form import ERROR_REPLIES, error_reply
+from seekling.serve.gate import Gate, GateRules
+from seekling.serve.request_body import RefusedRequestError, read_fields, read_object
+from seekling.tinker.engine import Engine
+from seekling.tinker.handlers import Handlers, Work
+from seekling.tinker.wire import Reply, failure
+from seekling.types import Json
+
+OPEN_PATHS = frozenset({"/api/v1/healthz"})
+"""Need no key."""
+_BODY_BYTES = 32 * 1024**2
+_WAITING_BYTES = 256 * 1024**2
+_POLL_S = 25.0
+"""Less than the 45 seconds that the SDK waits."""
+_KEPT_ANSWERS = 4096
+_Body = TypeVar("_Body", bound=pydantic.BaseModel)
+_Answer = Callable[[bytes, str], dict[str, Json] | Work]
+"""Body and name of the key -> what is said at once, or work whose answer is fetched later."""
+
+
+class _Answers:
+    """Work that was begun, by the id of its request. Answers are made in the engine's thread."""
+
+    def __init__(self) -> None:
+        self._thread = LoopThread("tinker")
+        self._kept: OrderedDict[str, tuple[str, concurrent.futures.Future[Reply]]] = OrderedDict()
+
+    def close(self) -> None:
+        self._thread.close()
+
+    def begin(self, work: Work, owner: str, release: Callable[[], None]) -> None:
+        """Begin work that has not begun; `release` is called when it ends, or has begun before."""
+        if work.request_id in self._kept:
+            release()
+            return
+        if work.numbered is not None:
+            model, number = work.numbered
+            if number <= model.last_seq_id:
+                release()
+                raise RefusedRequestError(410, f"{work.request_id} was answered before, and the answer is forgotten")
+            model.last_seq_id = number
+        future = self._thread.submit(_answered(work))
+        self._kept[work.request_id] = owner, future
+        future.add_done_callback(lambda _: release())
+        if len(self._kept) > _KEPT_ANSWERS and next(iter(self._kept.values()))[1].done():
+            self._kept.popitem(last=False)
+
+    async def run(self, work: Coroutine[object, object, None]) -> None:
+        """Something else in the engine's thread."""
+        await asyncio.wrap_future(self._thread.submit(work))
+
+    async def retrieve(self, request_id: str, owner: str) -> Reply | None:
+        """An answer; None while there is none.
+
+        Raises:
+            RefusedRequestError: this key has no such request (410).
+        """
+        asked_by, future = self._kept.get(request_id, ("", None))
+        if future is None or asked_by != owner:
+            raise RefusedRequestError(410, f"there is no request {request_id!r:.200} of yours; send it again")
+        await asyncio.wait([asyncio.wrap_future(future)], timeout=_POLL_S)
+        if not future.done():
+            return None
+        error = future.exception()
+        return future.result() if error is None else failure(f"{type(error).__name__}: {error}", is_users=False)
+
+
+async def _answered(work: Work) -> Reply:
+    try:
+        return await work.run()
+    except (SeeklingError, RefusedRequestError) as error:
+        return failure(str(error), is_users=not isinstance(error, InfrastructureError))
+
+
+def make_tinker_app(
+    engine: Engine, names: tuple[str, ...], *, rules: GateRules | None = None, waiting_bytes: int = _WAITING_BYTES
+) -> Starlette:
+    """The server of one base model.
+
+    Args:
+        engine: has it.
+        names: by which programs may ask for it; by the first, which the server gives, they load the tokenizer.
+        rules: whom to let in; None lets in every program of this machine.
+        waiting_bytes: of all requests that are not yet answered; more are told to come back (429).
+
+    Returns:
+        An ASGI app with the addresses that the pinned tinker SDK asks.
+    """
+    handlers, answers = Handlers(engine, names), _Answers()
+    admission = Admission(body_bytes=_BODY_BYTES, waiting_bytes=waiting_bytes)
+    # However much is waiting, programs fetch answers and say that they are there.
+    always = Admission(body_bytes=2**16, waiting_bytes=2**26)
+
+    async def retrieve(request: Request) -> Response:
+        body = _read(await _small_body(request, always), types.FutureRetrieveRequest)
+        reply = await answers.retrieve(body.request_id, request.state.key)
+        if reply is None:
+            row = {"type": "try_again", "request_id": body.request_id, "queue_state": "active"}
+            return JSONResponse(row, 408)
+        return Response(reply.body, media_type="application/x-protobuf" if reply.is_proto else "application/json")
+
+    async def finish(request: Request) -> Response:
+        session_id = str(request.path_params["session_id"])
+        handlers.session(session_id, request.state.key)
+        await answers.run(handlers.end(session_id))
+        return JSONResponse({})
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(answers.close)
+
+    posts = {
+        "retrieve_future": retrieve,
+        "sessions/{session_id}/finish": finish,
+        "session_heartbeat": _handler(_of(types.SessionHeartbeatRequest, handlers.heartbeat), answers, always),
+        **{name: _handler(answer, answers, admission) for name, answer in _requests(handlers).items()},
+    }
+    gets: dict[str, Callable[[Request], dict[str, Json]]] = {
+        "samplers/{sampler_id}": lambda asked: handlers.sampler(asked.path_params["sampler_id"], asked.state.key),
+        "get_server_capabilities": lambda asked: handlers.capabilities(),
+        "healthz": lambda asked: {"status": "ok"},
+    }
+    return Starlette(
+        routes=[
+            *(Route(f"/api/v1/{name}", handler, methods=["POST"]) for name, handler in posts.items()),
+            *(Route(f"/api/v1/{name}", _get(answer)) for name, answer in gets.items()),
+        ],
+        middleware=[Middleware(Gate, rules or GateRules(open_paths=OPEN_PATHS))],
+        exception_handlers={**ERROR_REPLIES, DataError: _wrong},
+        lifespan=lifespan,
+    )
+
+
+def _requests(handlers: Handlers) -> dict[str, _Answer]:
+    """What is sent in a body, by the last part of its address."""
+    return {
+        "client/config": _of(types.ClientConfigRequest, handlers.config),
+        "telemetry": lambda raw, owner: {"status": "accepted"},  # and not kept
+        "create_session": _of(types.CreateSessionRequest, handlers.create_session),
+        "create_sampling_session": _of(types.CreateSamplingSessionRequest, handlers.create_sampling_session),
+        "get_info": _of(types.GetInfoRequest, handlers.get_info),
+        "create_model": _of(types.CreateModelRequest, handlers.create_model),
+        "forward_backward": handlers.forward_backward,
+        "optim_step": _of(types.OptimStepRequest, handlers.optim_step),
+        "save_weights": _of(types.SaveWeightsRequest, handlers.save_weights),
+        "load_weights": _of(types.LoadWeightsRequest, handlers.load_weights),
+        "save_weights_for_sampler": _of(types.SaveWeightsForSamplerRequest, handlers.save_weights_for_sampler),
+        "asample": _of(types.SampleRequest, handlers.sample),
+    }
+
+
+def _read(raw: bytes, kind: type[_Body]) -> _Body:
+    return read_fields(read_object(raw, status=422), kind, status=422)
+
+
+def _of(kind: type[_Body], answer: Callable[[_Body, str], dict[str, Json] | Work]) -> _Answer:
+    return lambda raw, owner: answer(_read(raw, kind), owner)
+
+
+async def _admitted(request: Request, admission: Admission) -> Admitted:
+    try:
+        return await admission.read(request)
+    except RefusedRequestError as error:
+        # To 429 the SDK slows down; to 503 it would give up some day.
+        status = 429 if error.status == 503 else error.status
+        raise RefusedRequestError(status, str(error), error.code, error.headers) from None
+
+
+async def _small_body(request: Request, admission: Admission) -> bytes:
+    admitted = await _admitted(request, admission)
+    body = admitted.body
+    admitted.release()
+    return body
+
+
+def _handler(answer: _Answer, answers: _Answers, admission: Admission) -> Callable[[Request], Awaitable[Response]]:
+    async def handler(request: Request) -> Response:
+        with contextlib.ExitStack() as held:
+            admitted = await _admitted(request, admission)
+            held.callback(admitted.release)
+            found = answer(admitted.body, request.state.key)
+            if isinstance(found, Work):
+                answers.begin(found, request.state.key, held.pop_all().close)
+                found = found.promise()
+            return JSONResponse(found)
+
+    return handler
+
+
+def _get(answer: Callable[[Request], dict[str, Json]]) -> Callable[[Request], Awaitable[Response]]:
+    async def handler(request: Request) -> Response:
+        return JSONResponse(answer(request))
+
+    return handler
+
+
+async def _wrong(request: Request, error: Exception) -> Response:
+    return error_reply(400, str(error), "invalid_value")
