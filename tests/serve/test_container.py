@@ -61,12 +61,11 @@ def started(words, folder, **environment):
         text=True,
     )
     lines = []
-    reader = None
+    reader = threading.Thread(target=lambda: lines.extend(process.stdout))
     try:
         for line in process.stdout:
             lines.append(line)
             if line.startswith("serving"):
-                reader = threading.Thread(target=lambda: lines.extend(process.stdout))
                 reader.start()
                 yield re.search(r"http://[^:]+:(\d+)", line)[1]
                 return
@@ -74,7 +73,7 @@ def started(words, folder, **environment):
     finally:
         process.kill()
         process.wait()
-        if reader is not None:
+        if reader.ident:
             reader.join()
         process.stdout.close()
 
@@ -105,10 +104,7 @@ def test_the_agents_command_starts_with_a_key_from_the_environment_and_is_health
 def test_without_any_key_the_agent_refuses_and_with_a_file_of_keys_it_starts(folder):
     with pytest.raises(AssertionError, match="there is no key"), started(command_of("agent"), folder):
         pass
-    add = [sys.executable, "-m", "seekling.cli.main", "serve", "--add-key", "runs/demo", "alice"]
-    subprocess.run(
-        add, cwd=folder, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    )
+    subprocess.run([*SEEKLING, "serve", "--add-key", "runs/demo", "alice"], cwd=folder, check=True, capture_output=True)
     with started(command_of("agent"), folder) as port:
         assert health_check(port) == 0
 

@@ -7,10 +7,11 @@ llama.cpp would compute or cut otherwise is refused, never guessed. Tensors are 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def write_gguf(model_dir: Path, out: Path, *, bits: Bits = 16, name: str = "") -
     """
     try:
         from gguf import GGUFWriter, LlamaFileType
-        from gguf.quants import quantize
+        from gguf.quants import quant_shape_to_byte_shape, quantize
     except ImportError as error:
         raise MissingExtraError(f"writing GGUF needs {error.name}: pip install 'seekling[train]'") from None
     from transformers import AutoConfig
@@ -73,7 +74,8 @@ def write_gguf(model_dir: Path, out: Path, *, bits: Bits = 16, name: str = "") -
         _add_shape(writer, config)
         _add_tokenizer(writer, load_tokenizer(model_dir), config.vocab_size)
         for tensor in tensors:
-            writer.add_tensor_info(tensor.name, *_stored(tensor), raw_dtype=tensor.kind)
+            shape = quant_shape_to_byte_shape(tensor.shape, tensor.kind)
+            writer.add_tensor_info(tensor.name, shape, np.dtype(np.uint8), math.prod(shape), raw_dtype=tensor.kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
@@ -137,17 +139,6 @@ def _interleaved(weight: np.ndarray, num_heads: int) -> np.ndarray:
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weight.shape))
 
 
-def _stored(tensor: _Tensor) -> tuple[tuple[int, ...], np.dtype, int]:
-    """Shape, type and bytes as the writer wants to know them: of quantised weights those of their bytes."""
-    from gguf.quants import quant_shape_to_byte_shape
-
-    if tensor.kind.name in ("F32", "F16"):
-        dtype = np.dtype(np.float32 if tensor.kind.name == "F32" else np.float16)
-        return tensor.shape, dtype, int(np.prod(tensor.shape)) * dtype.itemsize
-    shape = quant_shape_to_byte_shape(tensor.shape, tensor.kind)
-    return shape, np.dtype(np.uint8), int(np.prod(shape))
-
-
 def _add_shape(writer: GGUFWriter, config: PreTrainedConfig) -> None:
     writer.add_vocab_size(config.vocab_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -171,7 +162,7 @@ def _add_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerBase, vocab
     if data["model"]["type"] != "BPE" or data["normalizer"] is not None or name is None:
         raise ModelError(f"a GGUF file is written for byte-level BPE that splits as {' or '.join(known)}; {_ELSEWHERE}")
     added = {each["id"]: each for each in data["added_tokens"]}
-    tokens: list[str] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    tokens = cast("list[str]", tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))))
     kinds = [TokenType.NORMAL] * len(tokens)
     for number, each in added.items():
         kinds[number] = TokenType.CONTROL if each["special"] else TokenType.USER_DEFINED

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from seekling.errors import ConfigError, MissingExtraError, ServerError
 from seekling.models.resolve import DEFAULT_HUB_ID, DEFAULT_WHEEL, cached_model
 
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _SIGN_IN = "sign in with `hf auth login`, or set HF_TOKEN to a token that may write"
 _WHY = {
     401: f"the hub does not take the token; {_SIGN_IN}",
@@ -41,20 +43,15 @@ def push_folder(folder: Path, repo_id: str, *, more: Sequence[Path] = (), is_pri
     try:
         from huggingface_hub import HfApi, get_token
         from huggingface_hub.errors import HfHubHTTPError
-        from huggingface_hub.utils import HFValidationError, validate_repo_id
     except ImportError:
         raise MissingExtraError("pushing needs huggingface_hub: pip install 'seekling[train]'") from None
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ConfigError(f"{repo_id!r} is no name of a repository ({error}); write OWNER/NAME") from None
-    if "/" not in repo_id:
-        raise ConfigError(f"{repo_id!r} names no owner; write OWNER/NAME")
+    if not _REPOSITORY.fullmatch(repo_id):
+        raise ConfigError(f"{repo_id!r} is no name of a repository; write OWNER/NAME")
     if not get_token():
         raise ConfigError(f"there is no token for the hub; {_SIGN_IN}")
     hub = HfApi()
     # The client's network errors are those of the HTTP library beneath it, which has changed more than once.
-    failures = (*HfHubHTTPError.__bases__, ValueError, RuntimeError)
+    failures = (*cast("tuple[type[Exception], ...]", HfHubHTTPError.__bases__), ValueError, RuntimeError)
     try:
         address = str(hub.create_repo(repo_id, private=is_private or None, exist_ok=True))
         message = "Upload with seekling"
@@ -78,7 +75,8 @@ def published_model(spec: str) -> tuple[str, str]:
     if spec in ("default", f"wheel:{DEFAULT_WHEEL}"):
         return DEFAULT_HUB_ID, "apache-2.0"
     path = Path(spec).expanduser()
-    repository = spec.partition("@")[0] if not path.exists() and re.fullmatch(r"[\w.-]+/[\w.@/-]+", spec) else ""
+    repository = spec.partition("@")[0]
+    repository = repository if _REPOSITORY.fullmatch(repository) and not path.exists() else ""
     folder = cached_model(spec)
     card = folder / "README.md" if folder is not None else None
     if card is None or not card.is_file():

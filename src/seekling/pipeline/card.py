@@ -15,13 +15,13 @@ from seekling.config import Recipe, recipe_to_toml
 from seekling.models.hub import front_matter, published_model
 from seekling.report.formats import to_markdown
 from seekling.report.read import RunFolder, read_run
-from seekling.report.results import POLICIES, policies_of
+from seekling.report.results import policies_of
 from seekling.report.tables import tables_of
 
 CARD = "README.md"
 _TABLES = ("results", "kinds", "changes", "confidence")
 _SENTENCES = ("system_prompt = ", "source = ")
-_PLACE = re.compile(r'"(?:\w+://[^"]*|[^"]*/)([^"/]*)"')
+_STRING = re.compile(r'"(\w+://)?(?:[^"]*/)?([^"/]+)/?"')
 _ISO = {
     **{"arabic": "ar", "danish": "da", "dutch": "nl", "english": "en", "finnish": "fi", "french": "fr"},
     **{"german": "de", "greek": "el", "hungarian": "hu", "italian": "it", "norwegian": "no", "portuguese": "pt"},
@@ -88,9 +88,6 @@ def _figures(run: RunFolder, words: str) -> Iterator[str]:
         yield f"The row of this policy is {judged}."
     else:
         yield "Not judged itself: the figures are of other policies of the same run."
-    missing = [POLICIES[name] for name in _trained(run) if name not in run.evaluations]
-    if missing:
-        yield f"Not judged: {', '.join(missing)}."
     said: set[str] = set()
     for table in tables_of(policies, _TABLES):
         # A kind's own kinds ("single: new wording") are of a few questions each; `seekling report` has them.
@@ -99,15 +96,9 @@ def _figures(run: RunFolder, words: str) -> Iterator[str]:
         said.update(table.notes)
 
 
-def _trained(run: RunFolder) -> list[str]:
-    """The stages that a run's recipe has."""
-    recipe = run.settings or Recipe()
-    return [name for name, has in (("sft", recipe.has_sft), ("rl", recipe.rl.steps > 0)) if has]
-
-
 def _data(run: RunFolder, recipe: Recipe) -> Iterator[str]:
     data = recipe.data
-    name = PurePath(data.corpus or recipe.retrieval.index_dir or recipe.retrieval.url).name
+    name = PurePath(data.corpus or recipe.retrieval.index_dir).name or (recipe.retrieval.url and "a search server's")
     own = f"an invented almanac of {data.almanac_pages} pages (seed {data.almanac_seed})"
     yield f"Corpus: {name or own}."
     asked: dict[str, list[str]] = {}
@@ -126,8 +117,12 @@ def _data(run: RunFolder, recipe: Recipe) -> Iterator[str]:
 
 def _public_recipe(recipe: Recipe) -> str:
     """The recipe without the places and addresses of whoever trained."""
+
+    def public(found: re.Match[str]) -> str:
+        return '"(an address)"' if found[1] else f'"{found[2]}"'
+
     lines = recipe_to_toml(recipe, only_changes=True).splitlines(keepends=True)
-    return "".join(line if line.startswith(_SENTENCES) else _PLACE.sub(r'"\1"', line) for line in lines)
+    return "".join(line if line.startswith(_SENTENCES) else _STRING.sub(public, line) for line in lines)
 
 
 _LOADING = """The folder is in Hugging Face layout:
