@@ -51,7 +51,7 @@ def push_folder(folder: Path, repo_id: str, *, more: Sequence[Path] = (), is_pri
         raise ConfigError(f"there is no token for the hub; {_SIGN_IN}")
     hub = HfApi()
     # The client's network errors are those of the HTTP library beneath it, which has changed more than once.
-    failures = (*cast("tuple[type[Exception], ...]", HfHubHTTPError.__bases__), ValueError, RuntimeError)
+    failures = cast("tuple[type[Exception], ...]", (*HfHubHTTPError.__bases__, ValueError, RuntimeError))
     try:
         address = str(hub.create_repo(repo_id, private=is_private or None, exist_ok=True))
         message = "Upload with seekling"
