@@ -11,7 +11,7 @@ import concurrent.futures
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seekling.errors import InfrastructureError
@@ -58,6 +58,8 @@ class Answer:
     question: str
     """As the agent was asked it: a follow-up question is reworded to stand for itself."""
     episode: Episode
+    num_tokens: int = 0
+    """Of the episode: the prompt, what the policy wrote and what came back, each once."""
 
 
 class Asker:
@@ -163,11 +165,12 @@ class Asker:
         asked = Question("asked", told, ("",))
         async with self._gate:
             seed = derive_seed(self._seed, *asked.key, 0)
-            episode, _ = await self._roller.episode(asked, self._decoding, seed, on_turn)
-        if episode.stop_reason is StopReason.INFRA_FAILURE:
+            episode, trajectory = await self._roller.episode(asked, self._decoding, seed, on_turn)
+        if trajectory is None:
             raise InfrastructureError(f"the question could not be answered: {episode.failure}")
         # In a thread: pages may be behind a server, and long ones take longer than a decode step.
-        return await asyncio.to_thread(answer_of, episode, question, self._library, self._calibration, self._folder)
+        answer = await asyncio.to_thread(answer_of, episode, question, self._library, self._calibration, self._folder)
+        return replace(answer, num_tokens=len(trajectory.token_ids_T))
 
 
 def answer_of(
