@@ -145,7 +145,7 @@ class Desk:
             try:
                 await asyncio.to_thread(self.library.refresh)
             except SeeklingError as error:
-                _LOG.warning("the new index is not used, the one that was opened before is: %s", error)
+                _LOG.error("the new index is not used, the one that was opened before is: %s", error)
         return self.library
 
     async def ask(self, asked: Asked) -> Answer:
