@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from seekling.config import ExpertConfig, build_recipe
 from seekling.env.withholding import with_twins
 from seekling.errors import ConfigError, DataError
+from seekling.pipeline import reporter
 from seekling.pipeline.experts_file import split_for_sft
 from seekling.pipeline.world import open_world
 from tests.experts.village import SINGLE
 from tests.pipeline.runs import QuietReporter
+from tests.retrieval.towns import write_tiny_encoder
 from tests.search_server import serve
 from tests.settings import recipe_of
 
@@ -32,6 +35,14 @@ def test_kinds_to_learn_from_leave_the_held_out_questions_as_they_are(tmp_path):
     assert "unanswerable" in {question.kind for question in some.dev}
     assert some.hashes["train_questions"] != plain.hashes["train_questions"]
     assert some.hashes["test_questions"] == plain.hashes["test_questions"]
+
+
+def test_a_log_that_is_no_terminal_tells_how_far_the_index_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(reporter, "PLAIN_EVERY_S", 0.0)
+    told, index = QuietReporter(), {"kind": "dense", "encoder": str(write_tiny_encoder(tmp_path / "encoder"))}
+    open_world(recipe_of({"data": {"almanac_pages": 150}, "retrieval": {"index": index}}), tmp_path, told)
+    assert any(re.fullmatch(r"cut passages: \d+", line) for line in told.lines)
+    assert any(re.fullmatch(r"encode: [\d,]+ of [\d,]+", line) for line in told.lines)
 
 
 def test_kinds_that_no_question_has_are_named(tmp_path):

@@ -63,6 +63,8 @@ class GullibleSampler:
     """Questions with the word "slowly" wait for it."""
     num_running: int = 0
     closed: list[int] = field(default_factory=list)
+    sampled: list[tuple[int, int]] = field(default_factory=list)
+    """Tokens of the prompt and of the action, of each sample."""
 
     async def sample(self, request: SampleRequest) -> Sample:
         prompt = self.tokenizer.decode(list(request.prompt_ids))
@@ -86,6 +88,7 @@ class GullibleSampler:
         else:
             action = f"<answer> {year[1] if knows else 'unknown'} </answer>"
         token_ids = tuple(self.tokenizer.encode(action, add_special_tokens=False))
+        self.sampled.append((len(request.prompt_ids), len(token_ids)))
         return Sample(token_ids, (-0.1,) * len(token_ids), "stop", 0)
 
     def teach_drafts(self, trajectories: object) -> None:
@@ -151,7 +154,8 @@ def serve_village(
         log.append(row)
         metrics.count_request(row["route"], row["status"])
 
-    rules = GateRules(keys or Keys(), RateLimit(config.requests_per_minute), config.body_s, OPEN_PATHS, note)
+    rate = RateLimit(config.requests_per_minute)
+    rules = GateRules(keys or Keys(), rate, config.body_s, OPEN_PATHS, note, limits_keyless=True)
     with (
         contextlib.closing(Episodes(folder / SERVED)) as episodes,
         Asker(

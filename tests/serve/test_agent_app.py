@@ -56,6 +56,7 @@ def client_of(village, kind=openai.OpenAI, key="none"):
 
 
 def test_openais_client_gets_an_answer_with_the_sentence_that_says_so(village):
+    village.sampler.sampled.clear()
     with client_of(village) as client:
         assert [model.id for model in client.models.list()] == ["village"]
         reply = client.chat.completions.create(**asking())
@@ -68,7 +69,11 @@ def test_openais_client_gets_an_answer_with_the_sentence_that_says_so(village):
     assert "It was built in 1612" in annotation.quote
     page = json.loads(send("", annotation.url_citation.url)[2])
     assert annotation.quote in page["text"]
-    assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens > 0
+    num_written = sum(written for _, written in village.sampler.sampled)
+    last_prompt, last_written = village.sampler.sampled[-1]
+    assert reply.usage.completion_tokens == num_written
+    assert reply.usage.prompt_tokens == last_prompt + last_written - num_written
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
 
 
 def test_a_stream_shows_the_searches_and_then_the_same_answer(village):
@@ -204,6 +209,15 @@ def test_keys_are_named_revocable_and_limited_each(folder, tiny_model_dir, tmp_p
         assert send(village.url, "/v1/models", Authorization=f"Bearer {bob}")[0] == 401
         path.unlink()
         assert send(village.url, "/v1/models")[0] == 401
+
+
+def test_without_keys_all_share_one_rate_and_the_page_has_none(folder, tiny_model_dir):
+    with serve_village(folder, tiny_model_dir, requests_per_minute=3) as village:
+        assert [send(village.url, "/v1/models", Authorization=f"Bearer {each}")[0] for each in "abc"] == [200] * 3
+        limited = send(village.url, body=asking())
+        assert code_of(limited) == (429, "rate_limit_exceeded")
+        assert 1 <= int(limited[1]["Retry-After"]) <= 20
+        assert [send(village.url, path)[0] for path in ("/", "/health")] == [200, 200]
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}, {"Origin": "null"}])

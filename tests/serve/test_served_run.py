@@ -8,13 +8,16 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -25,6 +28,18 @@ from seekling.serve.episodes import SERVED, Episodes
 from seekling.types import UNANSWERABLE
 from tests.patience import FAILS_AFTER_S, wait_until
 
+KILLED_BETWEEN_RENAMES = """
+import os, pathlib, signal
+from seekling import files
+from seekling.cli.main import main
+move = os.replace
+def move_once(source, target):
+    move(source, target)
+    if pathlib.Path(target).name.endswith(".old"):
+        os.kill(os.getpid(), signal.SIGKILL)
+files.os.replace = move_once
+main()
+"""
 QUESTIONS = ("When was Alder Mill built?", "When was Birch Mill built?")
 
 
@@ -155,6 +170,52 @@ def test_keys_are_made_and_taken_back_while_it_runs(run):
         assert CliRunner().invoke(app, ["serve", str(run), "--revoke-key", "alice"]).exit_code == 0
         with pytest.raises(urllib.error.HTTPError, match="401"):
             ask(url, QUESTIONS[0], key)
+
+
+def what_was_found(run, answer):
+    """Everything that came back in the episode of an answer."""
+    with contextlib.closing(sqlite3.connect(run / SERVED)) as database:
+        ((episode,),) = database.execute("SELECT episode FROM answers WHERE id = ?", [answer["id"]])
+    return "".join(turn.get("observation", "") for turn in json.loads(episode)["turns"])
+
+
+def test_documents_that_change_are_answered_from_while_it_runs_and_after_kill_9_in_an_update(run, tmp_path):
+    pages = Path(tomllib.loads((run / "recipe.toml").read_text())["data"]["corpus"]).read_text()
+    corpus = tmp_path / "corpus.jsonl"
+    update = ["index", str(corpus), "--out", str(run / "index"), "--update"]
+    with serving(run) as (url, _, _):
+        assert "built in 1612" in what_was_found(run, ask(url, QUESTIONS[0]))
+        corpus.write_text(pages.replace("1612", "1844"))
+        result = CliRunner().invoke(app, update)
+        assert result.exit_code == 0, result.output
+        found = what_was_found(run, ask(url, QUESTIONS[0]))
+        assert "built in 1844" in found
+        assert "1612" not in found
+        with urllib.request.urlopen(f"{url}/v1/pages/alder_mill", timeout=FAILS_AFTER_S) as response:
+            assert "built in 1844" in response.read().decode()
+        # The moment when no index stands in its place: the old one was moved away, the new one not yet there.
+        corpus.write_text(pages.replace("1612", "1911"))
+        child = subprocess.run([sys.executable, "-c", KILLED_BETWEEN_RENAMES, *update])
+        assert child.returncode == -signal.SIGKILL
+        assert not (run / "index").exists()
+        assert "built in 1844" in what_was_found(run, ask(url, QUESTIONS[0]))
+    with serving(run) as (url, _, _):
+        assert "built in 1844" in what_was_found(run, ask(url, QUESTIONS[0]))
+        assert CliRunner().invoke(app, update).exit_code == 0
+        assert "built in 1911" in what_was_found(run, ask(url, QUESTIONS[0]))
+    told = CliRunner().invoke(app, ["ask", str(run), QUESTIONS[0], "--json"])
+    assert "built in 1911" in "".join(turn["observation"] for turn in json.loads(told.stdout)["turns"])
+
+
+def test_an_index_that_was_made_otherwise_is_not_taken_while_it_runs(run, tmp_path):
+    pages = tomllib.loads((run / "recipe.toml").read_text())["data"]["corpus"]
+    with serving(run) as (url, _, lines):
+        words = ["index", pages, "--out", str(run / "index"), "--passage-words", "5", "--force"]
+        assert CliRunner().invoke(app, words).exit_code == 0
+        for _ in range(2):
+            assert "built in 1612" in what_was_found(run, ask(url, QUESTIONS[0]))
+        wait_until(lambda: "passage_words" in "".join(lines))
+    assert "".join(lines).count("passage_words") == 1
 
 
 def test_other_machines_are_let_in_only_with_keys(run):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="Folder of a finished run, such as runs/demo.")]
 Trace = Annotated[bool, typer.Option("--trace", help="Show whole thoughts, actions and what came back.")]
-History = Annotated[
-    Literal["rewrite", "prompt", "none"],
-    typer.Option(
-        help="How a follow-up question is understood: it is reworded to stand for itself; the conversation stands in "
-        "the prompt, for larger models; not at all."
-    ),
-]
 
 
 def command(
@@ -47,7 +40,7 @@ def command(
             asyncio.run(_show(asker, question, trace=trace))
 
 
-def chat(run: Run, policy: Policy = "", history: History = "rewrite", trace: Trace = False) -> None:
+def chat(run: Run, policy: Policy = "", trace: Trace = False) -> None:
     """Ask a trained agent question after question; each may lean on the last.
 
     Ctrl-C gives a question up; an empty line or Ctrl-D ends the conversation.
@@ -56,7 +49,7 @@ def chat(run: Run, policy: Policy = "", history: History = "rewrite", trace: Tra
         import readline  # noqa: F401  (arrow keys and earlier questions at the prompt)
 
     before: list[tuple[str, str]] = []
-    with _opened(run, policy, history) as asker, contextlib.suppress(EOFError):
+    with _opened(run, policy) as asker, contextlib.suppress(EOFError):
         while question := input("> ").strip():
             try:
                 answer = asyncio.run(_show(asker, question, before=before, trace=trace))
@@ -67,16 +60,14 @@ def chat(run: Run, policy: Policy = "", history: History = "rewrite", trace: Tra
 
 
 @contextlib.contextmanager
-def _opened(run: Path, policy: str, history: History = "rewrite") -> Iterator[Asker]:
+def _opened(run: Path, policy: str) -> Iterator[Asker]:
     gc.disable()  # a fifth of the time that torch and transformers take to import, and they leave no garbage
     from seekling.serve import open_asker
 
     gc.freeze()
     gc.enable()
     # One question at a time: that needs one cache.
-    with open_asker(
-        run, policy=policy, in_flight=1, history=history, log=lambda line: typer.echo(line, err=True)
-    ) as asker:
+    with open_asker(run, policy=policy, in_flight=1, log=lambda line: typer.echo(line, err=True)) as asker:
         yield asker
 
 

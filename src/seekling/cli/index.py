@@ -69,8 +69,10 @@ def command(
     from seekling.pipeline.reporter import Reporter
     from seekling.retrieval.index import build_index
     from seekling.retrieval.index_record import RECORD_NAME, read_record
+    from seekling.retrieval.workspace import restore_abandoned
 
     config = section_of(IndexConfig, ctx.params)
+    restore_abandoned(out.resolve())
     if update and (out / RECORD_NAME).exists():
         kept = {name: value for name, value in read_record(out).settings if not _is_given(ctx, name)}
         config = config.model_copy(update=kept)

@@ -7,6 +7,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +38,13 @@ Name = Annotated[str, typer.Option(help="Model name for clients; default the spe
 KeyFile = Annotated[Path | None, typer.Option(help="File of keys; default keys.json in the run.")]
 KeyEnv = Annotated[str, typer.Option(help="Environment variable with a further key.")]
 KeyName = Annotated[str, typer.Argument(help="Whose key, such as alice.")]
-PerMinute = Annotated[int, typer.Option(help="Requests of each key; more are sent away with 429. 0: no limit.")]
+PerMinute = Annotated[
+    int,
+    typer.Option(
+        help="Requests of each key, or to an agent without keys of all together; more are sent away with 429. "
+        "0: no limit."
+    ),
+]
 InFlight = Annotated[int, typer.Option(help="Questions or replies worked on at once.")]
 TimeoutS = Annotated[float, typer.Option(help="Time limit of a question.")]
 QuestionChars = Annotated[int, typer.Option(help="Longest question.")]
@@ -78,7 +85,7 @@ def command(
         from seekling.serve.agent_app import OPEN_PATHS, make_agent_app
 
     with _desk(run, config, name=name, policy=policy) as desk:
-        rules = _rules(config, known, OPEN_PATHS, desk.metrics.count_request)
+        rules = replace(_rules(config, known, OPEN_PATHS, desk.metrics.count_request), limits_keyless=True)
         _run(make_agent_app(desk, rules), config, desk.name)
 
 

@@ -182,7 +182,8 @@ class ServeConfig(Section):
     question_chars: Positive = 4000
     """Longest question, and longest correction."""
     requests_per_minute: Annotated[int, Field(ge=0)] = 120
-    """Of each key; more are told to come back (429). 0: no limit."""
+    """Of each key, or to an agent without keys of all together; more are told to come back (429). 0: no limit. A bare
+    policy without keys has none."""
     log_questions: bool = False
     """Write questions into the log."""
 

@@ -169,7 +169,8 @@ def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -
         library, record = open_library(place, recipe.retrieval), read_record(place)
         reporter.line(f"index: {place}, {record.counts.documents} pages, {record.counts.passages} passages")
         return library, record.corpus_hash
-    record = build_index(corpus, place, recipe.retrieval.index)
+    with reporter.stages() as report:
+        record = build_index(corpus, place, recipe.retrieval.index, progress=report)
     reporter.line(
         f"index: {record.counts.documents} pages, {record.counts.passages} passages, {record.settings.kind}"
         + (" (reused)" if record.is_reused else "")

@@ -35,7 +35,7 @@ from seekling.retrieval.known_pages import known_pages
 from seekling.retrieval.rerank import reranked
 from seekling.retrieval.store import DocumentStore, PassageStore
 from seekling.retrieval.terms import describe_terms
-from seekling.retrieval.workspace import building_folder, move_into_place, restore_moved
+from seekling.retrieval.workspace import building_folder, move_into_place, restore_abandoned, restore_moved
 from seekling.types import Hit
 
 
@@ -124,6 +124,7 @@ def open_index(index_dir: Path | str, expect: RetrievalConfig | None = None, *, 
         ConfigError: a condition is none, or names a column that no document has.
     """
     folder = Path(index_dir)
+    restore_abandoned(folder.resolve())
     record = read_record(folder)
     check_files(folder, record)
     spec = record.encoder.spec if record.encoder else ""

@@ -7,6 +7,7 @@ do better next time; they name the nearest ids. Tool functions for a prompt are 
 from __future__ import annotations
 
 import difflib
+import threading
 from pathlib import Path
 
 from seekling.config import RetrievalConfig
@@ -14,13 +15,45 @@ from seekling.corpus import sections
 from seekling.errors import ToolError
 from seekling.retrieval.encoders import is_endpoint
 from seekling.retrieval.index import open_index
-from seekling.retrieval.index_record import read_record
+from seekling.retrieval.index_record import RECORD_NAME, read_record
 from seekling.retrieval.interface import DocumentSource, Retriever
 from seekling.retrieval.remote import open_distant
 from seekling.retrieval.store import DocumentStore
 from seekling.types import Document, Hit
 
 _NUM_NEAR_IDS = 3
+
+
+class Place:
+    """The folder of an index, and which index was opened there.
+
+    Args:
+        folder: what `build_index` made.
+        expect: refuse an index that was made otherwise.
+    """
+
+    def __init__(self, folder: Path, expect: RetrievalConfig | None) -> None:
+        self._folder, self._expect = folder, expect
+        self._opened: tuple[int, int] | None = None
+
+    def open(self) -> tuple[Retriever, DocumentSource]:
+        """Open it; raises as `open_index`."""
+        stamp = self._stamp()
+        try:
+            return open_index(self._folder, self._expect), DocumentStore(self._folder)
+        finally:
+            self._opened = stamp
+
+    def is_replaced(self) -> bool:
+        """Whether another index stands there than the one that was opened."""
+        return self._stamp() not in (None, self._opened)
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            stat = (self._folder / RECORD_NAME).stat()
+        except OSError:  # just being replaced
+            return None
+        return stat.st_ino, stat.st_mtime_ns
 
 
 class Library:
@@ -31,17 +64,41 @@ class Library:
         documents: gives whole pages.
         may_wait: a call may wait for a server.
         flat_sections: a section ends at the next heading of any level, as in wiki-search.
+        place: where the index was opened, for `refresh`; None: elsewhere.
     """
 
     def __init__(
-        self, retriever: Retriever, documents: DocumentSource, *, may_wait: bool = False, flat_sections: bool = False
+        self,
+        retriever: Retriever,
+        documents: DocumentSource,
+        *,
+        may_wait: bool = False,
+        flat_sections: bool = False,
+        place: Place | None = None,
     ) -> None:
         self._retriever = retriever
         self._documents = documents
         self._flat_sections = flat_sections
+        self._place, self._lock = place, threading.Lock()
         self.may_wait = may_wait
         self._titles: dict[str, str] = {}
         """Of the pages that searches brought: a vector database has passages with titles, and no pages to ask."""
+
+    def is_replaced(self) -> bool:
+        """Whether another index has come to stand where this one was opened, as `seekling index --update` does."""
+        return self._place is not None and self._place.is_replaced()
+
+    def refresh(self) -> None:
+        """Open the index anew where it was replaced; what is still being read of the old one stays readable.
+
+        Raises:
+            IndexMismatchError: the new one is damaged or was made by other settings: the old one stays open, until
+                another comes.
+        """
+        with self._lock:
+            if self._place is not None and self._place.is_replaced():
+                self._retriever, self._documents = self._place.open()
+                self._titles = {}
 
     def search(self, query: str, top_k: int) -> list[Hit]:
         """The best `top_k` passages.
@@ -163,11 +220,11 @@ def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -
     flat_sections = expect is not None and expect.sections == "flat"
     if expect is not None and expect.url:
         return Library(*open_distant(expect), may_wait=True, flat_sections=flat_sections)
-    retriever = open_index(index_dir, expect)
+    place = Place(Path(index_dir), expect)
+    retriever, documents = place.open()
     encoder = read_record(Path(index_dir)).encoder
     asks_server = encoder is not None and is_endpoint(encoder.spec if expect is None else expect.index.encoder)
-    documents = DocumentStore(Path(index_dir))
-    return Library(retriever, documents, may_wait=asks_server, flat_sections=flat_sections)
+    return Library(retriever, documents, may_wait=asks_server, flat_sections=flat_sections, place=place)
 
 
 def _check_search(query: str, top_k: int) -> None:

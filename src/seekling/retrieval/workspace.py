@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,24 @@ def restore_moved(out: Path) -> None:
     if moved and not out.exists():
         os.rename(moved[max(moved)], out)
     _remove_moved(out)
+
+
+def restore_abandoned(out: Path) -> None:
+    """As `restore_moved`, for whoever only reads: a living process that is between its two renames is waited for."""
+    for _ in range(100):
+        if out.exists() or not _moved(out):
+            return
+        try:
+            with _held(out.parent / f".{out.name}.building", out):
+                break
+        except _HeldElsewhereError:
+            time.sleep(0.05)
+        except FileNotFoundError:
+            break
+    else:
+        return
+    with contextlib.suppress(OSError):  # another reader was faster, or the place is not ours to write to
+        restore_moved(out)
 
 
 def _moved_name(out: Path) -> str:

@@ -26,7 +26,6 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.serve.asking import Answer, Asker
-from seekling.serve.conversation import History
 from seekling.serve.local_model import recipe_of_run, rounds_weights, trained_policy
 
 
@@ -51,7 +50,7 @@ class Agent:
             return self.roller
         return Roller(env, self.sampler, self.renderer)
 
-    def asker(self, history: History = "rewrite") -> Asker:
+    def asker(self) -> Asker:
         """What asks as held-out questions are asked, which is greedily unless the recipe says otherwise."""
         env = self.env.with_config(self.recipe.evaluated.env)
         return Asker(
@@ -63,7 +62,6 @@ class Agent:
             seed=self.recipe.seed,
             calibration=self.calibration,
             folder=self.recipe.data.corpus,
-            history=history,
         )
 
     def ask(self, question: str) -> Answer:

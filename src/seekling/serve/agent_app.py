@@ -175,7 +175,8 @@ class _App:
 
     async def page(self, request: Request) -> Response:
         page_id = request.path_params["id"]
-        document = await asyncio.to_thread(self._desk.library.find, page_id)
+        library = await self._desk.documents()
+        document = await asyncio.to_thread(library.find, page_id)
         if document is None:
             raise RefusedRequestError(404, f"there is no page {page_id!r:.80} here", "page_not_found")
         page = PageText(document_id=document.id, title=document.title, text=document.content)
@@ -215,6 +216,6 @@ def _conversation(body: ChatBody) -> tuple[str, list[Exchange]]:
 
 
 def _usage(answer: Answer) -> dict[str, Json]:
-    """Tokens that the policy read and wrote, each once: earlier turns are not read again."""
-    turns = answer.episode.turns
-    return usage_of(sum(turn.num_observation_tokens for turn in turns), sum(turn.num_action_tokens for turn in turns))
+    """Tokens that the policy read and wrote, each once: its cache is kept between turns, so none is read again."""
+    num_written = sum(turn.num_action_tokens for turn in answer.episode.turns)
+    return usage_of(answer.num_tokens - num_written, num_written)

@@ -11,7 +11,7 @@ import concurrent.futures
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seekling.errors import InfrastructureError
@@ -22,7 +22,7 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.loop_thread import LoopThread
 from seekling.rollout.sampler import derive_seed
 from seekling.serve.conversation import Exchange as Exchange
-from seekling.serve.conversation import History, stand_alone, with_history
+from seekling.serve.conversation import stand_alone
 from seekling.serve.quotes import Quote as Quote  # part of an `Answer`
 from seekling.serve.quotes import find_quotes
 from seekling.types import Document, Episode, Question, StopReason, Turn
@@ -60,6 +60,8 @@ class Answer:
     question: str
     """As the agent was asked it: a follow-up question is reworded to stand for itself."""
     episode: Episode
+    num_tokens: int = 0
+    """Of the episode: the prompt, what the policy wrote and what came back, each once."""
 
 
 class Asker:
@@ -78,7 +80,6 @@ class Asker:
         seed: of draws, where these are not greedy.
         calibration: of the policy's confidence.
         folder: that the corpus was read from; see `answer_of`.
-        history: what becomes of an earlier conversation; "prompt" is for policies that can read one.
     """
 
     def __init__(
@@ -92,11 +93,9 @@ class Asker:
         seed: int = 0,
         calibration: Calibration | None = None,
         folder: str = "",
-        history: History = "rewrite",
     ) -> None:
         self._roller, self._library, self._decoding = roller, library, decoding
         self._seed, self._calibration, self._folder = seed, calibration, folder
-        self._history = history
         self._gate = asyncio.Semaphore(num_slots)
         self._thread = LoopThread("asker", num_workers=num_slots if may_wait else 0)
 
@@ -156,20 +155,18 @@ class Asker:
         Returns:
             The answer, when it is there, or an InfrastructureError; cancelling gives it up.
         """
-        if self._history == "rewrite":
-            question = stand_alone(question, before)
-        told = with_history(question, before) if self._history == "prompt" else question
-        return self._thread.submit(self._answer(question, told, on_turn))
+        return self._thread.submit(self._answer(stand_alone(question, before), on_turn))
 
-    async def _answer(self, question: str, told: str, on_turn: Callable[[Turn], None]) -> Answer:
-        asked = Question("asked", told, ("",))
+    async def _answer(self, question: str, on_turn: Callable[[Turn], None]) -> Answer:
+        asked = Question("asked", question, ("",))
         async with self._gate:
             seed = derive_seed(self._seed, *asked.key, 0)
-            episode, _ = await self._roller.episode(asked, self._decoding, seed, on_turn)
-        if episode.stop_reason is StopReason.INFRA_FAILURE:
+            episode, trajectory = await self._roller.episode(asked, self._decoding, seed, on_turn)
+        if trajectory is None:
             raise InfrastructureError(f"the question could not be answered: {episode.failure}")
         # In a thread: pages may be behind a server, and long ones take longer than a decode step.
-        return await asyncio.to_thread(answer_of, episode, question, self._library, self._calibration, self._folder)
+        answer = await asyncio.to_thread(answer_of, episode, question, self._library, self._calibration, self._folder)
+        return replace(answer, num_tokens=len(trajectory.token_ids_T))
 
 
 def answer_of(
@@ -219,7 +216,6 @@ def open_asker(
     *,
     policy: str = "",
     in_flight: int = 16,
-    history: History = "rewrite",
     log: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Asker]:
     """Open a run's agent to be asked many questions at once.
@@ -228,7 +224,6 @@ def open_asker(
         run: a run folder, such as `runs/demo`.
         policy: another than the best; see `trained_policy`.
         in_flight: questions at once; the recipe's rollout.cache_bytes may lower it.
-        history: what becomes of an earlier conversation; see `Asker`.
         log: told which policy it is.
 
     Raises:
@@ -237,5 +232,5 @@ def open_asker(
     """
     from seekling.serve.agent import load_agent  # which needs this module
 
-    with load_agent(run, policy=policy, in_flight=in_flight, log=log) as agent, agent.asker(history) as asker:
+    with load_agent(run, policy=policy, in_flight=in_flight, log=log) as agent, agent.asker() as asker:
         yield asker

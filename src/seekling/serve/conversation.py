@@ -3,21 +3,19 @@
 A small policy trained on single questions cannot read a conversation, so a follow-up question is made to stand for
 itself by rules: a pronoun becomes the last answer or what the last question was about, and "And Birch Mill?" asks the
 last question of Birch Mill. The rules are English; a question that they do not fit stays as it is. They never guess at
-what is not named: who asks sees the question as it was asked of the agent. A larger model can read the conversation.
+what is not named: who asks sees the question as it was asked of the agent.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from seekling.evaluate.evidence import is_abstention
 
 Exchange = tuple[str, str]
 """An earlier question of a conversation, and the text of its answer."""
-History = Literal["rewrite", "prompt", "none"]
-"""What becomes of a conversation: the question is reworded, or the conversation stands before it, or it is not told."""
 
 _OPENING = re.compile(r"^(?:(?:and|but|so|then|ok|okay)\b,?\s+)+", re.I)
 _ABOUT = re.compile(r"^(?:(?:and|but|so)\s+)?(?:what|how)\s+about\s+(.+?)\s*\?*$|^and\s+(?:for\s+)?(.+?)\s*\?*$", re.I)
@@ -71,12 +69,6 @@ def stand_alone(question: str, before: Sequence[Exchange]) -> str:
         name = answer if not is_abstention(answer) and _HAS_CAPITAL.match(answer.removeprefix("the ")) else ""
         last = _Said(asked, _subject(asked) or (last.answer or last.subject if last is not None else ""), name)
     return _reworded(question, last)
-
-
-def with_history(question: str, before: Sequence[Exchange]) -> str:
-    """A question after the conversation so far, for models that can read it."""
-    said = "".join(f"Earlier question: {asked}\nAnswer: {answer}\n" for asked, answer in before)
-    return f"{said}{question}"
 
 
 def _reworded(question: str, last: _Said | None) -> str:

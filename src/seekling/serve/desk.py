@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -23,6 +24,7 @@ from seekling.serve.episodes import Episodes, Kept
 from seekling.serve.request_body import RefusedRequestError
 from seekling.types import Json, Turn
 
+_LOG = logging.getLogger(__name__)
 _MAX_EXCHANGES = 8
 """Of a conversation, the newest that are told; each text is cut to the length of a question."""
 
@@ -115,6 +117,8 @@ class Desk:
         turns = self._asker.stream(asked.question, before=asked.before)
         async with contextlib.aclosing(turns) as said:
             try:
+                async with asyncio.timeout_at(ends):
+                    await self.documents()
                 while True:
                     async with asyncio.timeout_at(ends):
                         each = await anext(said)
@@ -134,6 +138,15 @@ class Desk:
                 raise
             finally:
                 self.metrics.count_question(outcome, time.monotonic() - began)
+
+    async def documents(self) -> Library:
+        """What is searched: the index as it stands now, also after `seekling index --update`."""
+        if self.library.is_replaced():
+            try:
+                await asyncio.to_thread(self.library.refresh)
+            except SeeklingError as error:
+                _LOG.error("the new index is not used, the one that was opened before is: %s", error)
+        return self.library
 
     async def ask(self, asked: Asked) -> Answer:
         """The answer alone; raises as `stream`."""

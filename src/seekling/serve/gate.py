@@ -51,6 +51,8 @@ class GateRules:
     """Need no key."""
     on_reply: Callable[[dict[str, Json]], None] = _say_nothing
     """Told of every request when it has been answered: what a log line says of it."""
+    limits_keyless: bool = False
+    """Without keys, all requests but those to `open_paths` share one rate; else they have none."""
 
 
 class Gate:
@@ -123,8 +125,10 @@ class Gate:
             name = found
         if not keys.are_needed and not is_local(host.rpartition(":")[0] if _has_port(host) else host):
             raise RefusedRequestError(403, f"this server does not answer by the name {host!r:.80}", "unknown_host")
-        if name and (wait_s := self._rules.rate.wait_s(name)):
-            what = f"too many requests with this key; try again in {wait_s:.1f} s"
+        is_limited = name or (self._rules.limits_keyless and scope["path"] not in self._rules.open_paths)
+        if is_limited and (wait_s := self._rules.rate.wait_s(name)):
+            whose = "with this key" if name else "without a key"
+            what = f"too many requests {whose}; try again in {wait_s:.1f} s"
             raise RefusedRequestError(429, what, "rate_limit_exceeded", {"Retry-After": str(math.ceil(wait_s))})
         return name
 

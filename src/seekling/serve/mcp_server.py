@@ -66,7 +66,6 @@ def make_mcp_server(desk: Desk) -> MCPServer[object]:
     server: MCPServer[object] = MCPServer(
         "seekling", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False
     )
-    library = desk.library
 
     @server.tool(annotations=_READS)
     async def search(
@@ -74,6 +73,7 @@ def make_mcp_server(desk: Desk) -> MCPServer[object]:
         top_k: Annotated[int, Field(ge=1, le=_MAX_HITS, description="How many passages.")] = 5,
     ) -> PassagesFound:
         """Find passages of the documents."""
+        library = await desk.documents()
         try:
             hits = await asyncio.to_thread(library.search, query, top_k)
         except SeeklingError as error:
@@ -90,6 +90,7 @@ def make_mcp_server(desk: Desk) -> MCPServer[object]:
         section: Annotated[str, Field(description="Name of a section; empty: the whole page.", max_length=4000)] = "",
     ) -> TextRead:
         """Read a page of the documents, or one of its sections."""
+        library = await desk.documents()
         try:
             listed = await asyncio.to_thread(library.view_sections, page_id)
             text = await asyncio.to_thread(library.read_section, f"{page_id}:{section or 'full'}")

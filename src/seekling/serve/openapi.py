@@ -116,7 +116,7 @@ _REFUSALS = {
     "404": "there is no such model, page or answer",
     "408": "the request did not arrive in time",
     "413": "the request is too large",
-    "429": "too many requests with this key; Retry-After says when to come back",
+    "429": "too many requests with this key, or without keys from all; Retry-After says when to come back",
     "500": "a failure that nobody foresaw",
     "503": "too many questions wait already, or the search failed; Retry-After says when to come back",
     "504": "there was no answer in time",
