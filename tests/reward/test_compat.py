@@ -8,7 +8,6 @@ from seekling.reward.compat import (
     PROMPT_PAIRS,
     compatible_scorer,
     search_r1_answer,
-    search_r1_exact_match,
     search_r1_format_score,
     tinker_answer,
 )
@@ -34,12 +33,6 @@ def response(text):
 )
 def test_the_last_pair_of_at_least_two_is_the_answer(text, answer):
     assert search_r1_answer(text) == answer
-
-
-def test_no_answer_is_scored_as_beijing_and_after_an_invalid_action_as_and():
-    assert search_r1_exact_match(response("<think>hm</think>"), ["Beijing"]) == 1.0
-    assert search_r1_exact_match(response(f"hm{INVALID}hm"), ["and"]) == 1.0
-    assert search_r1_exact_match(response(f"hm{INVALID}hm"), ["Beijing"]) == 0.0
 
 
 def test_a_gold_that_normalises_to_nothing_is_in_everything():
@@ -77,13 +70,6 @@ def test_the_format_score_has_the_values_of_the_reference(text, expected):
 def test_without_a_chat_template_no_text_is_ever_well_formed():
     raw = PROMPT_PAIRS + WELL_FORMED % "Paris"
     assert search_r1_format_score(raw, ["Paris"], RewardConfig(structure=0.2)) == pytest.approx(0.8)
-
-
-def test_with_all_weights_zero_the_format_score_is_exact_match():
-    zero = RewardConfig(structure=0, final=0, retrieval=0)
-    for text, _ in FORMAT:
-        expected = search_r1_exact_match(response(text), ["Paris"])
-        assert search_r1_format_score(response(text), ["Paris"], zero) == expected
 
 
 @pytest.mark.parametrize(
