@@ -64,23 +64,6 @@ def test_a_vocabulary_of_many_chunks_is_scored_as_one():
         np.testing.assert_allclose(values[each.train_mask_T], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("row_tokens", ROWS)
-def test_gradients_of_a_packed_batch_are_those_of_single_sequences(row_tokens):
-    batch = batch_of(0, 1, extra=[UNTRAINED])
-    model = small_model()
-    stats = LocalLearner(model, row_tokens=row_tokens).forward_backward(batch, clipped_policy_loss)
-    plain, total = small_model(), torch.zeros(())
-    num_trained = sum(int(t.train_mask_T.sum()) for t in batch.trajectories)
-    for each, advantage in zip(batch.trajectories, batch.advantages_B, strict=True):
-        if each.train_mask_T.any():
-            ratio = torch.exp(plain_logprobs(plain, each) - torch.from_numpy(each.logprobs_T[each.train_mask_T]))
-            total = total - torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage).sum() / num_trained
-    total.backward()
-    assert stats.loss == pytest.approx(total.item(), rel=1e-5)
-    assert stats.num_trained_tokens == num_trained
-    assert_close_gradients(gradients(model), gradients(plain), relative=1e-4)
-
-
 @pytest.mark.parametrize("lora_rank", [0, 2])
 def test_checkpointed_layers_have_the_same_gradients_to_the_bit(lora_rank):
     found = []
@@ -163,16 +146,17 @@ def test_the_first_updates_ratios_are_1_at_every_temperature(tiny_model_dir, tem
     assert (gap > 0.1) == (temperatures != [1.0])  # what a learner without temperatures would see
 
 
-def test_gradients_and_entropies_are_those_of_each_trajectorys_own_temperature():
-    warmths = np.linspace(0.6, 1.3, 8)
-    batch = batch_of(0, 1)
+@pytest.mark.parametrize("row_tokens", ROWS)
+def test_gradients_and_entropies_are_those_of_each_trajectory_alone_at_its_own_temperature(row_tokens):
+    warmths = np.linspace(0.6, 1.3, 9)
+    batch = batch_of(0, 1, extra=[UNTRAINED])
     batch = replace(
         batch, trajectories=[replace(t, temperature=w) for t, w in zip(batch.trajectories, warmths, strict=True)]
     )
     model, plain = small_model(), small_model()
-    stats = LocalLearner(model, row_tokens=4096).forward_backward(batch, clipped_policy_loss, aggregation="sum")
+    stats = LocalLearner(model, row_tokens=row_tokens).forward_backward(batch, clipped_policy_loss, aggregation="sum")
     total, entropies = torch.zeros(()), []
-    for each, advantage in zip(batch.trajectories, batch.advantages_B, strict=True):
+    for each, advantage in zip(batch.trajectories[:-1], batch.advantages_B[:-1], strict=True):
         ids, trained = torch.from_numpy(each.token_ids_T), np.flatnonzero(each.train_mask_T)
         logits_TV = plain(input_ids=ids[None], use_cache=False).logits[0] / each.temperature
         logprobs_AV = torch.log_softmax(logits_TV, -1)[trained - 1]
@@ -181,6 +165,7 @@ def test_gradients_and_entropies_are_those_of_each_trajectorys_own_temperature()
         total = total - torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage).sum()
     total.backward()
     assert stats.loss == pytest.approx(total.item(), rel=1e-5)
+    assert stats.num_trained_tokens == len(entropies)
     assert stats.entropy == pytest.approx(np.mean(entropies), rel=1e-5)
     assert_close_gradients(gradients(model), gradients(plain), relative=1e-4)
 

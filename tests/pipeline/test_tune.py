@@ -14,7 +14,7 @@ import pytest
 
 from seekling.cli.main import main
 from seekling.config import Recipe, load_recipe, recipe_to_toml
-from seekling.doctor import read_model_shape
+from seekling.doctor.shape import read_model_shape
 from seekling.errors import ConfigError
 from seekling.models import load_policy
 from seekling.pipeline import tune as tune_module
@@ -63,37 +63,6 @@ def test_the_new_recipe_has_the_old_ones_differences_and_the_winners(tmp_path):
     with pytest.raises(ConfigError, match=r"new\.toml exists already"):
         write_tuned(recipe, found, tmp_path / "new.toml")
     assert (tmp_path / "new.toml").read_text(encoding="utf-8") == text
-
-
-@pytest.mark.parametrize(
-    ("stage", "settings", "expected"),
-    [
-        ("sft", {}, [1] * 3),
-        ("rl", {}, [4, 4]),
-        ("rl", {"learn_per_group": 2}, [2, 2]),
-        ("rl", {"minibatches": 2}, [4]),
-        ("rl", {"stream_minibatches": 2, "loss": "importance_sampling"}, [4]),
-    ],
-)
-def test_a_row_has_no_more_than_a_step_learns_from_at_once(stage, settings, expected):
-    rl = {"questions_per_step": 2, "group_size": 4, "row_tokens": 8192, **settings}
-    episodes = RandomEpisodes(
-        recipe_of({"sft": {"episodes_per_step": 3, "row_tokens": 8192}, "rl": rl}), vocabulary=600
-    )
-    row, is_whole = episodes.first_row(stage)
-    prompts = [tuple(each.token_ids_T[:117]) for each in row]
-    assert sorted(prompts.count(prompt) for prompt in set(prompts)) == expected
-    assert len({prompt[:80] for prompt in prompts}) == 1
-    assert is_whole
-
-
-def test_the_row_that_takes_most_memory_is_as_long_as_a_row_can_be():
-    sections = {"rollout": {"episode_tokens": 900}, "sft": {"episodes_per_step": 3, "row_tokens": 8192}}
-    recipe = recipe_of({**sections, "rl": {"row_tokens": 700}})
-    for stage, expected in (("sft", 3 * 900), ("rl", 900)):
-        (only,) = RandomEpisodes(recipe, vocabulary=600).longest_row(stage)
-        assert len(only.token_ids_T) == expected
-        assert only.train_mask_T.any()
 
 
 def scripted_trials(monkeypatch, **by_setting) -> list[Recipe]:
