@@ -3,8 +3,10 @@
 import pytest
 
 from seekling.config import Recipe
-from seekling.doctor import SMOLLM2_135M, CostModel, MemoryPlan, ModelShape, Speed, predict
-from seekling.doctor.cost import episode_size
+from seekling.doctor.cost import CostModel, episode_size, predict
+from seekling.doctor.machine import Speed
+from seekling.doctor.memory import MemoryPlan
+from seekling.doctor.shape import SMOLLM2_135M, ModelShape
 from tests.settings import recipe_of
 
 SHAPE = ModelShape(1_000_000, True, 1000, 100, 10, attention=100, intermediate=300, cache_values_per_token=2000)
