@@ -6,9 +6,14 @@ import json
 import pytest
 
 from seekling.errors import DataError
-from seekling.evaluate.compare import PairedComparison, compare, compare_all, holm
+from seekling.evaluate.compare import PairedComparison, compare_all, holm
 from seekling.evaluate.intervals import difference_of
 from tests.evaluate.episodes import evaluation, question, record
+
+
+def compare(first, second, **settings):
+    """Two evaluations under the names that the commands give them."""
+    return compare_all([("eval-sft", first), ("eval-rl", second)], **settings)[0]
 
 
 def test_the_comparison_of_twelve_questions_is_that_worked_by_hand():
@@ -59,7 +64,7 @@ def test_failures_do_not_make_question_sets_differ():
 
 def test_nothing_and_twice_are_refused():
     records = evaluation("rw", stage="eval-rl")
-    with pytest.raises(DataError, match="the second evaluation holds no episode"):
+    with pytest.raises(DataError, match="the eval-rl evaluation holds no episode"):
         compare(records, [])
     with pytest.raises(DataError, match=r"the eval-\w+ evaluation holds question .* twice"):
         compare([*records, records[0]], records)

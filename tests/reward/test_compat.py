@@ -49,13 +49,6 @@ DOCS = "<information>Doc 1(Title: x) Paris is the capital.</information>"
 WELL_FORMED = f"<think>a</think>\n<search>q</search>\n\n{DOCS}\n\n<think>b</think>\n<answer>%s</answer>"
 FORMAT = [
     (WELL_FORMED % "Paris", 1.0),
-    (f"<think>a\n<search>q</search>\n{DOCS}\n<think>b</think><answer>Paris</answer>", 0.8),
-    (f"<think>a</think><search>q</search>\n{DOCS}\n<answer>Paris</answer>", 0.8),
-    (WELL_FORMED % "Rome", 0.3),
-    (WELL_FORMED.replace("Paris is", "Lyon is") % "Rome", 0.2),
-    ("<answer>Rome</answer>", 0.1),
-    (WELL_FORMED % "Paris" + " done", 0.8),
-    ("<think>a</think><answer>Paris</answer><search>q</search>", 0.8),
     ("nothing at all", 0.1),
     ("<think>" + " " * 5000 + "<answer>Rome</answer>" * 99, 0.1),  # and soon
 ]
