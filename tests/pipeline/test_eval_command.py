@@ -179,7 +179,10 @@ def test_a_judge_reads_the_answers_and_its_verdicts_stay_in_the_folder(recipe, t
     with chat_server(respond) as server:
         judge = ["--judge-url", server.url, "--judge-model", "judge"]
         first = evaluate(recipe, tmp_path / "run", server, *judge)
+        asked = len(server.requests)
         second = evaluate(recipe, tmp_path / "run", server, *judge)
+    # Nothing is sampled again, and the judge is asked only where it gave no verdict.
+    assert len(server.requests) - asked == 2 * 3
     assert (first["judge"]["k"], first["judge"]["n"], first["em"]["n"]) == (2, 2, 4)
     assert first["judge_details"]["errors"] == {"unreadable_verdict": 2}
     assert second["judge"] == first["judge"]
