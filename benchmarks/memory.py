@@ -77,7 +77,8 @@ def measure(
     import numpy as np
 
     from seekling.config import build_recipe
-    from seekling.doctor import MemoryPlan, opened_memory, read_model_shape
+    from seekling.doctor.memory import MemoryPlan, opened_memory
+    from seekling.doctor.shape import read_model_shape
     from seekling.kernels.memory import release_free_memory, resident_bytes
     from seekling.learn.batch import Batch
     from seekling.learn.loss import cross_entropy

@@ -12,16 +12,18 @@ import torch
 
 from seekling import cores
 from seekling.cores import usable_cores, use_cores_here
-from seekling.doctor import SMOLLM2_135M, look_at_machine, measure_speed, read_model_shape
 from seekling.doctor import machine as machine_module
 from seekling.doctor.machine import (
     busy_seconds,
+    look_at_machine,
+    measure_speed,
     memory_of,
     number_or_none,
     processor_features,
     processor_name,
     used_of,
 )
+from seekling.doctor.shape import SMOLLM2_135M, read_model_shape
 from seekling.errors import ModelError
 
 INTEL = (

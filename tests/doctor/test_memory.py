@@ -3,7 +3,6 @@
 import pytest
 
 from seekling.config import Recipe
-from seekling.doctor import MemoryPlan, ModelShape, longest_row_tokens, opened_memory
 from seekling.doctor.memory import (
     KEPT_BYTES,
     KEPT_WHEN_SHORT_BYTES,
@@ -11,8 +10,12 @@ from seekling.doctor.memory import (
     LOGITS_AT_ONCE,
     PROCESS_BYTES,
     SCATTER,
+    MemoryPlan,
     episodes_at_once,
+    longest_row_tokens,
+    opened_memory,
 )
+from seekling.doctor.shape import ModelShape
 from seekling.kernels.vocabulary import VOCABULARY_CHUNK
 from seekling.learn import trained
 from tests.settings import recipe_of

@@ -51,16 +51,6 @@ def test_questions_without_a_page_in_the_corpus_have_no_gold(library):
     assert gold_passages(library, LOST, RECIPE) == []
 
 
-def test_closed_book_asks_the_question_alone_and_gold_passage_with_its_passages(library):
-    (closed,) = plain(library, "closed-book").prompt(SINGLE)
-    (gold,) = plain(library, "gold-passage").prompt(SINGLE)
-    assert closed.content.endswith("Question: When was Alder Mill built?\n")
-    assert "1612" not in closed.content
-    assert "Passage 1 (Alder Mill): " in gold.content
-    assert "1612" in gold.content
-    assert gold.content.endswith("Question: When was Alder Mill built?\n")
-
-
 def test_what_asks_a_search_server_for_gold_pages_may_wait(library):
     distant = Library(library._retriever, library._documents, may_wait=True)
     assert [plain(each, "gold-passage").may_wait for each in (library, distant)] == [False, True]
@@ -111,15 +101,3 @@ def test_with_the_oracle_every_search_finds_the_gold_pages_of_its_own_question(l
             assert set(result.turn.calls[0].document_ids) == pages
             assert "Harrow Dell is a hamlet" not in result.turn.observation
             assert session.step("<answer> 1612 </answer>", finish="stop").stop_reason is StopReason.ANSWERED
-
-
-def test_the_oracles_library_leaves_pages_as_they_are(library):
-    gold = GoldLibrary(library, gold_passages(library, BRIDGE, RECIPE))
-    assert gold.search_pages("anything") == [
-        {"page_id": "alder_mill", "title": "Alder Mill"},
-        {"page_id": "tobias_wren", "title": "Tobias Wren"},
-    ]
-    assert gold.read_section("harrow_dell:full") == library.read_section("harrow_dell:full")
-    assert gold.view_sections("harrow_dell") == library.view_sections("harrow_dell")
-    assert gold.title_of("harrow_dell") == "Harrow Dell"
-    assert [hit.rank for hit in gold.search("x", 1)] == [0]

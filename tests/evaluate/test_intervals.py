@@ -38,23 +38,10 @@ def test_wilson_interval_has_its_published_values(k, n, low, high):
     assert wilson_interval(k, n) == pytest.approx((low, high), abs=5.1e-5)
 
 
-def test_wilson_interval_ends_solve_the_score_equation():
-    z = 1.959963984540054
-    for k, n in [(3, 17), (41, 100), (900, 1000)]:
-        for end in wilson_interval(k, n):
-            assert abs(k / n - end) == pytest.approx(z * math.sqrt(end * (1 - end) / n), rel=1e-9)
-
-
 def test_nothing_tried_means_nothing_known():
     assert wilson_interval(0, 0) == (0.0, 1.0)
     assert rate_of(0, 0).value is None
     assert mean_of([]).value is None
-
-
-@pytest.mark.parametrize(("k", "n"), [(-1, 5), (6, 5)])
-def test_impossible_counts_are_our_own_bug(k, n):
-    with pytest.raises(ValueError, match="0 <= k <= n"):
-        wilson_interval(k, n)
 
 
 def binomial_shares(n, share):
@@ -111,12 +98,6 @@ def test_a_hundred_zeros_are_not_certainty():
 def test_students_t_has_its_published_limits(freedom, limit):
     assert student_t_limit(freedom) == pytest.approx(limit, abs=5.1e-5)
     assert student_t_p(limit, freedom) == pytest.approx(0.05, abs=5e-6)
-
-
-def test_students_t_has_closed_forms_for_one_and_two_degrees_of_freedom():
-    for t in (0.0, 0.3, 1.0, 7.0, 1e4):
-        assert student_t_p(t, 1) == pytest.approx(1 - 2 * math.atan(t) / math.pi, abs=1e-12)
-        assert student_t_p(-t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
 
 
 def test_a_difference_worked_by_hand():

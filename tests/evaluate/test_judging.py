@@ -80,14 +80,6 @@ def test_a_verdict_is_asked_for_once_per_content_also_by_a_later_process(tmp_pat
     assert other.details.num_cached == 0
 
 
-def test_errors_are_not_cached(tmp_path):
-    cache, replies = tmp_path / "cache.jsonl", [completion("Hm.")] * 3 + [RIGHT]
-    with chat_server(lambda body: (200, replies.pop(0))) as server:
-        assert judge_of(server, cache).judge([(question(1), "Paris")]).verdicts == (None,)
-        assert not cache.exists()
-        assert judge_of(server, cache).judge([(question(1), "Paris")]).verdicts == (True,)
-
-
 def test_a_cache_that_an_interruption_cut_short_still_serves(tmp_path):
     cache = tmp_path / "cache.jsonl"
     with chat_server(key_holder) as server:

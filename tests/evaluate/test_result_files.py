@@ -1,11 +1,9 @@
 """Evaluations on disk."""
 
-import json
-
 import pytest
 
 from seekling.errors import DataError
-from seekling.evaluate.result_files import read_records, read_summary, write_comparisons, write_summary
+from seekling.evaluate.result_files import read_records, read_summary, write_summary
 from seekling.evaluate.summary import summarize
 from tests.evaluate.episodes import evaluation, write_episodes
 
@@ -18,14 +16,6 @@ def test_records_and_summary_come_back_as_they_were_written(tmp_path):
     assert path == tmp_path / "eval" / "rl.json"
     assert read_summary(path) == summary
     assert [entry.name for entry in path.parent.iterdir()] == ["rl.json"]
-
-
-def test_every_pair_of_stages_that_exists_is_compared(tmp_path):
-    write_episodes(tmp_path, "eval-base", evaluation("www", stage="eval-base"))
-    write_episodes(tmp_path, "eval-rl", evaluation("rrw", stage="eval-rl"))
-    (comparison,) = write_comparisons(tmp_path)
-    assert (comparison.first, comparison.second, comparison.num_wins) == ("eval-base", "eval-rl", 2)
-    assert json.loads((tmp_path / "eval" / "compare-base-rl.json").read_text())["num_wins"] == 2
 
 
 def test_a_cut_line_is_named_with_file_and_line(tmp_path):

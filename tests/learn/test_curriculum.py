@@ -64,13 +64,6 @@ def test_questions_that_are_never_or_always_solved_are_passed_over(pair):
     assert set(asked(chosen[3:])) == set("345")
 
 
-def test_as_many_equal_groups_in_a_row_as_asked_for():
-    mine = curriculum(skip_after=2)
-    chosen, _ = walk(mine, range(12), never_solved)
-    assert sorted(asked(chosen[:6])) == sorted([q.id for q in QUESTIONS] * 2)
-    assert set(asked(chosen[6:])) == set("345")
-
-
 def test_they_are_asked_again_after_some_steps():
     mine = curriculum(skip_after=1, retry_steps=4)
     chosen, _ = walk(mine, range(8), never_solved)

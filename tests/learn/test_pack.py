@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seekling.errors import DataError
 from seekling.learn.pack import Strand, pack_rows
-from tests.learn.models import group, trajectory
+from tests.learn.models import trajectory
 
 
 def test_a_shared_prefix_is_packed_once():
@@ -51,55 +51,6 @@ def test_what_was_drawn_from_another_distribution_is_not_learned_from(drawn):
     name, value = next(iter(drawn.items()))
     with pytest.raises(DataError, match=f"{name} = {value:g}.* would be that of another distribution"):
         pack_rows(batch, row_tokens=100)
-
-
-def test_equal_trajectories_share_everything_and_keep_entries_of_their_own():
-    batch = [trajectory([5, 6, 7], [0, 1, 1], [0, -0.5, -0.25]), trajectory([5, 6, 7], [0, 0, 1], [0, 0, -2.0])]
-    (row,) = pack_rows(batch, row_tokens=100)
-    assert row.token_ids_N.tolist() == [5, 6, 7]
-    assert sorted(zip(row.sequence_A.tolist(), row.target_A.tolist(), row.logprobs_A.tolist(), strict=True)) == [
-        (0, 6, -0.5),
-        (0, 7, -0.25),
-        (1, 7, -2.0),
-    ]
-
-
-def test_a_prefix_of_another_trajectory_adds_no_token():
-    batch = [trajectory([5, 6, 7, 8], [0, 1, 1, 1]), trajectory([5, 6], [0, 1])]
-    (row,) = pack_rows(batch, row_tokens=100)
-    assert row.token_ids_N.tolist() == [5, 6, 7, 8]
-
-
-def test_a_trajectory_longer_than_a_row_has_one_of_its_own():
-    long = trajectory(list(range(50)), [0] + [1] * 49)
-    short = [trajectory([51 + n, 60], [0, 1]) for n in range(3)]
-    rows = pack_rows([short[0], long, *short[1:]], row_tokens=20)
-    sizes = [(len(row.token_ids_N), sorted(set(row.sequence_A.tolist()))) for row in rows]
-    assert sorted(sizes) == [(6, [0, 2, 3]), (50, [1])]
-
-
-def test_two_long_trajectories_with_a_common_prefix_are_two_rows():
-    batch = [trajectory([*range(30), 40 + n], [0] * 30 + [1]) for n in range(2)]
-    assert [len(row.token_ids_N) for row in pack_rows(batch, row_tokens=20)] == [31, 31]
-
-
-def test_trajectories_without_a_trained_token_are_left_out():
-    batch = [trajectory([3, 4, 5], [0, 0, 0]), trajectory([3, 4, 6], [0, 0, 1]), trajectory([7, 8], [1, 0])]
-    (row,) = pack_rows(batch, row_tokens=20)
-    assert row.token_ids_N.tolist() == [3, 4, 6]
-    assert row.sequence_A.tolist() == [1]
-    assert pack_rows([batch[0], batch[2]], row_tokens=20) == []
-    assert pack_rows([], row_tokens=20) == []
-
-
-def test_the_order_of_the_batch_changes_the_numbers_of_sequences_only():
-    batch = group(0)
-    forward, backward = pack_rows(batch, row_tokens=60), pack_rows(batch[::-1], row_tokens=60)
-    assert [r.token_ids_N.tolist() for r in forward] == [r.token_ids_N.tolist() for r in backward]
-    for one, other in zip(forward, backward, strict=True):
-        entries = zip(one.source_A.tolist(), one.sequence_A.tolist(), strict=True)
-        mirrored = zip(other.source_A.tolist(), (3 - other.sequence_A).tolist(), strict=True)
-        assert sorted(entries) == sorted(mirrored)
 
 
 def test_a_row_that_begins_anew_repeats_the_prefix_of_its_members_only():

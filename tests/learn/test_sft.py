@@ -52,17 +52,6 @@ def test_every_trajectory_is_seen_once_an_epoch_in_another_order_each_time():
     assert {"loss", "entropy", "grad_norm", "packed_tokens", "learn_s"} <= rows[0][1].keys()
 
 
-def test_the_seed_decides_the_order():
-    def losses(seed):
-        rows = []
-        train_sft(
-            LocalLearner(small_model()), expert_set(), CONFIG, seed=seed, on_step=lambda _, m: rows.append(m["loss"])
-        )
-        return rows
-
-    assert losses(1) == losses(1) != losses(2)
-
-
 @pytest.mark.parametrize("trajectories", [[], [trajectory([3, 4], [0, 0])] * 3, [trajectory([3, 4], [1, 0])]])
 def test_a_set_without_a_trained_token_is_refused(trajectories):
     with pytest.raises(NothingToLearnError, match=f"{len(trajectories)} trajectories and not one trained token"):

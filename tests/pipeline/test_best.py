@@ -186,35 +186,6 @@ def test_questions_that_failed_are_asked_again_by_the_same_command(recipe, tmp_p
     assert again.tracked == []
 
 
-@pytest.mark.long
-def test_a_look_whose_questions_all_failed_is_no_score_of_0(recipe, tmp_path, monkeypatch):
-    """The search fails while the policy after SFT is asked, twice, and works again when that of RL is."""
-    settings = {"rl": {"steps": 2}, "eval": {"stages": (), "every_steps": 0}}
-    changed = {name: getattr(recipe, name).model_copy(update=values) for name, values in settings.items()}
-    whole, asked = Roller.rollout, []
-
-    def rollout(self, questions, decoding, *, on_group=lambda group: None, **options):
-        is_dev = any(question.id.startswith("dev") for question in questions)
-        asked.append(is_dev)
-
-        def fail(group):
-            if is_dev and sum(asked) <= 2:
-                lost = [replace(each, stop_reason=StopReason.INFRA_FAILURE, answer=None) for each in group.episodes]
-                group = replace(group, episodes=(), failed=tuple(lost))
-            on_group(group)
-
-        return whole(self, questions, decoding, on_group=fail, **options)
-
-    monkeypatch.setattr(Roller, "rollout", rollout)
-    reporter = QuietReporter()
-    run_recipe(recipe.model_copy(update=changed), tmp_path / "run", reporter)
-    record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
-    assert [(each["stage"], each["n"]) for each in record["policies"]] == [("sft", 0), ("rl", 2)]
-    assert record["best"]["stage"] == "rl"
-    assert [row["step"] for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "dev"] == [2]
-    assert any(line.startswith("warning: dev-sft: 2 x infra_failure") for line in reporter.lines)
-
-
 def test_a_damaged_line_of_metrics_is_passed_over_and_counted(recipe, finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "run")
     metrics = tmp_path / "run" / "metrics.jsonl"

@@ -27,11 +27,26 @@ def seekling(*words):
     return CliRunner().invoke(app, ["eval", *(str(word) for word in words)])
 
 
+def ask(recipe, out, server, *words, name="gpt", model="big"):
+    endpoint = ["--endpoint", server.url, "--endpoint-model", model, "--endpoint-tries", "1", "--in-flight", "1"]
+    return seekling(recipe, *words, "--name", name, "--out", out, *endpoint)
+
+
 def evaluate(recipe, out, server, *words, name="gpt"):
-    endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--endpoint-tries", "1", "--in-flight", "1"]
-    result = seekling(recipe, *words, "--name", name, "--out", out, *endpoint, "--json")
+    result = ask(recipe, out, server, *words, "--json", name=name)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
+
+
+def write_questions(path, questions):
+    """Questions about mills: (source, mill, year) of each."""
+    rows = [
+        {"id": f"{source}-{mill}", "question": f"In which year was {mill} Mill built?", "answers": [year]}
+        | {"source": source}
+        for source, mill, year in questions
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
 
 
 def timeless(summary):
@@ -100,8 +115,7 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_stopped(recipe, tmp_pat
         return searcher(body) if allowed[0] >= 0 else (401, {"error": "key revoked"})
 
     with chat_server(respond) as server:
-        endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--in-flight", "1"]
-        stopped = seekling(recipe, "--name", "gpt", "--out", tmp_path / "run", *endpoint)
+        stopped = ask(recipe, tmp_path / "run", server)
         assert stopped.exit_code == 1
         assert "key revoked" in stopped.output
         assert len(list(read_records(tmp_path / "run" / "episodes" / "eval-gpt.jsonl"))) == 2
@@ -165,7 +179,10 @@ def test_a_judge_reads_the_answers_and_its_verdicts_stay_in_the_folder(recipe, t
     with chat_server(respond) as server:
         judge = ["--judge-url", server.url, "--judge-model", "judge"]
         first = evaluate(recipe, tmp_path / "run", server, *judge)
+        asked = len(server.requests)
         second = evaluate(recipe, tmp_path / "run", server, *judge)
+    # Nothing is sampled again, and the judge is asked only where it gave no verdict.
+    assert len(server.requests) - asked == 2 * 3
     assert (first["judge"]["k"], first["judge"]["n"], first["em"]["n"]) == (2, 2, 4)
     assert first["judge_details"]["errors"] == {"unreadable_verdict": 2}
     assert second["judge"] == first["judge"]
@@ -213,38 +230,27 @@ def test_a_local_model_is_priced_by_the_hour_and_takes_every_mode(recipe, tmp_pa
 
 
 def test_only_the_questions_of_a_benchmark_are_asked(recipe, tmp_path):
-    rows = [
-        {
-            "id": f"{source}-{mill}",
-            "question": f"In which year was {mill} Mill built?",
-            "answers": [year],
-            "source": source,
-        }
-        for source in ("nq", "popqa")
-        for mill, year in MILLS.items()
-    ]
-    path = tmp_path / "q.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_questions(
+        tmp_path / "q.jsonl", [(source, *item) for source in ("nq", "popqa") for item in MILLS.items()]
+    )
     with chat_server(searcher) as server:
         summary = evaluate(recipe, tmp_path / "run", server, "--questions", path, "--benchmark", "nq")
-        endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--name", "gpt", "--out", tmp_path / "run"]
-        shown = seekling(recipe, *endpoint, "--questions", path, "--benchmark", "nq")
+        shown = ask(recipe, tmp_path / "run", server, "--questions", path, "--benchmark", "nq")
     assert (summary["num_questions"], list(summary["by_source"])) == (2, ["nq"])
     assert "nq: 2 questions, the published set has 3610" in " ".join(shown.output.split())
 
 
 def test_several_data_sets_are_shown_apart_and_add_up(recipe, tmp_path):
-    rows = [
-        {"id": mill, "question": f"In which year was {mill} Mill built?", "answers": [year], "source": source}
-        for source, years in (("mine", ("1612", "1655")), ("yours", ("1612", "1900")))
-        for mill, year in zip(MILLS, years, strict=True)
+    asked = [
+        ("mine", "Alder", "1612"),
+        ("mine", "Birch", "1655"),
+        ("yours", "Alder", "1612"),
+        ("yours", "Birch", "1900"),
     ]
-    path = tmp_path / "q.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_questions(tmp_path / "q.jsonl", asked)
     with chat_server(searcher) as server:
         summary = evaluate(recipe, tmp_path / "run", server, "--questions", path)
-        endpoint = ["--endpoint", server.url, "--endpoint-model", "big", "--name", "gpt", "--out", tmp_path / "run"]
-        shown = seekling(recipe, *endpoint, "--questions", path)
+        shown = ask(recipe, tmp_path / "run", server, "--questions", path)
     assert {name: (group["em"]["k"], group["em"]["n"]) for name, group in summary["by_source"].items()} == {
         "mine": (2, 2),
         "yours": (1, 2),
@@ -311,8 +317,7 @@ def test_the_almanac_is_a_benchmark_that_seekling_writes_itself(recipe, tmp_path
 def test_another_evaluation_under_the_same_name_is_refused(recipe, tmp_path):
     with chat_server(searcher) as server:
         evaluate(recipe, tmp_path / "run", server)
-        endpoint = ["--endpoint", server.url, "--endpoint-model", "other", "--name", "gpt", "--out", tmp_path / "run"]
-        result = seekling(recipe, *endpoint)
+        result = ask(recipe, tmp_path / "run", server, model="other")
     assert result.exit_code == 1
     assert "holds an evaluation named 'gpt' that differs in model; use another --name" in " ".join(
         result.output.split()

@@ -42,13 +42,13 @@ def rated(body):
     return replies[case["answer"]]
 
 
-def rolled(server, tiny_model_dir, cache=None):
+def rolled(server, tiny_model_dir):
     tokenizer = load_policy(tiny_model_dir, dtype="float32")[1]
     scripts = [[(encode(tokenizer, f"<answer> {answer} </answer>"), "stop")] for answer in ANSWERS]
     renderer = Renderer(tokenizer)
     env = make_env(count_tokens=renderer.count_tokens)
     endpoint = EndpointConfig(url=server.url, model="judge", request_tries=1)
-    judge = Judge(ChatClient(endpoint), VerdictCache(cache), num_tries=2)
+    judge = Judge(ChatClient(endpoint), VerdictCache(None), num_tries=2)
     roller = JudgedRoller(Roller(env, ScriptedSampler(scripts), renderer), judge, in_flight=3)
     told = []
     groups = roller.rollout(QUESTIONS, Decoding(64, 512), group_size=4, seed=1, on_group=told.append)
@@ -73,16 +73,6 @@ def test_episodes_without_a_verdict_leave_their_group_as_failures_and_never_scor
         assert [reward.parts["em"] for reward in rewards] == [1.0, 0.0]
     assert roller.notes == {"asked": 4, "no_reply": 2, "unreadable_verdict": 2}
     assert str(roller).startswith("4 asked, 2 ")
-
-
-def test_verdicts_are_kept_for_a_later_process_and_errors_asked_again(tiny_model_dir, tmp_path):
-    cache = tmp_path / "verdicts.jsonl"
-    with chat_server(rated) as server:
-        rolled(server, tiny_model_dir, cache)
-        asked = len(server.requests)
-        roller, _, _ = rolled(server, tiny_model_dir, cache)
-        assert len(server.requests) - asked == 2 * (1 + 2)
-    assert roller.notes["cached"] == 4
 
 
 def test_a_judge_that_refuses_us_ends_the_rollout(tiny_model_dir):

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from seekling.config import build_recipe
-from seekling.doctor import MemoryPlan, opened_memory, read_model_shape
+from seekling.doctor.memory import MemoryPlan, opened_memory
+from seekling.doctor.shape import read_model_shape
 from seekling.errors import DataError
 from seekling.pipeline import implementations
 from seekling.pipeline.implementations import new_learner

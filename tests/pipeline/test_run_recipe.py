@@ -7,12 +7,8 @@ import signal
 from dataclasses import replace
 
 import pytest
-import torch
 
-from seekling.config import CheckpointConfig, OptimizerConfig
-from seekling.models import load_policy
-from seekling.pipeline.eval_request import EvalRequest, run_evaluation
-from seekling.pipeline.run_folder import RunFolder
+from seekling.config import OptimizerConfig
 from seekling.pipeline.stages import run_recipe
 from tests.pipeline.runs import DRAFTS, STAGES, QuietReporter, rows, village_recipe, what_must_repeat
 
@@ -73,19 +69,6 @@ def test_a_run_goes_through_all_stages_and_leaves_what_the_folder_promises(strai
     assert f"warning: {record['notes'][0]}" in reporter.lines
 
 
-def test_exported_policies_are_ordinary_models_with_the_weights_of_the_run(straight, tiny_model_dir):
-    folder, _, _ = straight
-    base = dict(load_policy(tiny_model_dir, dtype="float32")[0].named_parameters())
-    loaded = {name: load_policy(folder / "checkpoints" / name, dtype="float32") for name in ("sft", "rl")}
-    for model, tokenizer in loaded.values():
-        weights = dict(model.named_parameters())
-        assert weights.keys() == base.keys()
-        assert all(not torch.equal(weights[name], base[name]) for name in weights)
-        assert tokenizer.chat_template is not None
-    one, other = (dict(model.named_parameters()) for model, _ in loaded.values())
-    assert any(not torch.equal(one[name], other[name]) for name in one)
-
-
 def test_a_finished_run_is_not_done_again(straight, recipe):
     folder, summaries, _ = straight
     before = what_must_repeat(folder)
@@ -134,26 +117,6 @@ def test_a_run_interrupted_and_started_again_ends_as_the_straight_one(
         assert began[2] == 0
 
 
-@pytest.mark.long
-def test_many_interruptions_and_a_crash_between_them_lose_nothing(straight, recipe, tmp_path):
-    recipe = recipe.model_copy(update={"checkpoint": CheckpointConfig(every_steps=1)})
-    folder = tmp_path / "run"
-    for stage, after in (("sft", 3), ("sft", 7), ("rl", 1), ("rl", 2)):
-        with pytest.raises(KeyboardInterrupt):
-            run_recipe(recipe, folder, QuietReporter(stage, after))
-        states = [path.name for path in (folder / "checkpoints").glob("state-*")]
-        assert states in ([[f"state-{stage}-{n}"] for n in range(1, 61)] + [["state-sft-60"]])
-        # What a crash in the middle of writing leaves behind.
-        for name in ("metrics.jsonl", "episodes/eval-base.jsonl"):
-            with (folder / name).open("a", encoding="utf-8") as file:
-                file.write('{"stage": "' + stage)
-    run_recipe(recipe, folder, QuietReporter())
-    # The cut line of a finished evaluation is dropped as soon as somebody reads it.
-    repeated = what_must_repeat(folder)
-    assert repeated.pop("recipe").count("every_steps = 1") == 1
-    assert repeated == {name: value for name, value in what_must_repeat(straight[0]).items() if name != "recipe"}
-
-
 def test_a_stage_uses_its_own_settings_from_its_first_step_on(recipe, straight, tmp_path):
     """Gradients of SFT are clipped at sft.max_grad_norm, whatever rl.optimizer.max_grad_norm is."""
     config = recipe.rl.model_copy(
@@ -190,22 +153,3 @@ def test_the_other_protocols_run_too(recipe, tmp_path, protocol):
     assert [summary.settings.protocol for summary in summaries] == [protocol] * 3
     experts = rows(tmp_path / "run" / "episodes" / "expert.jsonl")
     assert {row["episode"]["protocol"] for row in experts} == {protocol}
-
-
-def test_an_evaluation_resumed_midway_keeps_the_records_it_has(recipe, tmp_path):
-    folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        run_evaluation(recipe, folder, EvalRequest("mine"), QuietReporter("eval-mine", 1, by_signal=True))
-    before = RunFolder(folder, recipe).read_records("eval-mine")
-    assert 1 <= len(before) < 4
-    reporter = QuietReporter()
-    (summary,) = run_evaluation(recipe, folder, EvalRequest("mine"), reporter).summaries
-    assert reporter.tracked == [("eval-mine", 4, len(before))]
-    after = RunFolder(folder, recipe).read_records("eval-mine")
-    assert [record.question.id for record in after] == [
-        *("held-out single", "held-out birch", "another single", "another birch")
-    ]
-    by_id = {record.question.id: record for record in after}
-    # Durations and all: these episodes were not sampled again.
-    assert all(by_id[record.question.id] == record for record in before)
-    assert summary.num_questions == 4

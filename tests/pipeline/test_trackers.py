@@ -59,9 +59,9 @@ def test_tensorboard_gets_every_metric_of_a_run(tmp_path, tiny_model_dir):
 def test_steps_that_a_crash_undid_are_written_over(tmp_path):
     needs("tensorboard")
     for losses in ([5.0, 4.0, 3.0], [2.0, 1.0]):
-        with open_trackers(recipe_to("tensorboard"), tmp_path) as trackers:
+        with open_trackers(recipe_to("tensorboard"), tmp_path) as log:
             for step, loss in enumerate(losses, start=1 if len(losses) == 3 else 2):
-                trackers.log("rl", step, {"loss": loss})
+                log("rl", step, {"loss": loss})
     assert scalars(tmp_path / "tensorboard" / "rl")["rl/loss"] == [(1, 5.0), (2, 2.0), (3, 1.0)]
 
 
@@ -69,9 +69,9 @@ def test_steps_that_a_crash_undid_are_written_over(tmp_path):
 def test_wandb_keeps_an_offline_run_in_the_run_folder(tmp_path, monkeypatch):
     needs("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    with open_trackers(recipe_to("wandb", mode="offline"), tmp_path) as trackers:
-        trackers.log("rl", 1, {"loss": 0.5})
-        trackers.log("rl", 2, {"loss": 0.25})
+    with open_trackers(recipe_to("wandb", mode="offline"), tmp_path) as log:
+        log("rl", 1, {"loss": 0.5})
+        log("rl", 2, {"loss": 0.25})
     import wandb
 
     wandb.teardown()  # its own process writes the file; at the end of ours this happens by itself
@@ -87,9 +87,9 @@ def test_trackio_keeps_a_run_and_goes_on_with_it(tmp_path, monkeypatch):
     needs("trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     for losses in ([(1, 0.5), (2, 0.25)], [(2, 0.125)]):
-        with open_trackers(recipe_to("trackio"), tmp_path) as trackers:
+        with open_trackers(recipe_to("trackio"), tmp_path) as log:
             for step, loss in losses:
-                trackers.log("rl", step, {"loss": loss})
+                log("rl", step, {"loss": loss})
     with contextlib.closing(sqlite3.connect(tmp_path / "trackio" / "seekling.db")) as database:
         written = database.execute("select run_name, metrics from metrics order by id").fetchall()
     logged = [(1, 0.5), (2, 0.25), (2, 0.125)]
@@ -106,6 +106,6 @@ def test_a_tracker_that_is_not_installed_names_its_extra(tmp_path, monkeypatch, 
 
 
 def test_without_trackers_nothing_is_written(tmp_path):
-    with open_trackers(recipe_to(), tmp_path) as trackers:
-        trackers.log("rl", 1, {"loss": 0.5})
+    with open_trackers(recipe_to(), tmp_path) as log:
+        log("rl", 1, {"loss": 0.5})
     assert list(tmp_path.iterdir()) == []

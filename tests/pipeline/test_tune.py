@@ -14,11 +14,10 @@ import pytest
 
 from seekling.cli.main import main
 from seekling.config import Recipe, load_recipe, recipe_to_toml
-from seekling.doctor import read_model_shape
+from seekling.doctor.shape import read_model_shape
 from seekling.errors import ConfigError
 from seekling.models import load_policy
 from seekling.pipeline import tune as tune_module
-from seekling.pipeline import tune_trial
 from seekling.pipeline.tune import Choice, Trial, Tuned, best, changed, memory_limit, tune, write_tuned
 from seekling.pipeline.tune_trial import RandomEpisodes, unfilled_bytes
 from seekling.serve.agent import make_sampler
@@ -64,42 +63,6 @@ def test_the_new_recipe_has_the_old_ones_differences_and_the_winners(tmp_path):
     with pytest.raises(ConfigError, match=r"new\.toml exists already"):
         write_tuned(recipe, found, tmp_path / "new.toml")
     assert (tmp_path / "new.toml").read_text(encoding="utf-8") == text
-
-
-def test_settings_that_do_not_go_together_are_refused():
-    with pytest.raises(ConfigError, match="group_size = 1"):
-        changed(Recipe(), {"rl.group_size": 1})
-
-
-@pytest.mark.parametrize(
-    ("stage", "settings", "expected"),
-    [
-        ("sft", {}, [1] * 3),
-        ("rl", {}, [4, 4]),
-        ("rl", {"learn_per_group": 2}, [2, 2]),
-        ("rl", {"minibatches": 2}, [4]),
-        ("rl", {"stream_minibatches": 2, "loss": "importance_sampling"}, [4]),
-    ],
-)
-def test_a_row_has_no_more_than_a_step_learns_from_at_once(stage, settings, expected):
-    rl = {"questions_per_step": 2, "group_size": 4, "row_tokens": 8192, **settings}
-    episodes = RandomEpisodes(
-        recipe_of({"sft": {"episodes_per_step": 3, "row_tokens": 8192}, "rl": rl}), vocabulary=600
-    )
-    row, is_whole = episodes.first_row(stage)
-    prompts = [tuple(each.token_ids_T[:117]) for each in row]
-    assert sorted(prompts.count(prompt) for prompt in set(prompts)) == expected
-    assert len({prompt[:80] for prompt in prompts}) == 1
-    assert is_whole
-
-
-def test_the_row_that_takes_most_memory_is_as_long_as_a_row_can_be():
-    sections = {"rollout": {"episode_tokens": 900}, "sft": {"episodes_per_step": 3, "row_tokens": 8192}}
-    recipe = recipe_of({**sections, "rl": {"row_tokens": 700}})
-    for stage, expected in (("sft", 3 * 900), ("rl", 900)):
-        (only,) = RandomEpisodes(recipe, vocabulary=600).longest_row(stage)
-        assert len(only.token_ids_T) == expected
-        assert only.train_mask_T.any()
 
 
 def scripted_trials(monkeypatch, **by_setting) -> list[Recipe]:
@@ -185,15 +148,6 @@ def test_slots_that_sampling_left_partly_empty_are_counted_whole(tiny_model_dir)
     recipe = recipe.model_copy(update={"eval": longer})
     expected += 5 * 2048 * 2 * 2 * 2 * 16 * 4
     assert unfilled_bytes(recipe, read_model_shape(tiny_model_dir), sampler, "sample", episodes) == expected
-
-
-def test_a_trial_of_learning_says_whether_its_row_was_the_whole_step(tiny_model_dir):
-    def found(row_tokens):
-        sft = {"episodes_per_step": 3, "row_tokens": row_tokens}
-        model = {"spec": str(tiny_model_dir), "dtype": "float32"}
-        return tune_trial.measure(recipe_of({"model": model, "sft": sft, "rl": {"steps": 0}}), "sft")
-
-    assert [found(row_tokens).is_whole for row_tokens in (512, 8192)] == [False, True]
 
 
 def test_the_command_measures_every_stage_and_writes_a_recipe_that_trains(tiny_model_dir, tmp_path, capsys):

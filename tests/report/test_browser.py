@@ -5,8 +5,6 @@ import json
 
 import pytest
 
-from seekling.evaluate.result_files import read_records
-from seekling.evaluate.samples import summarize_samples
 from seekling.report import write_report
 from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Question, StopReason, Turn
@@ -36,26 +34,6 @@ def test_the_overview_shows_table_gains_and_curves(browser, report):
     titles = browser.run("[...document.querySelectorAll('.chart-grid h3')].map(title => title.innerText)")
     assert {"SFT loss", "Reward", "Searches", "Entropy", "Groups that teach nothing"} <= set(titles)
     assert browser.run("document.title") == "demo · Overview · seekling"
-
-
-def test_several_samples_are_shown_as_one_with_pass_at_k_and_majority_vote(browser, tmp_path):
-    run = write_run(tmp_path / "demo", questions=12, steps=2)
-    samples = summarize_samples(
-        [(name, read_records(run / "episodes" / f"eval-{name}.jsonl")) for name in ("sft", "rl")]
-    )
-    (run / "samples").mkdir()
-    (run / "samples" / "ours.json").write_text(json.dumps(samples.to_json()), encoding="utf-8")
-    (run / "samples" / "odd.json").write_text("[]", encoding="utf-8")
-    problems = write_report([run], tmp_path / "page.html")
-    assert any("samples/odd.json is damaged" in problem for problem in problems)
-    browser.open(tmp_path / "page.html")
-    table = browser.text("[aria-label='Several samples or seeds']")
-    assert "pass@2" in table
-    assert "2 samples" in table
-    assert f"{samples.majority.k}/{samples.majority.n}" in table
-    assert ", ".join(f"{rate.k}/{rate.n}" for rate in samples.em_per_sample) in table
-    assert "tokens written" in browser.text("[aria-label='Cost of a question']")
-    assert not browser.complaints
 
 
 def test_the_values_of_a_curve_can_be_read_with_the_arrow_keys(browser, report):
@@ -210,29 +188,6 @@ def test_several_runs_share_a_page_and_a_picker(browser, report, tmp_path):
     assert browser.text("#tally").startswith("40 of ")
     browser.go("#/0/episodes")
     browser.wait("document.querySelector('#tally').innerText.startsWith('5 of ')")
-
-
-def test_a_damaged_run_folder_shows_what_is_there_and_says_what_is_missing(browser, tmp_path):
-    run = write_run(tmp_path / "demo", questions=6, steps=3)
-    metrics = run / "metrics.jsonl"
-    metrics.write_bytes(metrics.read_bytes()[:-20])
-    (run / "eval" / "rl.json").unlink()
-    (run / "recipe.toml").write_text("rl = [")
-    (run / "record.json").write_text("{")
-    write_report([run], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html")
-    notice = browser.text(".notice")
-    for said in (
-        "metrics.jsonl: line 41 is cut",
-        "eval/rl.json is missing",
-        "recipe.toml is damaged",
-        "record.json is damaged",
-    ):
-        assert said in notice
-    assert browser.run("document.querySelectorAll('.table-results tbody tr').length") == 2
-    browser.go("#/0/episodes")
-    browser.go("#/0/recipe")
-    assert "rl = [" in browser.text("pre")
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "record.json", "recipe.toml", "progress.json", "eval/rl.json"])

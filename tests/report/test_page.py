@@ -22,7 +22,7 @@ from seekling.report import write_report
 from seekling.report.encode import encode
 from seekling.report.formats import print_results
 from seekling.report.packing import CHUNK, Packer
-from seekling.report.read import RunReader, read_run
+from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, Reward, StopReason, ToolCall, Turn
 from tests.report.run_folder import write_records, write_run
 
@@ -265,18 +265,6 @@ def test_probabilities_of_tokens_are_packed_as_hundredths_and_only_where_they_ar
     first, second = chunk["episodes"][0]["turns"]
     assert (first["lengths"], first["logprobs"]) == ([2, 2, 0], [0, -231, -5])
     assert "lengths" not in second
-
-
-def test_a_file_that_grows_changes_its_last_chunk_only(run, tmp_path):
-    records = read_run(run).episodes
-    many = (records * 8)[: 2 * CHUNK + 10]
-    write_records(tmp_path, "rl", many[:-5])
-    reader, packer = RunReader(tmp_path), Packer()
-    before = packer.pack(reader.read().files).chunks
-    write_records(tmp_path, "rl", many[-5:], append=True)
-    after = packer.pack(reader.read().files)
-    assert [name for name in after.chunks if after.chunks[name] is not before.get(name)] == ["0-2"]
-    assert after.index["count"] == len(many)
 
 
 def test_a_resumed_run_shows_each_step_once(tmp_path):

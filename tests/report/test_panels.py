@@ -92,15 +92,6 @@ def test_every_episode_has_one_cause_and_they_add_up():
     assert found_rates["empty"] == [0, 4]
 
 
-def test_behaviours_are_rates_over_the_episodes_that_did_not_fail():
-    known = answer("Alnwick")
-    records = [record(known, said="Alnwick", em=1.0, question=replace(QUESTION, id=str(i))) for i in range(3)]
-    records.append(record(question=QUESTION, stop=StopReason.INFRA_FAILURE, em=None))
-    rate = panels_of(records)["behaviours"]["answer_from_memory"]
-    assert (rate["k"], rate["n"]) == (3, 3)
-    assert rate["low"] == pytest.approx(0.4385, abs=1e-4)
-
-
 def test_episodes_of_one_question_are_no_sample():
     records = [record(answer("Fowey"), said="Fowey") for _ in range(2)]
     assert not panels_of(records)["is_sample"]

@@ -52,13 +52,6 @@ def test_a_missing_evaluation_is_named_and_the_others_stay(run):
     assert folder.problems == ["eval/rl.json is missing: no row in the table."]
 
 
-def test_an_evaluation_that_was_not_planned_is_not_missed(run):
-    recipe = run / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace('stages = ["base", "sft", "rl"]', 'stages = ["base", "sft"]'))
-    (run / "eval" / "rl.json").unlink()
-    assert read_run(run).problems == []
-
-
 @pytest.mark.parametrize(
     ("name", "changes"),
     [("rl", {"steps": 0}), ("sft", {"num_questions": 0, "file": ""})],

@@ -166,13 +166,6 @@ def test_the_terminal_shows_the_same_tables_and_each_note_once(run, capsys):
     assert shown.count("Decoding: greedy.") == 1
 
 
-def test_a_damaged_summary_is_named_and_the_others_are_shown(run):
-    (run / "eval" / "sft.json").write_text("{", encoding="utf-8")
-    policies, problems = read_policies([run])
-    assert len(policies) == 2
-    assert any("eval/sft.json is damaged" in problem for problem in problems)
-
-
 def test_a_run_without_evaluations_is_refused(tmp_path):
     (tmp_path / "eval").mkdir()
     with pytest.raises(DataError, match="Run `seekling train` or `seekling eval` first"):

@@ -8,7 +8,6 @@ from seekling.reward.compat import (
     PROMPT_PAIRS,
     compatible_scorer,
     search_r1_answer,
-    search_r1_exact_match,
     search_r1_format_score,
     tinker_answer,
 )
@@ -36,12 +35,6 @@ def test_the_last_pair_of_at_least_two_is_the_answer(text, answer):
     assert search_r1_answer(text) == answer
 
 
-def test_no_answer_is_scored_as_beijing_and_after_an_invalid_action_as_and():
-    assert search_r1_exact_match(response("<think>hm</think>"), ["Beijing"]) == 1.0
-    assert search_r1_exact_match(response(f"hm{INVALID}hm"), ["and"]) == 1.0
-    assert search_r1_exact_match(response(f"hm{INVALID}hm"), ["Beijing"]) == 0.0
-
-
 def test_a_gold_that_normalises_to_nothing_is_in_everything():
     score = compatible_scorer("search-r1").score
     assert [
@@ -56,13 +49,6 @@ DOCS = "<information>Doc 1(Title: x) Paris is the capital.</information>"
 WELL_FORMED = f"<think>a</think>\n<search>q</search>\n\n{DOCS}\n\n<think>b</think>\n<answer>%s</answer>"
 FORMAT = [
     (WELL_FORMED % "Paris", 1.0),
-    (f"<think>a\n<search>q</search>\n{DOCS}\n<think>b</think><answer>Paris</answer>", 0.8),
-    (f"<think>a</think><search>q</search>\n{DOCS}\n<answer>Paris</answer>", 0.8),
-    (WELL_FORMED % "Rome", 0.3),
-    (WELL_FORMED.replace("Paris is", "Lyon is") % "Rome", 0.2),
-    ("<answer>Rome</answer>", 0.1),
-    (WELL_FORMED % "Paris" + " done", 0.8),
-    ("<think>a</think><answer>Paris</answer><search>q</search>", 0.8),
     ("nothing at all", 0.1),
     ("<think>" + " " * 5000 + "<answer>Rome</answer>" * 99, 0.1),  # and soon
 ]
@@ -77,13 +63,6 @@ def test_the_format_score_has_the_values_of_the_reference(text, expected):
 def test_without_a_chat_template_no_text_is_ever_well_formed():
     raw = PROMPT_PAIRS + WELL_FORMED % "Paris"
     assert search_r1_format_score(raw, ["Paris"], RewardConfig(structure=0.2)) == pytest.approx(0.8)
-
-
-def test_with_all_weights_zero_the_format_score_is_exact_match():
-    zero = RewardConfig(structure=0, final=0, retrieval=0)
-    for text, _ in FORMAT:
-        expected = search_r1_exact_match(response(text), ["Paris"])
-        assert search_r1_format_score(response(text), ["Paris"], zero) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from seekling.doctor import read_model_shape
+from seekling.doctor.shape import read_model_shape
 from seekling.env.protocol.stopping import StopRule
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.models import load_policy

@@ -17,7 +17,9 @@ from seekling.errors import ConfigError, MissingExtraError, SandboxError
 from seekling.types import Json
 
 if TYPE_CHECKING:
-    from seekling.doctor import Machine, Memory, Speed, StageCost
+    from seekling.doctor.cost import StageCost
+    from seekling.doctor.machine import Machine, Speed
+    from seekling.doctor.memory import Memory
     from seekling.pipeline.tune import Tuned
 
 
@@ -31,7 +33,7 @@ def command(
     Nothing is installed, fetched or written. Speed is measured for about a second; run it on a machine that is
     otherwise idle.
     """
-    from seekling.doctor import free_bytes, look_at_machine, measure_speed
+    from seekling.doctor.machine import free_bytes, look_at_machine, measure_speed
     from seekling.models import cache_home, pick_device
     from seekling.pipeline.plan import predict_costs
 

@@ -74,15 +74,6 @@ class PairedComparison(PairCounts):
         return pydantic.TypeAdapter(PairedComparison).validate_python(row)
 
 
-def compare(
-    first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], *, intersect: bool = False
-) -> PairedComparison:
-    """Compare two evaluations of the same questions, called after the stages of their records; see `compare_all`."""
-    sides = [list(first), list(second)]
-    named = [(side[0].stage if side else which, side) for side, which in zip(sides, ("first", "second"), strict=True)]
-    return compare_all(named, intersect=intersect)[0]
-
-
 def compare_all(
     evaluations: Sequence[tuple[str, Iterable[EpisodeRecord]]], *, intersect: bool = False
 ) -> list[PairedComparison]:

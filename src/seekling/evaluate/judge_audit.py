@@ -150,12 +150,7 @@ def read_labels(path: Path | str) -> dict[tuple[str, str], bool]:
 
 
 def agreement_of(first: str, second: str, pairs: Sequence[tuple[bool, bool]]) -> PairAgreement:
-    """How far two opinions of the same cases agree.
-
-    Args:
-        first: name of the first opinion.
-        second: of the second.
-        pairs: both, for each case.
+    """How far two opinions of the same cases agree, both given for each case.
 
     Source: Cohen's kappa (Educational and Psychological Measurement 20, 1960); percentile bootstrap over cases.
 

@@ -16,8 +16,9 @@ from typing import TypeVar
 
 import pydantic
 
+from seekling.config import EVALUATIONS
 from seekling.errors import DataError
-from seekling.evaluate.compare import PairedComparison, compare
+from seekling.evaluate.compare import compare_all
 from seekling.evaluate.summary import EvalSummary
 from seekling.files import write_atomically
 from seekling.types import EpisodeRecord, Json
@@ -93,23 +94,18 @@ def read_summary(path: Path | str) -> EvalSummary:
         raise DataError(f"{path} is not an evaluation summary ({error}); evaluate again to write it") from None
 
 
-def write_comparisons(run: Path, names: tuple[str, ...] = ("base", "sft", "rl")) -> list[PairedComparison]:
+def write_comparisons(run: Path) -> None:
     """Compare every pair of a run's evaluations, earlier with later, and write each as `eval/compare-<a>-<b>.json`.
-
-    Args:
-        run: a run folder; evaluations that it lacks are skipped.
-        names: of evaluations, in the order of training.
 
     Raises:
         DataError: an episodes file is damaged, or two evaluations asked different questions.
     """
-    paths = {name: run / "episodes" / f"eval-{name}.jsonl" for name in names}
+    paths = {name: run / "episodes" / f"eval-{name}.jsonl" for name in EVALUATIONS}
     records = {name: list(read_records(path)) for name, path in paths.items() if path.is_file()}
     pairs = list(itertools.combinations(records, 2))
-    comparisons = [compare(records[a], records[b]) for a, b in pairs]
-    for (a, b), comparison in zip(pairs, comparisons, strict=True):
+    found = [compare_all([(f"eval-{name}", records[name]) for name in pair])[0] for pair in pairs]
+    for (a, b), comparison in zip(pairs, found, strict=True):
         _write_json(run / "eval" / f"compare-{a}-{b}.json", comparison.to_json())
-    return comparisons
 
 
 def _write_json(path: Path, value: dict[str, Json]) -> None:

@@ -75,9 +75,6 @@ class Critic(Trained, Protocol):
     def values(self, trajectories: Sequence[Trajectory]) -> Sequence[np.ndarray]:
         """Predictions under the current weights.
 
-        Args:
-            trajectories: B of them.
-
         Returns:
             B arrays (T,) float32: at an action token, the reward expected before it was chosen; 0 elsewhere.
         """
@@ -99,9 +96,6 @@ class Learner(Trained, Protocol):
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> Sequence[np.ndarray]:
         """Log-probabilities of the trained tokens under the current weights.
-
-        Args:
-            trajectories: B of them.
 
         Returns:
             B arrays (T,) float32, 0 where nothing is trained.

@@ -32,7 +32,7 @@ class LocalLearner(TrainedModel):
         lora_rank: 0 trains every weight; otherwise low-rank adapters on all linear layers.
         lora_alpha: LoRA's alpha.
         seed: of the adapters' first weights.
-        betas, weight_decay, row_tokens, max_grad_norm, checkpoint_layers: see `TrainedModel`.
+        weight_decay, row_tokens, max_grad_norm, checkpoint_layers: see `TrainedModel`.
         dtype: of the forward pass; None leaves all parameters as they are. The trained weights begin at the model's
             values all the same, which a lower precision would round.
 
@@ -53,7 +53,6 @@ class LocalLearner(TrainedModel):
         lora_rank: int = 0,
         lora_alpha: int = 32,
         seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
         row_tokens: int = 1024,
         max_grad_norm: float = 1.0,
@@ -65,7 +64,6 @@ class LocalLearner(TrainedModel):
         self._adapted = add_lora(model, rank=lora_rank, alpha=lora_alpha, seed=seed) if lora_rank else None
         super().__init__(
             model,
-            betas=betas,
             weight_decay=weight_decay,
             row_tokens=row_tokens,
             max_grad_norm=max_grad_norm,

@@ -67,9 +67,6 @@ Aggregation = Literal["token_mean", "sequence_mean", "sum", "constant"]
 def make_policy_loss(config: LossConfig) -> TokenLoss:
     """Put the loss of a recipe together: surrogate x correction + KL.
 
-    Args:
-        config: the section `rl.loss`.
-
     Returns:
         A token loss. With `old_logprobs = "recomputed"` and none given, the current weights are the old ones, as they
         are in the first step after a rollout.
@@ -99,11 +96,7 @@ def make_policy_loss(config: LossConfig) -> TokenLoss:
 
 
 def make_policy_measure(config: LossConfig) -> TokenMeasure:
-    """Say how the loss of the same recipe treated its tokens.
-
-    Args:
-        config: as `make_policy_loss` takes it.
-    """
+    """Say how the loss of the same recipe treated its tokens."""
 
     def measure(logprobs_A: Tensor, data: TokenData) -> TokenMeasures:
         data = _with_old(config, logprobs_A, data)

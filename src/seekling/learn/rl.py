@@ -24,6 +24,7 @@ from seekling.learn.learner import Learner, WeightSync
 from seekling.learn.schedule import scheduled_rate
 from seekling.learn.sft import Metrics
 from seekling.learn.update import Updater
+from seekling.reward.functions import RewardFunction
 from seekling.reward.match import exact_match
 from seekling.rollout.draft_rates import draft_rates
 from seekling.rollout.loop import Decoding, Roller
@@ -43,20 +44,13 @@ from seekling.types import (
 PATIENCE_STEPS = 10
 """This many steps in a row without a single group to learn from end the run."""
 
-RewardFunction = Callable[[Episode, Question], Reward]
 Demonstrate = Callable[[EpisodeGroup], tuple[Episode, Trajectory] | None]
 """An expert's right episode of a group's question; None where it has none."""
 OnStep = Callable[[int, Metrics, list[EpisodeRecord]], None]
 
 
 class RlRun:
-    """State that must survive from step to step beside the weights; a resumed run finds it in its logs.
-
-    Args:
-        questions: to learn from.
-        config: settings.
-        seed: of the questions' order and of the sampling.
-    """
+    """State that must survive from step to step beside the weights; a resumed run finds it in its logs."""
 
     def __init__(self, questions: Sequence[Question], config: RlConfig, *, seed: int) -> None:
         self.questions, self.config, self.seed = questions, config, seed
@@ -64,10 +58,6 @@ class RlRun:
         self.idle_steps = 0
         self.rate_scale = 1.0
         """Multiplies the learning rate; who rolls a run back lowers it."""
-
-    def step_questions(self, step: int) -> list[Question]:
-        """The questions of a step, see `Curriculum.choose`."""
-        return self.curriculum.choose(step)
 
     def rates(self, step: int) -> list[float]:
         """Learning rates of a step: the policy's and the critic's."""
@@ -120,7 +110,7 @@ def train(
         taken = _Taken(updater, reward, config, step + 1, teacher)
         seed = derive_seed(run.seed, "rl", step)
         groups = roller.rollout(
-            run.step_questions(step), decoding, group_size=config.group_size, seed=seed, on_group=taken.as_it_ends
+            run.curriculum.choose(step), decoding, group_size=config.group_size, seed=seed, on_group=taken.as_it_ends
         )
         sampler.release_caches()
         sampled_s = time.perf_counter() - started - taken.seconds
@@ -318,23 +308,13 @@ def _terms(rewards_G: np.ndarray, costs_G: np.ndarray, config: RlConfig) -> dict
 
 
 def has_difference(metrics: Mapping[str, float], config: RlConfig) -> bool:
-    """Whether a step had anything to learn from: rewards that differ within a group, or a critic's errors.
-
-    Args:
-        metrics: of the step, as `rollout_metrics` counts.
-        config: baseline.
-    """
+    """Whether a step had anything to learn from: rewards that differ within a group, or a critic's errors."""
     num_equal = metrics.get("num_zero_variance_groups", 0) + metrics.get("num_dropped_groups", 0)
     return config.has_critic or metrics.get("num_groups", 0) > num_equal
 
 
 def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRecord]) -> Metrics:
-    """What the episodes of a step were like; means over those that did not fail.
-
-    Args:
-        groups: of the step.
-        records: of `score_groups`, in its order.
-    """
+    """What the episodes of a step were like, by `score_groups`' records; means over those that did not fail."""
     kept = [record for record in records if record.reward is not None]
     # By position, not by question: at the seam of two epochs a step may hold a question twice.
     rest = iter(records)

@@ -67,7 +67,7 @@ class TrainedModel:
 
     Args:
         model: decoder-only, in the dtype of the forward pass; its attention is replaced.
-        betas, weight_decay: of AdamW.
+        weight_decay: of AdamW; its betas are torch's until a stage sets others.
         row_tokens: tokens of one packed row; bounds activation memory.
         max_grad_norm: gradients are scaled down to this norm; 0 leaves them.
         checkpoint_layers: keep only what goes into each layer and compute the rest again in the backward pass: a third
@@ -82,7 +82,6 @@ class TrainedModel:
         self,
         model: PreTrainedModel,
         *,
-        betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
         row_tokens: int = 1024,
         max_grad_norm: float = 1.0,
@@ -118,9 +117,7 @@ class TrainedModel:
         for name, parameter in self._trained.items():
             if self._masters[name] is not parameter:
                 parameter.register_post_accumulate_grad_hook(_move_gradient_to(self._masters[name]))
-        self._optimizer = torch.optim.AdamW(
-            self._masters.values(), lr=0.0, betas=betas, weight_decay=weight_decay, fused=True
-        )
+        self._optimizer = torch.optim.AdamW(self._masters.values(), lr=0.0, weight_decay=weight_decay, fused=True)
         self._row_tokens, self._max_grad_norm = row_tokens, max_grad_norm
         self.num_steps = 0
         """Optimizer steps of the stage, skipped ones included."""

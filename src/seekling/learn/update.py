@@ -81,11 +81,7 @@ class Updater:
             )
 
     def finish(self, *, rate: float, critic_rate: float) -> Metrics:
-        """Take the optimizer steps.
-
-        Args:
-            rate: learning rate of the policy.
-            critic_rate: of the critic.
+        """Take the optimizer steps, at these learning rates of policy and critic.
 
         Returns:
             Metrics of the step, means over its optimizer steps; none when there was nothing to learn from. Of those
@@ -107,9 +103,6 @@ class Updater:
 
     def charges(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray] | None:
         """What the KL to the reference costs each action token, when `kl_in` is "reward".
-
-        Args:
-            trajectories: B of them.
 
         Returns:
             B arrays (T,), 0 elsewhere; None when nothing is charged.

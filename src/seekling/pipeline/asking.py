@@ -68,15 +68,7 @@ def evaluate_policy(
 ) -> EvalSummary:
     """Evaluate the policy that an agent's sampler holds, as a stage of a run.
 
-    Args:
-        recipe: its eval, rollout and env sections count.
-        folder: where `episodes/<stage>.jsonl` goes, and the summary as `write_summary` has it.
-        agent: its sampler holds the policy.
-        questions: all of them, in the order of the files.
-        stage: eval-<name> for test questions, dev-<name> for development questions.
-        reporter: for progress.
-        judge: asked about every answer, beside exact match.
-        calibration: of the policy's confidence, by other questions.
+    `stage` is eval-<name> for test questions, dev-<name> for development questions. A judge is asked about each answer.
     """
     return ask_and_score(
         folder,
@@ -105,16 +97,8 @@ def ask_and_score(
 ) -> EvalSummary:
     """Ask the questions that are not answered in the folder yet, then write all in order, and the summary.
 
-    Args:
-        folder: where `episodes/<stage>.jsonl` goes, and the summary as `write_summary` has it.
-        roller: holds the policy.
-        questions: all of them, in the order of the files.
-        decoding: of the actions.
-        settings: go into the summary, and are checked against the episodes.
-        stage: eval-<name> or dev-<name>.
-        reporter: for progress, with exact match so far.
-        seed: of the sampling.
-        extras: a judge, and what else goes into the summary.
+    `settings` go into the summary, and are checked against the episodes; `stage` is eval-<name> or dev-<name>. Episodes
+    go to `episodes/<stage>.jsonl` of the folder, the summary where `write_summary` puts it.
     """
     extras = extras or Extras()
     started, earlier_s = time.perf_counter(), folder.seconds().get(stage, 0.0)

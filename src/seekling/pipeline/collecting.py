@@ -78,11 +78,7 @@ class Collected:
 def collect_episodes(recipe: Recipe, path: Path, request: CollectRequest, reporter: Reporter) -> Collected:
     """Ask, or go on where an earlier process stopped, then select.
 
-    Args:
-        recipe: its data, retrieval, env, rollout (temperature and budgets) and experts sections count.
-        path: the folder.
-        request: the rest.
-        reporter: for progress.
+    Of the recipe its data, retrieval, env, rollout (temperature and budgets) and experts sections count.
 
     Raises:
         ConfigError: the request does not make sense, the endpoint refuses us, or the folder holds another collection.

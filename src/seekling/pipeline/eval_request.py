@@ -70,8 +70,6 @@ class EvalOutcome:
     """One per sample."""
     samples: SampleSummary | None
     """All of them together; None for one sample."""
-    notes: tuple[str, ...]
-    """What a reader must know about the questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +82,7 @@ class _Asked:
 def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: Reporter) -> EvalOutcome:
     """Do what is asked, or go on where an earlier process stopped.
 
-    Args:
-        recipe: its model, data, retrieval, env, rollout and eval sections count.
-        path: the run folder.
-        request: the rest.
-        reporter: for progress.
+    Of the recipe its model, data, retrieval, env, rollout and eval sections count.
 
     Raises:
         ConfigError: the request does not make sense, or the folder holds another evaluation of this name.
@@ -112,7 +106,7 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
             for number in range(request.num_samples)
         ]
         folder.write_record(describe_evaluation(recipe, folder, world, model, layers))
-    return EvalOutcome(summaries, _put_together(folder, request), asked.notes)
+    return EvalOutcome(summaries, _put_together(folder, request))
 
 
 def _check(recipe: Recipe, request: EvalRequest) -> None:

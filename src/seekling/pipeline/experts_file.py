@@ -38,13 +38,6 @@ def load_experts(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, 
     questions that are not this recipe's training questions, those longer than an episode may be, and what
     `select_episodes` drops.
 
-    Args:
-        recipe: its experts section.
-        folder: of the run.
-        world: its training questions.
-        agent: of the policy.
-        reporter: told what was dropped.
-
     Raises:
         ConfigError: the episodes are of another protocol.
         DataError: the file is bad, or nothing of it can be trained on.
@@ -109,13 +102,7 @@ def split_for_sft(config: ExpertConfig, questions: Sequence[Question]) -> SftQue
 
 
 def plan_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
-    """The scripted expert's plans for the questions of which SFT learns no more than that.
-
-    Args:
-        recipe: its experts section.
-        questions: of training.
-        agent: of the policy.
-    """
+    """The scripted expert's plans for the questions of which SFT learns no more than that."""
     planned = [
         (question, first_plan(agent.env, question, recipe.experts))
         for question in split_for_sft(recipe.experts, questions).planned

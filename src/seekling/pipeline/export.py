@@ -31,12 +31,6 @@ def stage_base(recipe: Recipe, model_dir: Path, run: Path, stage: Stage) -> Path
 
     It is the untrained model, which a training state then brings up to date; but where one of SFT and RL trains
     adapters and the other all weights, RL begins with what SFT exported, its adapters merged.
-
-    Args:
-        recipe: says what each stage trains.
-        model_dir: of the untrained model.
-        run: the run folder.
-        stage: of the learner.
     """
     ranks = [recipe.model.rank_in(each) for each in ("sft", "rl")]
     is_other = stage == "rl" and recipe.has_sft and ranks[0] != ranks[1]
@@ -46,13 +40,7 @@ def stage_base(recipe: Recipe, model_dir: Path, run: Path, stage: Stage) -> Path
 def export_stage(learner: Learner, recipe: Recipe, stage: Stage, model_dir: Path, base: Path, out: Path) -> None:
     """Write what a run keeps of a policy: the merged directory and, beside it, the adapter when there is one.
 
-    Args:
-        learner: has the weights.
-        recipe: its model section.
-        stage: in which it learned.
-        model_dir: of the untrained model.
-        base: the directory that the learner was made of.
-        out: the directory of the merged weights; replaced if it exists.
+    `base` is the directory that the learner was made of; `out`, of the merged weights, is replaced if it exists.
     """
     if recipe.model.rank_in(stage):
         adapter = out.with_name(out.name + _ADAPTER)

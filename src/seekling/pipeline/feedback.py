@@ -39,10 +39,6 @@ def export_feedback(run: Path, out: Path) -> FeedbackReport:
     that is right, and a correction that says unknown, make an unanswerable question. Of a question that was asked more
     than once the newest feedback counts. A server may be running meanwhile.
 
-    Args:
-        run: a run folder that was served.
-        out: JSONL file to write.
-
     Raises:
         DataError: the run was never served, or nobody said anything that a question can be made of.
     """

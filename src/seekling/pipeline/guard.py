@@ -50,11 +50,7 @@ class HealthGuard:
         run.idle_steps = len(self._history) - max(busy, default=0)
 
     def look(self, metrics: Mapping[str, float], records: Sequence[EpisodeRecord]) -> dict[str, float]:
-        """Take in a step.
-
-        Args:
-            metrics: of the step.
-            records: its episodes.
+        """Take in a step: its metrics and its episodes.
 
         Returns:
             The metrics, with those that only health needs, the signs of collapse, and where training went back to.

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 from seekling.config import Recipe
-from seekling.doctor import MemoryPlan, free_bytes, opened_memory, read_model_shape
-from seekling.doctor.memory import Stage
+from seekling.doctor.machine import free_bytes
+from seekling.doctor.memory import MemoryPlan, Stage, opened_memory
+from seekling.doctor.shape import read_model_shape
 from seekling.errors import ModelError
 from seekling.kernels.memory import release_free_memory
 from seekling.learn.checkpoint import LocalCheckpoint
@@ -29,14 +30,7 @@ CHECKPOINT: Checkpoint = LocalCheckpoint()
 def new_learner(
     recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
 ) -> LocalLearner:
-    """A learner at the weights of a directory.
-
-    Args:
-        recipe: its model section and the settings of the stage.
-        model_dir: a directory that `resolve_model` or `stage_base` returned.
-        stage: which it learns in.
-        log: told when layers are computed twice.
-    """
+    """A learner at the weights of a directory that `resolve_model` or `stage_base` returned, for a stage."""
     settings = recipe.sft if stage == "sft" else recipe.rl
     optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
     # Before the model is loaded, since what is free then is for it too.

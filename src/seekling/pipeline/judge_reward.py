@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from seekling.config import JudgeConfig
-from seekling.evaluate.judging import Judge, VerdictCache
+from seekling.evaluate.judging import Judge, Verdict, VerdictCache
 from seekling.pipeline.reporter import Reporter
 from seekling.reward.judge import Judgement, judged_reward
 from seekling.reward.match import exact_match
@@ -23,18 +23,11 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.serve.local_model import open_local_chat
 from seekling.types import Episode, EpisodeGroup, Question, Reward, StopReason
 
-_Verdict = tuple[Judgement | None, str]
-_Pending = tuple[EpisodeGroup, list[Future[_Verdict]]]
+_Pending = tuple[EpisodeGroup, list[Future[Verdict]]]
 
 
 class JudgedRoller(Roller):
-    """A roller whose groups come with verdicts.
-
-    Args:
-        roller: samples the episodes.
-        judge: of answer and approach.
-        in_flight: episodes judged at once.
-    """
+    """A roller whose groups come with verdicts; `in_flight` episodes are judged at once."""
 
     def __init__(self, roller: Roller, judge: Judge, *, in_flight: int) -> None:
         self._inner, self._judge, self._judging = roller, judge, in_flight
@@ -86,7 +79,7 @@ class JudgedRoller(Roller):
         verdict = self._verdicts[question.key, episode.seed]
         return judged_reward(verdict, exact_match(episode.answer, question.answers))
 
-    def _with_verdicts(self, group: EpisodeGroup, verdicts: list[_Verdict]) -> EpisodeGroup:
+    def _with_verdicts(self, group: EpisodeGroup, verdicts: list[Verdict]) -> EpisodeGroup:
         kept, failed = [], list(group.failed)
         for episode, trajectory, (verdict, note) in zip(group.episodes, group.trajectories, verdicts, strict=True):
             self.notes[note] += 1

@@ -62,11 +62,6 @@ class Made:
 def survey(corpus: Path, html: HtmlMode, reporter: Reporter) -> Survey:
     """Read all documents, and remember what cannot be read instead of stopping at the first.
 
-    Args:
-        corpus: as `read_documents` takes it.
-        html: how HTML is read.
-        reporter: for progress.
-
     Raises:
         DataError: there is nothing to read, or some of it cannot be read; names it and says why.
     """
@@ -99,13 +94,8 @@ def make_questions(
 ) -> Made:
     """Make questions and keep those that pass every check.
 
-    Args:
-        found: the documents.
-        library: over their index.
-        recipe: its env, retrieval and experts sections say how the expert searches.
-        mix: how many of which sort.
-        reporter: for progress.
-        extra: questions that a teacher made; checked as the others, and taken first.
+    `extra` are questions that a teacher made: checked as the others, and taken first. How the expert searches is said
+    by the sections env, retrieval and experts of the recipe.
 
     Raises:
         DataError: not one question passed.

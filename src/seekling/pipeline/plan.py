@@ -13,14 +13,13 @@ from seekling.models import cache_home, cached_model, pick_device, pick_dtype
 from seekling.retrieval.vector_stores import is_store
 
 if TYPE_CHECKING:
-    from seekling.doctor import ModelShape, Speed, StageCost
+    from seekling.doctor.cost import StageCost
+    from seekling.doctor.machine import Speed
+    from seekling.doctor.shape import ModelShape
 
 
 def describe_plan(recipe: Recipe) -> list[str]:
     """The stages of a recipe, what it needs and whether that is here, and what it is expected to reach.
-
-    Args:
-        recipe: resolved.
 
     Returns:
         Lines of text, in the order in which things happen.
@@ -31,15 +30,12 @@ def describe_plan(recipe: Recipe) -> list[str]:
 def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
     """Time and memory of every stage on this machine.
 
-    Args:
-        recipe: resolved.
-        speed: as measured.
-
     Raises:
         ModelError: the model is not on this machine, so its size is unknown.
         DataError: a question file or the file of expert episodes is missing or bad.
     """
-    from seekling.doctor import free_bytes, predict
+    from seekling.doctor.cost import predict
+    from seekling.doctor.machine import free_bytes
 
     num_dev, num_test = _num_held_out(recipe)
     return predict(
@@ -119,7 +115,7 @@ def _here(path: Path | None) -> str:
 
 
 def _costs(recipe: Recipe) -> Iterator[str]:
-    from seekling.doctor import measure_speed
+    from seekling.doctor.machine import measure_speed
 
     try:
         speed = measure_speed(rows=256, seconds=0.1)  # what `doctor` takes a second and more for
@@ -145,7 +141,7 @@ def _expected(recipe: Recipe) -> Iterator[str]:
 
 
 def _shape(spec: str) -> ModelShape:
-    from seekling.doctor import SMOLLM2_135M, read_model_shape
+    from seekling.doctor.shape import SMOLLM2_135M, read_model_shape
 
     path = cached_model(spec)
     if path is not None:

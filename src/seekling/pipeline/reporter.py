@@ -37,12 +37,7 @@ class Reporter:
 
     @contextlib.contextmanager
     def track(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
-        """Show how far a loop is, also one inside another.
-
-        Args:
-            title: what runs.
-            total: number of steps.
-            done: steps that an earlier process did.
+        """Show how far a loop of `total` steps is, also one inside another; an earlier process did `done` of them.
 
         Yields:
             A function to call after each step, with a few words to show beside the bar.
@@ -118,12 +113,7 @@ class Reporter:
 def deferred_interrupt(
     reporter: Reporter, first: str = "this step is finished and saved first"
 ) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C is remembered, the second acts at once.
-
-    Args:
-        reporter: tells people so.
-        first: what is still done.
-    """
+    """The first Ctrl-C is remembered, and people are told what is done first; the second acts at once."""
     is_set = False
     before = signal.getsignal(signal.SIGINT)
 

@@ -83,11 +83,7 @@ class TrainingState(NamedTuple):
 
 
 class RunFolder:
-    """One run on disk.
-
-    Args:
-        path: the folder; made if it is missing.
-        recipe: what runs there.
+    """One run on disk; its folder is made if it is missing.
 
     Raises:
         ConfigError: the folder belongs to another recipe, or is not a run folder.

@@ -47,15 +47,7 @@ def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, 
 def describe_evaluation(
     recipe: Recipe, folder: RunFolder, world: World, model: dict[str, Json], sandbox_layers: Sequence[str]
 ) -> dict[str, Json]:
-    """The same for a policy that need not be a local model.
-
-    Args:
-        recipe: what ran.
-        folder: its timings.
-        world: its hashes.
-        model: what the policy is.
-        sandbox_layers: of the sandbox, when there is one.
-    """
+    """The same for a policy that need not be a local model."""
     return {
         "name": recipe.name,
         "seed": recipe.seed,

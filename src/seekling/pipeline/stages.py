@@ -40,7 +40,7 @@ from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, best_of
 from seekling.pipeline.run_record import describe_run
-from seekling.pipeline.trackers import Trackers, open_trackers
+from seekling.pipeline.trackers import LogMetrics, open_trackers
 from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
@@ -55,11 +55,6 @@ BASE_VERSION = -1
 def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSummary]:
     """Run a recipe to its end, or from where an earlier process stopped.
 
-    Args:
-        recipe: what to do.
-        path: the run folder.
-        reporter: for progress.
-
     Returns:
         The evaluations, in the order base, sft, rl.
 
@@ -73,11 +68,11 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
         reporter.line(f"warning: {problem}")
     keep_freed_memory()  # first: an encoder's matrix products come before the sampler's
     with ExitStack() as stack:
-        trackers = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
+        track = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
         world = open_world(recipe, path, reporter)
         model_dir = resolve_model(recipe.model.spec, log=reporter.line)
         agent = stack.enter_context(open_agent(recipe, world.library, model_dir))
-        run = _Run(recipe, folder, world, agent, model_dir, reporter, trackers)
+        run = _Run(recipe, folder, world, agent, model_dir, reporter, track)
         folder.write_record(describe_run(recipe, folder, world, agent, model_dir))
         folder.add_seconds("setup", time.perf_counter() - started)
         summaries = run.all_stages()
@@ -96,7 +91,7 @@ class _Run:
     agent: Agent
     model_dir: Path
     reporter: Reporter
-    trackers: Trackers
+    track: LogMetrics
     _learner: Learner | None = None
     _base: Path | None = None
     """The directory that the learner was made of."""
@@ -245,7 +240,7 @@ class _Run:
             def after_step(step: int, metrics: Mapping[str, float], note: str, mark: Mark) -> None:
                 nonlocal last_save
                 folder.log_metrics(stage, step, metrics)
-                self.trackers.log(stage, step, metrics)
+                self.track(stage, step, metrics)
                 bar(note)
                 if metrics.get("num_skipped_steps"):
                     self.reporter.line(f"warning: {stage} step {step}: a gradient was not finite; update skipped")
@@ -342,7 +337,7 @@ class _Run:
             if summary.em.value is not None:
                 metrics = {"em": summary.em.value, "answered_rate": summary.answered.value or 0.0}
                 folder.log_metrics("dev", step, metrics)
-                self.trackers.log("dev", step, metrics)
+                self.track("dev", step, metrics)
         mine = [each for each in folder.policies if each.stage == stage and each.step != step]
         if best_of([*mine, candidate]) == candidate:
             base, out = self._base or self.model_dir, folder.path / "checkpoints" / stage
@@ -385,7 +380,7 @@ class _Run:
                 calibration=read_calibration(path),
             )
         if summary.em.value is not None:
-            self.trackers.log("eval", number, {"em": summary.em.value})
+            self.track("eval", number, {"em": summary.em.value})
         sampler.release_caches()
         for cause, count in summary.exclusions.items():
             self.reporter.line(f"eval-{name}: {count} x {cause}, asked again when the same command is given again")

@@ -32,11 +32,7 @@ Score = Callable[[Sequence[Trajectory]], Sequence[np.ndarray]]
 
 
 class InMemorySync:
-    """Copies tensors from a learner to a sampler of this process.
-
-    Args:
-        load: a model directory into memory.
-    """
+    """Copies tensors from a learner to a sampler of this process; `load` reads a model directory into memory."""
 
     def __init__(self, load: Callable[[Path], PreTrainedModel]) -> None:
         self._load = load

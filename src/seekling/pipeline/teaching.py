@@ -28,13 +28,7 @@ _TEACHER = "teacher"
 
 
 def ask_teacher(endpoint: EndpointConfig, found: Survey, num_questions: int, reporter: Reporter) -> list[Question]:
-    """Have a teacher write questions about passages drawn from all pages.
-
-    Args:
-        endpoint: of the teacher.
-        found: the documents.
-        num_questions: about so many are asked for.
-        reporter: for progress.
+    """Have a teacher write about so many questions about passages drawn from all pages.
 
     Raises:
         ConfigError: the endpoint refuses the key, the address or the model.

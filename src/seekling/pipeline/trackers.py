@@ -20,38 +20,13 @@ if typing.TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
-class Tracker(typing.Protocol):
-    """Where metrics go."""
-
-    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of a step."""
-        ...
-
-    def close(self) -> None:
-        """Write what is still held."""
-        ...
-
-
-class Trackers:
-    """All trackers of a recipe as one."""
-
-    def __init__(self, trackers: tuple[Tracker, ...]) -> None:
-        self._trackers = trackers
-
-    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Hand the metrics of a step to every tracker."""
-        for tracker in self._trackers:
-            tracker.log(stage, step, metrics)
-
-    def close(self) -> None:
-        """Close every tracker."""
-        for tracker in self._trackers:
-            tracker.close()
+LogMetrics = Callable[[str, int, Mapping[str, float]], None]
+"""Takes stage, step and its metrics."""
 
 
 @contextlib.contextmanager
-def open_trackers(recipe: Recipe, run: Path) -> Iterator[Trackers]:
-    """Open what the recipe's tracking section names.
+def open_trackers(recipe: Recipe, run: Path) -> Iterator[LogMetrics]:
+    """Open what the recipe's tracking section names, as one; closed at the end.
 
     Args:
         recipe: its name and settings are told to the trackers.
@@ -60,11 +35,14 @@ def open_trackers(recipe: Recipe, run: Path) -> Iterator[Trackers]:
     Raises:
         MissingExtraError: a tracker's package is not installed.
     """
-    made = Trackers(tuple(_OPEN[name](recipe, run) for name in recipe.tracking.to))
-    try:
-        yield made
-    finally:
-        made.close()
+    with contextlib.ExitStack() as stack:
+        trackers = [stack.enter_context(contextlib.closing(_OPEN[name](recipe, run))) for name in recipe.tracking.to]
+
+        def log(stage: str, step: int, metrics: Mapping[str, float]) -> None:
+            for tracker in trackers:
+                tracker.log(stage, step, metrics)
+
+        yield log
 
 
 class _TensorBoard:
@@ -139,7 +117,7 @@ def _open_trackio(recipe: Recipe, run: Path) -> _HostedRun:
     return _HostedRun(trackio.init(project=recipe.tracking.project, name=name, config=config, resume="allow"))
 
 
-_OPEN: Mapping[str, Callable[[Recipe, Path], Tracker]] = {
+_OPEN: Mapping[str, Callable[[Recipe, Path], _TensorBoard | _HostedRun]] = {
     "tensorboard": _TensorBoard,
     "wandb": _open_wandb,
     "trackio": _open_trackio,

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Literal
 
 from seekling.config import Recipe, build_recipe, recipe_to_toml
-from seekling.doctor import MemoryPlan, free_bytes, read_model_shape
+from seekling.doctor.machine import free_bytes
+from seekling.doctor.memory import MemoryPlan
+from seekling.doctor.shape import read_model_shape
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.files import write_atomically
 from seekling.models import cache_home, pick_device, pick_dtype, resolve_model
@@ -43,6 +45,7 @@ class Trial:
     settings: dict[str, int]
     """By their names in a recipe."""
     tokens_per_s: float = 0.0
+    """Tokens of whole episodes: prompts, actions and observations, as a run's metric of that name counts them."""
     peak_bytes: int = 0
     is_whole: bool = False
     """One row had all the episodes that a step learns from at once: larger rows would be the same."""
@@ -149,11 +152,6 @@ def best(trials: Sequence[Trial], memory_bytes: int) -> Trial:
 def write_tuned(recipe: Recipe, found: Tuned, out: Path) -> Recipe:
     """Write a recipe with the winning settings, and what was measured as comments.
 
-    Args:
-        recipe: what was tuned.
-        found: the trials.
-        out: the new file; must not exist.
-
     Returns:
         The new recipe.
 
@@ -254,7 +252,7 @@ def _try(recipe: Recipe, trial: Trial, memory_bytes: int) -> Trial:
                 return Trial(trial.work, trial.settings, peak_bytes=highest, failure="out of memory")
             raise InfrastructureError(f"measuring {_words(trial.settings)} failed: {last or 'without a word'}")
         result = json.loads(said.read().splitlines()[-1])
-    return Trial(trial.work, trial.settings, **result)
+    return Trial(**result | {"settings": trial.settings})
 
 
 def _resident_bytes(process: int) -> int:

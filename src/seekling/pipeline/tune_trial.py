@@ -14,26 +14,19 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.config import Recipe, build_recipe
-from seekling.doctor import (
-    CostModel,
-    EpisodeSize,
-    ModelShape,
-    Stage,
-    episode_size,
-    episodes_at_once,
-    episodes_of_group,
-    longest_row_tokens,
-    read_model_shape,
-)
+from seekling.doctor.cost import CostModel, EpisodeSize, episode_size
+from seekling.doctor.memory import Stage, episodes_at_once, episodes_of_group, longest_row_tokens
+from seekling.doctor.shape import ModelShape, read_model_shape
 from seekling.kernels.backend import use_kernels
 from seekling.kernels.memory import release_free_memory, resident_bytes, up_to_step
 from seekling.learn.batch import Batch
@@ -44,6 +37,7 @@ from seekling.learn.trained import TrainedModel
 from seekling.models import load_policy, resolve_model
 from seekling.pipeline.implementations import new_learner
 from seekling.pipeline.run_record import peak_memory_bytes
+from seekling.pipeline.tune import Trial, Work
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 from seekling.serve.agent import make_sampler
@@ -53,17 +47,6 @@ SHARED_INSTRUCTIONS = 0.7
 """Part of a prompt that is the same for every question."""
 WARM_UP_TOKENS = 2
 """Of a turn, before anything is timed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a trial found."""
-
-    tokens_per_s: float
-    """Tokens of whole episodes: prompts, actions and observations, as a run's metric of that name counts them."""
-    peak_bytes: int
-    is_whole: bool = False
-    """The row that was timed had all the episodes that a step learns from at once."""
 
 
 class RandomEpisodes:
@@ -134,7 +117,7 @@ class RandomEpisodes:
         return tuple(self._rng.integers(0, self._vocabulary, count).tolist())
 
 
-def measure(recipe: Recipe, what: str) -> Measured:
+def measure(recipe: Recipe, what: Work) -> Trial:
     """Do a little of a stage's work.
 
     Args:
@@ -165,12 +148,7 @@ def unfilled_bytes(
 ) -> int:
     """What a run's caches may take on top of what the trial's did: on a CPU a slot takes memory only as it fills up.
 
-    Args:
-        recipe: that is tried.
-        shape: of its model.
-        sampler: made for it.
-        what: as in `measure`.
-        episodes: of the trial, which fill a part of their slots.
+    The episodes of the trial fill a part of their slots.
     """
     if sampler.device.type != "cpu":
         return 0
@@ -206,7 +184,7 @@ def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, episodes: Rando
     return learner
 
 
-def _sample(sampler: LocalSampler, episodes: RandomEpisodes, group_size: int) -> Measured:
+def _sample(sampler: LocalSampler, episodes: RandomEpisodes, group_size: int) -> Trial:
     """As many episodes as are in flight, all at once; before that a few tokens of as many others.
 
     Those compile the loops, and meet most sizes of matrices for the first time.
@@ -218,7 +196,8 @@ def _sample(sampler: LocalSampler, episodes: RandomEpisodes, group_size: int) ->
         started = time.perf_counter()
         asyncio.run(_episodes(sampler, episodes, prompts, turn_tokens))
         seconds = time.perf_counter() - started
-    return Measured(sampler.num_slots * episodes.total_tokens / seconds, _peak_bytes(sampler.device))
+    speed = sampler.num_slots * episodes.total_tokens / seconds
+    return Trial("sample", {}, speed, _peak_bytes(sampler.device))
 
 
 async def _episodes(
@@ -234,7 +213,7 @@ async def _episodes(
     await asyncio.gather(*(episode(number, prompt) for number, prompt in enumerate(prompts)))
 
 
-def _learn(learner: LocalLearner, episodes: RandomEpisodes, stage: Stage) -> Measured:
+def _learn(learner: LocalLearner, episodes: RandomEpisodes, stage: Stage) -> Trial:
     """The longest row for its memory, then one of a step twice: the first time meets matrix shapes that are new."""
     row, is_whole = episodes.first_row(stage)
     seconds, num_tokens = 0.0, 0
@@ -248,7 +227,7 @@ def _learn(learner: LocalLearner, episodes: RandomEpisodes, stage: Stage) -> Mea
         release_free_memory()
         peak_bytes = max(peak_bytes, resident_bytes() + learner.kept_bytes)
     learner.optim_step(1e-9)
-    return Measured(num_tokens / seconds, max(peak_bytes, _peak_bytes(learner.device)), is_whole)
+    return Trial(stage, {}, num_tokens / seconds, max(peak_bytes, _peak_bytes(learner.device)), is_whole)
 
 
 def _peak_bytes(device: torch.device) -> int:
@@ -265,7 +244,7 @@ def _peak_bytes(device: torch.device) -> int:
 
 def main() -> None:
     """Measure what standard input describes: the recipe, and on the command line what of it."""
-    found = measure(build_recipe(tomllib.loads(sys.stdin.read())), sys.argv[1])
+    found = measure(build_recipe(tomllib.loads(sys.stdin.read())), cast("Work", sys.argv[1]))
     print(json.dumps(asdict(found)))
 
 

@@ -22,7 +22,7 @@ _CHECKED = 5000
 """Training questions that are looked at, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Splits:
     """The questions of a recipe. No text is in two of the sets."""
 
@@ -35,18 +35,13 @@ class Splits:
     """What a reader of the figures must know of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+@dataclass(frozen=True, kw_only=True)
+class World(Splits):
     """What the agent searches, and what it is asked."""
 
     library: Library
-    train: list[Question]
-    dev: list[Question]
-    test: list[Question]
     hashes: dict[str, Json]
     """Of the corpus and of the question sets."""
-    notes: tuple[str, ...] = ()
-    """As those of the splits."""
 
 
 def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
@@ -94,17 +89,13 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         "dev_questions": question_set_hash(dev),
         "test_questions": question_set_hash(test),
     }
-    return World(library, splits.train, dev, test, hashes, splits.notes)
+    return World(library=library, train=splits.train, dev=dev, test=test, hashes=hashes, notes=splits.notes)
 
 
 def read_splits(recipe: Recipe, train_path: str, dev_path: str, test_path: str) -> Splits:
     """Read the questions of a recipe and divide what comes in one file.
 
-    Args:
-        recipe: its data section.
-        train_path: question file.
-        dev_path: question file; empty: part of the training questions.
-        test_path: question file; empty: part of the other.
+    Without a file for dev, those are part of the training questions; without one for the test, part of the others.
 
     Raises:
         DataError: a file is missing or bad, a text is in two of the sets, or no question is left.
@@ -135,7 +126,7 @@ def read_splits(recipe: Recipe, train_path: str, dev_path: str, test_path: str) 
         for shared, total, name, other in counts
         if shared
     ]
-    return Splits(train, dev, test, tuple(notes))
+    return Splits(train=train, dev=dev, test=test, notes=tuple(notes))
 
 
 def _read(recipe: Recipe, path: str) -> list[Question]:

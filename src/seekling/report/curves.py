@@ -115,9 +115,7 @@ _TIME = (
 def charts_of(run: RunFolder, shown: Iterable[tuple[int, Collection[str]]]) -> Charts:
     """Every chart for which a run holds numbers.
 
-    Args:
-        run: read.
-        shown: step and behaviours of every episode of RL that did not fail.
+    `shown` has step and behaviours of every episode of RL that did not fail.
     """
     columns = {stage: _columns_of(rows) for stage, rows in run.metrics.items()}
     epoch = _steps_per_epoch(run, columns)

@@ -99,12 +99,7 @@ def print_tables(tables: Sequence[Table], warnings: Sequence[str] = ()) -> None:
 
 
 def print_results(folder: Path, names: Collection[str] | None = None) -> None:
-    """Print what a run reached, what a stage changed and what it made worse.
-
-    Args:
-        folder: of the run.
-        names: of the evaluations to show; None shows all.
-    """
+    """Print what a run reached, what a stage changed and what it made worse; `names` None shows all evaluations."""
     run = read_run(folder, has_episodes=False)
     policies = [each for each in policies_of([run]) if names is None or each.name in names]
     tables = tables_of(policies, ("results", "sources", "costs", *(["changes"] if len(policies) > 1 else [])))

@@ -73,13 +73,7 @@ def blocks_of(
     *,
     is_live: bool = False,
 ) -> dict[str, str]:
-    """The data of a page: JSON by name of its block.
-
-    Args:
-        folders: the runs.
-        packed: the episodes of each.
-        is_live: the page is served while the run goes on.
-    """
+    """The data of a page: JSON by name of its block; `is_live` where it is served while the run goes on."""
     overview: dict[str, Json] = {
         "version": __version__,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),

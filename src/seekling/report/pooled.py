@@ -41,9 +41,6 @@ def read_pooled(runs: Sequence[RunFolder]) -> tuple[list[Pooled], list[str]]:
     Runs are seeds of one system when their recipes differ in name and seed alone; an evaluation is pooled when all of
     them have it.
 
-    Args:
-        runs: read, or their results alone.
-
     Returns:
         What was found, and a sentence for each thing that could not be read or put together.
     """
