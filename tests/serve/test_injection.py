@@ -64,6 +64,6 @@ def test_a_link_that_a_document_brings_is_a_web_address_or_its_page_here(link):
     page = "../a b?c"
     quote = Quote("It was so.", page, "A", "", link)
     episode = Episode("q", "", "tags", (), (), "so", StopReason.ANSWERED)
-    answer = Answer("so", True, (quote,), (), (), None, None, StopReason.ANSWERED, "q?", episode)
+    answer = Answer("so", True, (quote,), (), (), None, None, None, StopReason.ANSWERED, "q?", episode)
     (citation,) = details_of(answer, str, "http://here").citations
     assert citation.link == "http://here/v1/pages/" + urllib.parse.quote(page, safe="")

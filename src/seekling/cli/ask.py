@@ -79,6 +79,7 @@ def _row(question: str, answer: Answer) -> dict[str, Json]:
         "is_found": answer.is_found,
         "confidence": answer.confidence,
         "promise": answer.promise,
+        "threshold": answer.threshold,
         "stop_reason": answer.stop_reason.value,
         "quotes": [asdict(quote) for quote in answer.quotes],
         "sources": [asdict(source) for source in answer.sources],
@@ -114,8 +115,10 @@ def _print_answer(console: Console, answer: Answer, question: str) -> None:
     from seekling.evaluate.evidence import is_abstention
 
     sure = "" if answer.confidence is None else f" (confidence {answer.confidence:.2f})"
-    if sure and answer.promise is None:
+    if sure and answer.threshold is None:
         sure = f"{sure[:-1]}, nothing promised: check the quotes)"
+    elif sure and not answer.is_found:
+        sure = f"{sure[:-1]}; {answer.threshold:.2f} keeps the promise of {answer.promise:.0%} right answers)"
     if answer.question != question:
         console.print(f"asked: {answer.question}", style="dim")
     if answer.is_found:

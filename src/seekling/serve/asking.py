@@ -56,6 +56,8 @@ class Answer:
     """Probability that the answer is right; None without an answer, or in a run that was not calibrated."""
     promise: float | None
     """Share of right answers that the run promises of those that are found; None where it can promise nothing."""
+    threshold: float | None
+    """Confidence that a found answer has at least; None where nothing is promised."""
     stop_reason: StopReason
     question: str
     """As the agent was asked it: a follow-up question is reworded to stand for itself."""
@@ -195,6 +197,7 @@ def answer_of(
         searches=tuple(query for _, query in executed_queries(episode)),
         confidence=confidence,
         promise=calibration.promise if calibration is not None else None,
+        threshold=calibration.threshold if calibration is not None and calibration.promise is not None else None,
         stop_reason=episode.stop_reason,
         question=question,
         episode=episode,
