@@ -306,6 +306,7 @@ class TrainedModel:
         for name, master in self._masters.items():
             master.copy_(state["masters"][name])
         self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.zero_grad(set_to_none=True)  # they were of the weights before
         self.num_steps, self._num_skipped = int(state["num_steps"]), state.get("num_skipped", 0)
         self._put(self._masters)
 

@@ -20,6 +20,7 @@ _WHY = {
     403: f"the token may not write there; {_SIGN_IN}, or name an owner that it belongs to",
     404: "the hub knows no such owner or address; write OWNER/NAME, and look at HF_ENDPOINT if you set it",
 }
+_LICENCE = re.compile(r"---\n(?:(?!---\n).*\n)*?license: *([\w.-]+) *\n")
 _NO_XET = "a hub that has no Xet storage takes files with HF_HUB_DISABLE_XET=1"
 
 
@@ -81,13 +82,8 @@ def published_model(spec: str) -> tuple[str, str]:
     card = folder / "README.md" if folder is not None else None
     if card is None or not card.is_file():
         return repository, ""
-    from huggingface_hub import metadata_load
-
-    try:
-        data = metadata_load(card) or {}
-    except ValueError:
-        return repository, ""
-    return repository, str(data.get("license") or "")
+    found = _LICENCE.match(card.read_text(encoding="utf-8", errors="replace"))
+    return repository, found[1] if found else ""
 
 
 def front_matter(

@@ -21,7 +21,10 @@ from seekling.report.tables import tables_of
 CARD = "README.md"
 _TABLES = ("results", "kinds", "changes", "confidence")
 _SENTENCES = ("system_prompt = ", "source = ")
-_STRING = re.compile(r'"(\w+://)?(?:[^"]*/)?([^"/]+)/?"')
+_ADDRESS = re.compile(r'"[^"]*(?://|:\d)[^"]*"')
+_PATH = re.compile(r'"[^"]*[/\\\\]([^"/\\\\]+)[/\\\\]*"')
+_KEPT = re.compile(r'^(?:spec|encoder|reranker|passage_tokenizer) = "[\w.-]+/[\w.-]+(?:@[\w.-]+)?"')
+"""Lines that name a model on a hub."""
 _ISO = {
     **{"arabic": "ar", "danish": "da", "dutch": "nl", "english": "en", "finnish": "fi", "french": "fr"},
     **{"german": "de", "greek": "el", "hungarian": "hu", "italian": "it", "norwegian": "no", "portuguese": "pt"},
@@ -118,11 +121,13 @@ def _data(run: RunFolder, recipe: Recipe) -> Iterator[str]:
 def _public_recipe(recipe: Recipe) -> str:
     """The recipe without the places and addresses of whoever trained."""
 
-    def public(found: re.Match[str]) -> str:
-        return '"(an address)"' if found[1] else f'"{found[2]}"'
+    def public(line: str) -> str:
+        named = _KEPT.match(line)
+        if line.startswith(_SENTENCES) or (named and not Path(named[0].split('"')[1]).exists()):
+            return line
+        return _PATH.sub(r'"\1"', _ADDRESS.sub('"(an address)"', line))
 
-    lines = recipe_to_toml(recipe, only_changes=True).splitlines(keepends=True)
-    return "".join(line if line.startswith(_SENTENCES) else _STRING.sub(public, line) for line in lines)
+    return "".join(map(public, recipe_to_toml(recipe, only_changes=True).splitlines(keepends=True)))
 
 
 _LOADING = """The folder is in Hugging Face layout:

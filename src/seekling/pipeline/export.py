@@ -150,6 +150,12 @@ def package_run(
         raise ConfigError("a GGUF file holds merged weights; leave out --adapter, or --gguf")
     if gguf and gguf.exists():
         raise ConfigError(f"{gguf} exists already; name a file that does not")
+    spec = recipe_of_run(run).model.spec
+    if push and is_adapter and (_HUB_ID.fullmatch(spec) is None or Path(spec).exists()):
+        raise ConfigError(
+            f"the adapter is one for {spec}, which others cannot load by that name; push merged weights (leave out "
+            "--adapter), or train on a model of the hub"
+        )
     with tempfile.TemporaryDirectory(prefix="seekling-export-") as scratch:
         folder = out or Path(scratch) / "policy"
         words = export_run(run, folder, policy=policy, is_adapter=is_adapter)

@@ -38,7 +38,7 @@ _BODY_BYTES = 32 * 1024**2
 _WAITING_BYTES = 256 * 1024**2
 _POLL_S = 25.0
 """Less than the 45 seconds that the SDK waits."""
-_KEPT_ANSWERS = 4096
+_KEPT_ANSWERS, _KEPT_BYTES = 1024, 64 * 1024**2
 _Body = TypeVar("_Body", bound=pydantic.BaseModel)
 _Answer = Callable[[bytes, str], dict[str, Json] | Work]
 """Body and name of the key -> what is said at once, or work whose answer is fetched later."""
@@ -68,8 +68,17 @@ class _Answers:
         future = self._thread.submit(_answered(work))
         self._kept[work.request_id] = owner, future
         future.add_done_callback(lambda _: release())
-        if len(self._kept) > _KEPT_ANSWERS and next(iter(self._kept.values()))[1].done():
-            self._kept.popitem(last=False)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the oldest answers above the limits; what is still being worked on stays."""
+        done = [(name, future) for name, (_, future) in self._kept.items() if future.done()]
+        num_bytes = sum(len(future.result().body) for _, future in done if future.exception() is None)
+        for name, future in done:
+            if len(self._kept) <= _KEPT_ANSWERS and num_bytes <= _KEPT_BYTES:
+                break
+            num_bytes -= len(future.result().body) if future.exception() is None else 0
+            del self._kept[name]
 
     async def run(self, work: Coroutine[object, object, None]) -> None:
         """Something else in the engine's thread."""

@@ -37,6 +37,8 @@ from seekling.tinker.wire import LossRequest, SavedPath, all_trained
 
 KEPT_UNNAMED = 4
 """Unnamed sampler weights of a model that are kept; those of an asynchronous program are not much older."""
+_KEPT_HOLDERS = 2
+"""Ranks of which adapters are kept in memory to sample with."""
 _ABOUT = "about.json"
 _ROW_TOKENS = 1024
 """That go through a learner at once."""
@@ -280,6 +282,9 @@ class Engine:
         """A learner that nobody trains, with these weights in it; one of each rank is enough."""
         holder = self._holders.get(weights.rank)
         if holder is None:
+            for rank in list(self._holders)[: 1 - _KEPT_HOLDERS]:
+                self._holders.pop(rank).close()
+                self._held.pop(rank, None)
             holder = self._holders[weights.rank] = self._new_learner(weights.rank, seed=0)
         if self._held.get(weights.rank) != weights.key:
             state = holder.state()

@@ -25,8 +25,8 @@ _MODIFIERS = re.compile(
 _NOTE_MARK = re.compile(r"(?:\s*\[\d+\]|\s*…)+$")
 _TAGLINE = re.compile(r"\s+[—\u2013|]\s+|\s+-\s+|:\s+")
 _CALL = re.compile(r"^(?P<before>[^()]*?)(?P<name>[\w.]*\w)\s*\((?P<arguments>.*)\)(?:\s*(?:→|->)\s*(?P<returns>.+))?$")
-_FIELD = re.compile(r"^(?:[-*] )?\*\*(?P<name>[^*:]+?)\s*(?::\s*\*\*|\*\*\s*:)\s+(?P<value>\S.*)$")
-"""A line of a record: "**Capital**: Berlin"."""
+_FIELD = re.compile(r"^:*(?:[-*] )?\*\*(?P<name>[^*:?!]+?)\s*(?::\s*\*\*|\*\*\s*:)\s+(?P<value>\S.*)$")
+"""A line of a record: "**Capital**: Berlin"; not an item below another item."""
 _PLAIN_FIELD = re.compile(r"(?P<name>[A-Z][\w /-]{0,40}): +(?P<value>\S.*)")
 """A line of a paragraph in which all lines are so: "Package: vim"."""
 _FENCE = re.compile(r"^(`{3,}|~{3,})")
@@ -118,7 +118,7 @@ def entries_of(document: Document) -> list[Entry]:
             [each.removeprefix("- ") for each in texts] if texts and texts[0].startswith("- ") else [" ".join(texts)]
         )
         current.paragraphs.extend(filter(None, items))
-        current.fields.extend(_fields(texts))
+        current.fields.extend(_fields(lines))
     return found
 
 

@@ -208,7 +208,7 @@ def _records(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
         text = value.partition(" (")[0]
         is_one = re.search(r"[,;:.!?](?: |$)", text) is None
         answer = clean_answer(text, language, _MAX_CELL_WORDS, is_whole=True) if is_one else ""
-        if names[name] == 1 and answer and not language.no_name.fullmatch(name):
+        if names[name] == 1 and answer:
             fact = record_fact(entry.page, subject, name, answer, language)
             # What follows in brackets may tell a river from the country of its name.
             yield fact if answer == value.rstrip(".") else replace(fact, phrase="")
@@ -216,7 +216,7 @@ def _records(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
 
 def record_fact(page: str, subject: str, name: str, answer: str, language: Language) -> Fact:
     """What a record says under a name; without an answer, what it does not say."""
-    what = _inside(name)
+    what = _inside(name) if language.lowers_nouns else name
     questions = tuple(each.format(subject=subject, field=what) for each in language.record)
     phrase = language.record_phrase.format(subject=subject, field=what)
     return Fact(page, subject, "field", what, answer, questions, phrase)

@@ -69,6 +69,8 @@ class Language:
     """Questions for a line of a record: {field} of {subject}."""
     record_phrase: str
     """Names such a value without saying it."""
+    lowers_nouns: bool
+    """Nouns are written small inside of a sentence."""
     default: tuple[str, ...]
     """Questions for the default of an argument."""
     cloze: tuple[str, ...]
@@ -114,6 +116,7 @@ def load_language(name: str) -> Language:
         tuple(raw["table"]),
         tuple(raw["record"]),
         raw["record_phrase"],
+        raw["lowers_nouns"],
         tuple(raw["default"]),
         tuple(raw["cloze"]),
         re.compile(raw["gap"]),

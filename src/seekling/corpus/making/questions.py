@@ -60,7 +60,9 @@ def candidates(documents: Iterable[Document], language_name: str, mix: Mix) -> l
         Questions in an order that is a function of their ids; of no answer, page and kind too many.
     """
     language = load_language(language_name)
+    documents = list(documents)
     pages = [entries_of(document) for document in documents]
+    _keep_recurring_fields(pages, language)
     entries = list(itertools.chain.from_iterable(pages))
     names = unique_names(entries)
     _lend(pages, names)
@@ -68,10 +70,22 @@ def candidates(documents: Iterable[Document], language_name: str, mix: Mix) -> l
     facts = [fact for entry, name in named for fact in facts_of(entry, name, language)]
     single = [_single(fact, language, mix) for fact in facts]
     over_two = list(_over_two(facts, named, language))
-    unknown = [*_unanswerable(named, language, facts), *_empty_fields(named, language)]
+    unknown = [
+        *_unanswerable(named, language, facts),
+        *_empty_fields(named, {document.id: document.content for document in documents}, language),
+    ]
     common = common_words(entries)
     gaps = [_single(fact, language, mix) for entry, name in named for fact in gaps_of(entry, name, language, common)]
     return _mixed({"single": single, "bridge": over_two, UNANSWERABLE: unknown, "gap": gaps}, mix)
+
+
+def _keep_recurring_fields(pages: Sequence[Sequence[Entry]], language: Language) -> None:
+    """Of the lines that look like a record's, keep those whose name other pages have too: they are no prose."""
+    on_pages = Counter(name for entries in pages for name in {name for entry in entries for name, _ in entry.fields})
+    for entry in itertools.chain.from_iterable(pages):
+        entry.fields = [
+            (name, value) for name, value in entry.fields if on_pages[name] > 1 and not language.no_name.fullmatch(name)
+        ]
 
 
 def _lend(pages: Sequence[Sequence[Entry]], names: dict[int, str]) -> None:
@@ -155,13 +169,13 @@ def _unanswerable(named: Sequence[tuple[Entry, str]], language: Language, facts:
             yield _question(text, UNKNOWN_ANSWERS, (hop,), UNANSWERABLE, (pattern.kind,))
 
 
-def _empty_fields(named: Sequence[tuple[Entry, str]], language: Language) -> Iterator[Question]:
-    """Fields that many records have, asked of those in whose text not all of their words stand."""
+def _empty_fields(named: Sequence[tuple[Entry, str]], texts: dict[str, str], language: Language) -> Iterator[Question]:
+    """Fields that many records have, asked of those on whose page not all of their words stand."""
     records = [(entry, name) for entry, name in named if len(entry.fields) >= _MIN_FIELDS]
     counts = Counter(field for entry, _ in records for field in {field for field, _ in entry.fields})
     usual = [field for field, count in counts.items() if count >= max(_MIN_FIELDS, len(records) * _USUAL)]
     for entry, name in records:
-        words = _word_stems(entry.text)
+        words = _word_stems(texts[entry.page])
         for field in usual:
             if not _word_stems(field) <= words:
                 fact = record_fact(entry.page, name, field, "", language)
