@@ -1,4 +1,4 @@
-"""CSV, PDF, Wikipedia dumps, articles of HTML, columns and near-duplicates: what comes in, and what is refused."""
+"""CSV, PDF, Wikipedia dumps, articles of HTML, columns: what comes in, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import gzip
 import json
 import logging
 import os
-import random
 
 import pyarrow
 import pyarrow.parquet
@@ -15,7 +14,6 @@ import pytest
 
 from seekling.corpus import readers
 from seekling.corpus.html import article_to_markdown
-from seekling.corpus.near_duplicates import NearDuplicates
 from seekling.corpus.readers import read_documents, read_sources
 from seekling.corpus.wikipedia import read_dump, wikitext_to_markdown
 from seekling.errors import DataError
@@ -254,20 +252,3 @@ def test_many_ids_take_little_memory_and_a_repeated_one_is_still_found(tmp_path,
     (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     with pytest.raises(DataError, match=r"c\.jsonl:101: the id '3' was already used at .*c\.jsonl:4"):
         list(read_documents(tmp_path / "c.jsonl"))
-
-
-def test_near_duplicates_are_those_that_share_most_runs_of_five_words():
-    pytest.importorskip("rensa", reason="needs the extra ingest")
-    rng = random.Random(0)
-    words = [f"w{number}" for number in range(5000)]
-    text = rng.choices(words, k=300)
-    near = NearDuplicates(0.8)
-    assert near.find_or_add("a", " ".join(text)) is None
-    copy = [*text[:150], "other", *text[151:]]  # 5 of 296 runs differ: Jaccard 291 / 301
-    found = near.find_or_add("b", " ".join(copy).upper())
-    assert found is not None
-    assert found[0] == "a"
-    assert found[1] == pytest.approx(291 / 301, abs=0.06)
-    assert near.find_or_add("c", " ".join([*text[:150], *rng.choices(words, k=150)])) is None
-    assert near.find_or_add("d", "") is None
-    assert near.find_or_add("e", " \n") is None

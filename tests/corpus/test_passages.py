@@ -44,6 +44,12 @@ PATHS = "# Title\n\nIntro here now.\n\n## Past\n\nOld times long.\n\n### Rome\n\
         # Empty sections and pages without text are still found, and a heading as long as a paragraph is kept whole.
         ("# Title\n\nText.\n\n## See also\n", 50, ["Text.\nSee also:"]),
         ("", 50, ["Title"]),
+        # Of a script without spaces every character is a word; the cut falls behind a sentence.
+        (
+            "\u57ce\u306f\u53e4\u3044\u3002\u5854\u306f\u9ad8\u3044\u3002",
+            7,
+            ["\u57ce\u306f\u53e4\u3044\u3002", "\u5854\u306f\u9ad8\u3044\u3002"],
+        ),
         ("# Title\n", 50, ["Title"]),
         (f"# {LONG}\nbody", 30, [f"{' '.join(LONG.split()[:12])}...: {LONG}\nbody"]),
     ],

@@ -104,33 +104,6 @@ def test_search_refuses_a_top_k_below_one(index):
     assert "--top-k" in result.stderr
 
 
-def test_search_marks_what_matches_filters_and_finds_more_like_a_hit(index):
-    result = run("search", index, "harbour", "--where", "title~e", "--json")
-    assert [hit["id"] for hit in json.loads(result.stdout)["hits"]] == ["bergen#0", "star:fowey#0"]
-    result = run("search", index, "harbour", "--where", "title!=Bergen", "--json")
-    assert [hit["id"] for hit in json.loads(result.stdout)["hits"]] == ["star:fowey#0"]
-    for wanted in ("bergen#0", "bergen"):
-        result = run("search", index, "--like", wanted, "--json")
-        assert next(hit["document_id"] for hit in json.loads(result.stdout)["hits"]) == "star:fowey"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["x", "--where", "colour=red"], "no document has the column 'colour'; there are: id, title"),
-        (["x", "--where", "title"], "'title' is no condition"),
-        (["x", "--like", "bergen"], "expected one of them"),
-        ([], "there is no query; say what to look for"),
-        (["--like", "bergen#9"], "page 'bergen' has 2 passages"),
-        (["--like", "atlantis"], "there is no page or passage 'atlantis'"),
-    ],
-)
-def test_search_says_what_is_wrong_with_a_condition_or_an_id(index, words, message):
-    result = run("search", index, *words)
-    assert result.exit_code == ERROR
-    assert message in result.stderr
-
-
 def test_inspect_says_what_an_index_holds_and_refuses_a_damaged_one(index):
     result = run("index", "--inspect", index)
     assert result.exit_code == 0

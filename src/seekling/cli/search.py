@@ -27,36 +27,17 @@ if TYPE_CHECKING:
 
 def command(
     index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.")],
-    query: Annotated[str | None, typer.Argument(help="What to look for; may be left out with --like.")] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where",
-            help="Only documents that fulfil this: column, sign (= != ~ >= <=), value, such as kind=pdf or "
-            "title~castle. May be repeated. `seekling index --inspect` lists the columns.",
-        ),
-    ] = None,
-    like: Annotated[str, typer.Option(help="More like this: the id of a passage or a page, instead of a query.")] = "",
+    query: Annotated[str, typer.Argument(help="What to look for.")],
     top_k: Annotated[int, typer.Option(help="Most passages to print.")] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Search an index and print the best passages."""
     from seekling.retrieval.index import open_index
     from seekling.retrieval.index_record import read_record, rules_of
-    from seekling.retrieval.more_like import find_passage, more_like
 
     if top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {top_k}")
-    if query and like:
-        raise ConfigError(f"got the query {query!r} and --like {like!r}; expected one of them")
-    retriever = open_index(index, where=where or ())
-    if like:
-        passage = find_passage(index, like)
-        query, hits = passage.text, more_like(retriever, passage, top_k)
-    elif query is None:
-        raise ConfigError("there is no query; say what to look for, or name a passage or page with --like")
-    else:
-        hits = retriever.search([query], top_k)[0]
+    hits = open_index(index).search([query], top_k)[0]
     rules = rules_of(read_record(index).settings)
     if as_json:
         rows = [_as_row(hit, query, rules) for hit in hits]
