@@ -79,7 +79,6 @@ HEAVY = {
     "huggingface_hub": {"models"},
     "bm25s": {"retrieval"},
     "faiss": {"retrieval/compressed.py"},
-    "onnxruntime": {"retrieval/local_encoder.py"},
     "chromadb": {"retrieval/chroma.py"},
     "httpx": {"retrieval/chroma.py"},
     "Stemmer": {"retrieval"},
