@@ -17,7 +17,7 @@ from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.index_record import read_record
 from seekling.retrieval.local_encoder import LocalEncoder
 from seekling.retrieval.store import DocumentStore
-from seekling.retrieval.terms import TermMaker, TermRules, matched_spans
+from seekling.retrieval.terms import TermMaker, TermRules
 from tests.retrieval.towns import TOWNS, config_for, write_corpus, write_tiny_encoder
 
 SETTINGS = IndexConfig(passage_words=12)
@@ -72,17 +72,6 @@ def test_an_update_parses_only_what_changed_and_equals_a_new_build(notes, tmp_pa
     build_index(notes, tmp_path / "fresh", SETTINGS)
     assert files_of(out) == files_of(tmp_path / "fresh")
     assert left_beside(out) == []
-
-
-def test_an_update_without_changes_keeps_the_index_and_parses_nothing(notes, tmp_path, parsed):
-    out = tmp_path / "index"
-    build_index(notes, out, SETTINGS)
-    before = files_of(out)
-    parsed.clear()
-    for settings in ({"update": True}, {}):
-        assert build_index(notes, out, SETTINGS, **settings).is_reused
-    assert parsed == []
-    assert files_of(out) == before
 
 
 def test_an_update_where_there_is_no_index_builds_one_and_refuses_other_settings(notes, tmp_path):
@@ -148,25 +137,6 @@ def test_passages_that_were_encoded_are_not_encoded_again(tmp_path, monkeypatch)
     assert next(done for stage, done, _ in seen if stage == "encode") == 6
     build_index(corpus, tmp_path / "fresh", config)
     assert files_of(tmp_path / "index") == files_of(tmp_path / "fresh")
-
-
-@pytest.mark.parametrize(("first", "then"), [("exact", "compressed"), ("compressed", "exact")])
-def test_vectors_of_an_interrupted_build_are_not_taken_over_by_a_build_of_another_kind(tmp_path, first, then):
-    pytest.importorskip("faiss", reason="needs the extra big")
-    encoder = write_tiny_encoder(tmp_path / "encoder")
-    corpus = write_corpus(tmp_path / "c.jsonl")
-
-    def stop(stage, done, total):
-        if stage == "encode":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        build_index(corpus, tmp_path / "index", config_for("dense", encoder, vectors=first), progress=stop)
-    config = config_for("dense", encoder, vectors=then)
-    build_index(corpus, tmp_path / "index", config)
-    build_index(corpus, tmp_path / "fresh", config)
-    assert files_of(tmp_path / "index") == files_of(tmp_path / "fresh")
-    assert open_index(tmp_path / "index").search(["harbour"], 1)[0]
 
 
 @pytest.mark.parametrize("vectors", ["exact", "compressed"])
@@ -315,9 +285,3 @@ def test_a_language_without_stop_words_is_refused_unless_they_are_switched_off(t
     with pytest.raises(IndexMismatchError) as caught:
         open_index(tmp_path / "index", RetrievalConfig(index=SETTINGS))
     assert "language: the index has 'finnish', asked for 'english'" in str(caught.value)
-
-
-def test_words_next_to_each_other_are_one_match():
-    text = "Delft's painters made blue-white tiles, blue tiles."
-    spans = matched_spans(text, "blue white tiles of delft")
-    assert [text[start:end] for start, end in spans] == ["Delft", "blue-white tiles", "blue tiles"]

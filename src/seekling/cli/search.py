@@ -21,7 +21,6 @@ from seekling.errors import ConfigError
 if TYPE_CHECKING:
     from seekling.evaluate.retrieval_scores import RetrievalScores
     from seekling.retrieval.library import Library
-    from seekling.retrieval.terms import TermRules
     from seekling.types import Hit, Json
 
 
@@ -33,22 +32,18 @@ def command(
 ) -> None:
     """Search an index and print the best passages."""
     from seekling.retrieval.index import open_index
-    from seekling.retrieval.index_record import read_record, rules_of
 
     if top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {top_k}")
     hits = open_index(index).search([query], top_k)[0]
-    rules = rules_of(read_record(index).settings)
     if as_json:
-        rows = [_as_row(hit, query, rules) for hit in hits]
+        rows = [_as_row(hit) for hit in hits]
         typer.echo(json.dumps({"query": query, "hits": rows}, ensure_ascii=False, indent=2))
     else:
-        _print_hits(query, hits, rules)
+        _print_hits(hits)
 
 
-def _as_row(hit: Hit, query: str, rules: TermRules) -> dict[str, Json]:
-    from seekling.retrieval.terms import matched_spans
-
+def _as_row(hit: Hit) -> dict[str, Json]:
     passage = hit.passage
     return {
         "rank": hit.rank,
@@ -57,30 +52,17 @@ def _as_row(hit: Hit, query: str, rules: TermRules) -> dict[str, Json]:
         "document_id": passage.document_id,
         "title": passage.title,
         "text": passage.text,
-        "matches": [[start, end] for start, end in matched_spans(passage.text, query, rules)],
     }
 
 
-def _print_hits(query: str, hits: Sequence[Hit], rules: TermRules) -> None:
+def _print_hits(hits: Sequence[Hit]) -> None:
     console = rich.console.Console(highlight=False)
     if not hits:
         console.print("no passage matches; try other words")
-        return
     for hit in hits:
         head = rich.text.Text(f"{hit.rank + 1}  {hit.score:.4f}  ", style="dim")
         head.append(hit.passage.title, style="bold not dim").append(f"  {hit.passage.id}", style="dim")
-        console.print(head)
-        console.print(_highlighted(hit.passage.text, query, rules))
-        console.print()
-
-
-def _highlighted(text: str, query: str, rules: TermRules) -> rich.text.Text:
-    from seekling.retrieval.terms import matched_spans
-
-    shown = rich.text.Text(text)
-    for start, end in matched_spans(text, query, rules):
-        shown.stylize("bold yellow", start, end)
-    return shown
+        console.print(head, hit.passage.text, "", sep="\n", markup=False)
 
 
 def recall(
