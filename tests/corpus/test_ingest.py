@@ -14,7 +14,7 @@ import pytest
 
 from seekling.corpus import readers
 from seekling.corpus.html import article_to_markdown
-from seekling.corpus.readers import read_documents, read_sources
+from seekling.corpus.readers import read_documents
 from seekling.corpus.wikipedia import read_dump, wikitext_to_markdown
 from seekling.errors import DataError
 from seekling.types import Document
@@ -160,17 +160,6 @@ def test_the_text_of_a_pdf_stands_under_its_pages(tmp_path):
     assert columns_of(tmp_path) == {"report": {"file": "report.pdf", "kind": "pdf"}}
 
 
-def test_a_scan_without_text_is_warned_of_and_a_damaged_pdf_refused(tmp_path, caplog):
-    pytest.importorskip("pypdf", reason="needs the extra ingest")
-    (tmp_path / "scan.pdf").write_bytes(pdf_of(""))
-    with caplog.at_level(logging.WARNING, "seekling"):
-        assert list(read_documents(tmp_path)) == [Document("scan", "scan", "")]
-    assert "no text in it" in caplog.text
-    (tmp_path / "scan.pdf").write_bytes(b"%PDF-1.4 and then nothing")
-    with pytest.raises(DataError, match=r"scan\.pdf is a PDF that cannot be read"):
-        list(read_documents(tmp_path))
-
-
 def test_a_pdf_with_a_filter_or_a_cipher_that_pypdf_lacks_is_named(tmp_path):
     pytest.importorskip("pypdf", reason="needs the extra ingest")
     (tmp_path / "odd.pdf").write_bytes(pdf_of("The castle").replace(b"<< /Length", b"<< /Filter /Own /Length"))
@@ -234,16 +223,6 @@ def test_the_article_of_a_page_is_found_between_its_menus(tmp_path):
     assert "finished in 1309" in article.content
     assert article.title == page.title == "Alnwick"
     assert article_to_markdown("<p>x").markdown == "x"
-
-
-def test_sources_say_by_their_digest_whether_a_page_changed(tmp_path):
-    (tmp_path / "a.md").write_text("one", encoding="utf-8")
-    (tmp_path / "b.md").write_text("one", encoding="utf-8")
-    before = {source.id: source.digest for source in read_sources(tmp_path)}
-    (tmp_path / "b.md").write_text("two", encoding="utf-8")
-    after = {source.id: source.digest for source in read_sources(tmp_path)}
-    assert before["a"] == after["a"]
-    assert before["b"] != after["b"]
 
 
 def test_many_ids_take_little_memory_and_a_repeated_one_is_still_found(tmp_path, monkeypatch):

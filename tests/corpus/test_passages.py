@@ -63,19 +63,6 @@ def test_the_next_passage_repeats_the_overlap_within_a_section_only():
     assert texts == ["a b c", "c d e f", "f g h", "S: i j k l"]
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("Near [Ta](https://a.example/x_(y)).", "Near Ta."),
-        ("It lies on the [River Ko](p4), in the [Duchy of Be](p5).", "It lies on the River Ko, in the Duchy of Be."),
-        ('![A map](m.png "of Ta") and [Ta](<a page>).', "A map and Ta."),
-        ("Write `[0](x)`, calls[0](x), f(x)[1](y) or [] (empty).", None),
-    ],
-)
-def test_of_a_link_only_the_text_is_kept_and_programs_are_left_alone(content, text):
-    assert [passage.text for passage in cut_passages(Document("p", "T", content), words=40)] == [text or content]
-
-
 WORDS = st.sampled_from(["ox", "cart.", "mill", "Ends!", "`x`", "3.5", "(so.)", "#x", "- y"])
 PARAGRAPHS = st.lists(st.lists(WORDS, min_size=1, max_size=25).map(" ".join), max_size=6).map("\n\n".join)
 
@@ -106,16 +93,6 @@ def test_with_headings_every_word_comes_in_order_or_stands_in_a_path(content, wo
         for line in content.split("\n"):
             if line.startswith("##"):
                 assert line.lstrip("# ") in " ".join(texts)
-
-
-@settings(max_examples=50)
-@given(HEADED.map("\n\n".join), st.integers(2, 12))
-def test_ids_count_up_and_cutting_is_deterministic(content, words):
-    document = Document("a:b", "T", content)
-    passages = cut_passages(document, words=words, overlap_words=1)
-    assert [passage.id for passage in passages] == [f"a:b#{number}" for number in range(len(passages))]
-    assert passages == cut_passages(document, words=words, overlap_words=1)
-    assert all(passage.text.strip() and passage.document_id == "a:b" and passage.title == "T" for passage in passages)
 
 
 @pytest.mark.parametrize(

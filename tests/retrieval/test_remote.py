@@ -34,7 +34,7 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(index):
-    with serve(f"towns={index}", cache_bytes=0) as url:
+    with serve(f"towns={index}") as url:
         yield url
 
 
@@ -180,7 +180,7 @@ def test_a_refused_request_is_not_tried_again(url):
 
 
 def test_a_busy_server_is_given_the_time_that_it_asks_for():
-    with serve(retriever=Crowded(), waiting_queries=1, batch_queries=1, cache_bytes=0) as url:
+    with serve(retriever=Crowded(), waiting_queries=1, batch_queries=1) as url:
         service = Client(url, Patience(timeout_s=60, num_tries=30, first_pause_s=0.01))
         assert in_threads(6, [f"q{n}" for n in range(6)], lambda query: RemoteIndex(service).search([query], 1)) == [
             [[Hit(Passage(f"q{n}", f"q{n}", "", "text"), 1.0, 0)]] for n in range(6)

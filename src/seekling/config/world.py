@@ -151,8 +151,6 @@ class SearchServerConfig(Section):
     """Of all requests that are not yet answered; more are told to come back (503)."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """Of one request, from its first byte to the answer."""
-    cache_bytes: Annotated[int, Field(ge=0)] = 64 * 1024**2
-    """Memory for the answers to recent queries, per index; 0 keeps none."""
     body_bytes: Positive = 8 * 1024**2
     """Largest request."""
     query_chars: Positive = 100_000
