@@ -69,7 +69,7 @@ HEAVY = {
         "pipeline",
         "serve",
     },
-    "tokenizers": {"models", "rollout", "retrieval"},
+    "tokenizers": {"models", "rollout"},
     "safetensors": {"models", "learn", "retrieval/local_encoder.py", "pipeline"},
     "peft": {"learn"},
     "gguf": {"models"},

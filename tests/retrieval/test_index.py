@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 
-from seekling.config import IndexConfig, RetrievalConfig
+from seekling.config import IndexConfig, Recipe, RetrievalConfig
+from seekling.config.recipe import build_recipe
 from seekling.corpus.hashing import corpus_hash
 from seekling.corpus.readers import read_documents
-from seekling.errors import DataError, IndexMismatchError
+from seekling.errors import ConfigError, DataError, IndexMismatchError
 from seekling.retrieval import build as build_module
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.index_record import RECORD_NAME, read_record
@@ -147,6 +148,20 @@ def test_an_index_of_another_format_version_is_refused(hybrid):
     (hybrid / RECORD_NAME).write_text(json.dumps({**record, "format_version": 0}), encoding="utf-8")
     with pytest.raises(IndexMismatchError, match="format version 0"):
         open_index(hybrid)
+
+
+def test_settings_of_earlier_versions_are_passed_over_at_their_defaults_and_refused_otherwise(hybrid, encoder):
+    record = json.loads((hybrid / RECORD_NAME).read_text(encoding="utf-8"))
+    for share in (0.0, 0.9):
+        settings = {**record["settings"], "drop_similar": share, "passage_tokenizer": ""}
+        (hybrid / RECORD_NAME).write_text(json.dumps({**record, "settings": settings}), encoding="utf-8")
+        if not share:
+            open_index(hybrid, RetrievalConfig(index=config_for("hybrid", encoder)))
+    with pytest.raises(IndexMismatchError, match="cannot be read"):
+        open_index(hybrid)
+    assert build_recipe({"env": {"sandbox": {"backend": "zygote"}}}) == Recipe()
+    with pytest.raises(ConfigError, match=r"env\.sandbox\.backend: no such setting"):
+        build_recipe({"env": {"sandbox": {"backend": "monty"}}})
 
 
 # --- damage ---
