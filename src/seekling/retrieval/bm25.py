@@ -63,7 +63,8 @@ class Bm25Ranker:
         starts_V = self._indptr_V
         stretches = [slice(starts_V[term], starts_V[term + 1]) for term in times_of]
         places = [self._indices_M[stretch] for stretch in stretches]
-        num_sums, positions_M = self._num_passages, None
+        num_sums = self._num_passages
+        positions_M: np.ndarray | None = None
         if sum(map(len, places)) * _FEW_POSTINGS < num_sums:  # no sum for the passages that hold none of the terms
             positions_M = np.unique(np.concatenate([*places, np.empty(0, np.int32)]))
             num_sums, places = len(positions_M), [np.searchsorted(positions_M, each) for each in places]

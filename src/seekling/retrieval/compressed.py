@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from seekling.errors import IndexMismatchError, MissingExtraError
 from seekling.retrieval.exact import nearest_in_blocks, products
 from seekling.retrieval.interface import Ranking, best_of
 from seekling.retrieval.store import load_array
-
-if TYPE_CHECKING:
-    from faiss import IndexPreTransform
 
 HALF = "vectors.half.npy"
 CODES = "codes.faiss"
@@ -88,6 +85,15 @@ def build_codes(folder: Path, *, report: Callable[[int], None] = lambda done: No
     partial = folder / f".{CODES}.partial"
     faiss.write_index(codes, str(partial))
     partial.replace(folder / CODES)
+
+
+class _Codes(Protocol):
+    """The part of faiss's index that is used here, as its Python has it."""
+
+    ntotal: int
+    d: int
+
+    def search(self, queries_BD: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class CompressedVectors:
@@ -151,10 +157,10 @@ class CompressedVectors:
         return np.asarray(rows_MD.astype(np.float32))
 
 
-def _read_codes(path: Path) -> IndexPreTransform:
+def _read_codes(path: Path) -> _Codes:
     faiss = import_faiss()
     try:
-        codes = faiss.read_index(str(path))
+        codes: _Codes = faiss.read_index(str(path))
         lists = faiss.extract_index_ivf(codes)
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1]

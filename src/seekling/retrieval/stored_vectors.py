@@ -28,7 +28,7 @@ class StoredVectors:
 
     def some(self, rows_B: np.ndarray) -> np.ndarray:
         """(B, D) float32 at scattered positions."""
-        return self._vectors_ND[rows_B].astype(np.float32)
+        return np.asarray(self._vectors_ND[rows_B], np.float32)
 
 
 class KnownVectors:
