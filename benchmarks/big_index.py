@@ -1,8 +1,8 @@
-"""The compressed dense index at growing sizes: recall against exact search, latency, memory, disk, and 21 million.
+"""The compressed dense index at growing sizes: recall against exact search, latency, memory and disk.
 
     python benchmarks/big_index.py WORK --like REAL.npz [--sizes N ...]
 
-WORK holds the vectors while this runs (2 bytes x 768 a vector, and an index of 0.8 kB a vector); what is there already
+WORK holds the vectors while this runs (2 bytes x 768 a vector, and as much for an index); what is there already
 is used again, and everything is deleted at the end unless --keep is given. REAL.npz has what the made vectors are
 fitted to: `passages` (N, D), `pages` (N,) a number each, the same for passages of one page, and `questions` (Q, D), all
 unit vectors of a real encoder, the questions' answers among the passages.
@@ -33,13 +33,12 @@ from pathlib import Path
 import numpy as np
 
 from seekling.retrieval import compressed
+from seekling.retrieval.compressed import CODES, HALF
 from seekling.retrieval.exact import nearest_in_blocks
 from seekling.retrieval.interface import EMPTY_RANKING, best_of
-from seekling.retrieval.packed_rows import ROTATION, ROWS, row_dtype, row_packer
 from seekling.retrieval.row_writer import RowWriter
 
-faiss = compressed.import_faiss()  # as the product loads it: its threads wait without spinning
-DIMENSION, TOP_K, BLOCK, TARGET = 768, 3, 25_000, 21_000_000
+DIMENSION, TOP_K, BLOCK = 768, 3, 25_000
 NUM_TOPICS = 20_000
 MADE, FIRSTS = "made.npy", "firsts.npy"
 
@@ -62,38 +61,29 @@ class Model:
 
 
 def main() -> None:
-    """Read the arguments, make vectors, measure every size and print the table and the fits."""
+    """Read the arguments, make vectors, measure every size and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--like", type=Path)
     parser.add_argument("--sizes", nargs="+", type=int, default=[250_000, 500_000, 1_000_000, 2_000_000])
     parser.add_argument("--num-queries", type=int, default=500)
     parser.add_argument("--query-seed", type=int, default=4)
-    parser.add_argument("--hollow", nargs="+", type=int)
     parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    if arguments.hollow:
-        for size in arguments.hollow:
-            measure_hollow(arguments.work / f"hollow-{size}", size)
-        return
     real = np.load(arguments.like)
     passages_ND, questions_QD = real["passages"].astype(np.float32), real["questions"].astype(np.float32)
     model = fit_model(passages_ND, real["pages"], questions_QD)
-    compare(arguments.work, model, passages_ND, questions_QD)
     vectors_ND, firsts_P = make_vectors(arguments.work, model, max(arguments.sizes))
     rng = np.random.default_rng((3, arguments.query_seed))
     asked_Q = rng.choice(firsts_P[firsts_P < min(arguments.sizes)], arguments.num_queries, replace=False)
     queries_QD = make_queries(vectors_ND[np.sort(asked_Q)], model, rng)
     exact = exact_tops(vectors_ND, queries_QD, arguments.sizes)
-    rows = []
     for size in arguments.sizes:
         row = measure(arguments.work / str(size), vectors_ND[:size], queries_QD, exact[size])
         print_row(row)
-        rows.append(row)
         if not arguments.keep:
             shutil.rmtree(arguments.work / str(size))
-    print_fits(rows)
     if not arguments.keep:
         for name in MADE, FIRSTS:
             (arguments.work / name).unlink()
@@ -141,46 +131,6 @@ def fit_model(vectors_ND: np.ndarray, pages_N: np.ndarray, questions_QD: np.ndar
         flush=True,
     )
     return models[chosen]
-
-
-def compare(work: Path, model: Model, vectors_ND: np.ndarray, questions_QD: np.ndarray) -> None:
-    """Print what makes real and made vectors hard to search, for as many of both."""
-    rng = np.random.default_rng(1)
-    made_ND, pages_N = next(draw(model, len(vectors_ND), rng, len(vectors_ND) // 100))
-    asked_QD = made_ND[rng.choice(first_positions(pages_N), len(questions_QD))]
-    for name, each_ND, queries_QD in (
-        ("real", vectors_ND, questions_QD),
-        ("made", made_ND, make_queries(asked_QD, model, rng)),
-    ):
-        cosines_QK = -np.sort(-(queries_QD @ each_ND.T), axis=1)[:, [0, 2, 9, 99]]
-        shares, depths = difficulty(work / f"compared-{name}", each_ND, queries_QD)
-        print(
-            f"{name}: {len(each_ND):,}; cosines to the passages of rank 1, 3, 10, 100: "
-            f"{', '.join(f'{cosine:.3f}' for cosine in np.median(cosines_QK, axis=0))}; best three within: lists "
-            f"{', '.join(f'{100 * share:.1f}' for share in shares)} %, ranks by codes "
-            f"{', '.join(f'{depth:.0f}' for depth in depths)} (for .95, .98, .99 of them)",
-            flush=True,
-        )
-
-
-def difficulty(folder: Path, vectors_ND: np.ndarray, queries_QD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of the best three of every query: the share of lists, and the depth by codes, that hold .95, .98 and .99."""
-    build_rows(folder, vectors_ND)
-    compressed.build_codes(folder)
-    index, num = compressed.CompressedVectors(folder), len(vectors_ND)
-    best_QK = exact_tops(vectors_ND, queries_QD, [num])[num]
-    turned_QD = queries_QD @ np.load(folder / ROTATION)
-    found_QN = index._candidates(turned_QD, num)
-    depths_QK = np.argmax(found_QN[:, None, :] == best_QK[:, :, None], axis=2)
-    list_N, lists = np.empty(num, dtype=np.int64), index._lists
-    for number in range(lists.nlist):
-        positions_M = faiss.rev_swig_ptr(lists.invlists.get_ids(number), lists.invlists.list_size(number))
-        list_N[positions_M.astype(np.int64)] = number
-    promise_QL = index._turn.apply(turned_QD) @ index._centroids_LC.T + index._bonus_L
-    places_QK = np.argmax(np.argsort(-promise_QL, axis=1)[:, None, :] == list_N[best_QK][:, :, None], axis=2)
-    shutil.rmtree(folder)
-    levels = (0.95, 0.98, 0.99)
-    return np.quantile((places_QK + 1) / lists.nlist, levels), np.quantile(depths_QK + 1, levels)
 
 
 def neighbour_cosine(vectors_ND: np.ndarray, pages_N: np.ndarray) -> float:
@@ -268,66 +218,20 @@ def measure(folder: Path, vectors_ND: np.ndarray, queries_QD: np.ndarray, exact_
     for stage in (build, search):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
             row |= fresh.submit(stage, folder).result()
-    row["disk_bytes"] = sum((folder / name).stat().st_size for name in (ROWS, compressed.CODES))
+    row["disk_bytes"] = sum((folder / name).stat().st_size for name in (HALF, CODES))
     return row
 
 
-def make_hollow(folder: Path, num_vectors: int) -> None:
-    """An index of random codes, over rows that are a hole in a file: as large and as slow as one of real vectors."""
-    folder.mkdir(exist_ok=True)
-    row_packer(folder, DIMENSION)
-    np.lib.format.open_memmap(folder / ROWS, "w+", row_dtype(DIMENSION), (num_vectors,))
-    rng = np.random.default_rng(0)
-    examples_SD = rng.normal(scale=DIMENSION**-0.5, size=(4096, DIMENSION)).astype(np.float32)
-    num_lists, (num_parts, _) = compressed.count_lists(num_vectors), compressed.code_shape(DIMENSION)
-    centroids = faiss.IndexFlatIP(DIMENSION)
-    centroids.add(np.resize(examples_SD / 2, (num_lists, DIMENSION)))
-    lists = faiss.IndexIVFPQFastScan(centroids, DIMENSION, num_lists, num_parts, 4, faiss.METRIC_INNER_PRODUCT)
-    lists.by_residual = True
-    lists.train(examples_SD)
-    noise = np.frombuffer(rng.bytes(1 << 22), dtype=np.uint8)
-    ends_L = np.rint(np.cumsum(rng.gamma(3, size=num_lists)) / num_lists * num_vectors / 3).astype(np.int64)
-    ends_L = np.append(np.minimum(ends_L[:-1], num_vectors), num_vectors)
-    for number, (start, end) in enumerate(zip(np.append(0, ends_L[:-1]), ends_L, strict=True)):
-        positions = np.arange(start, end)
-        num_bytes = -(-len(positions) // 32) * 16 * num_parts
-        lists.invlists.resize(number, len(positions))
-        faiss.memcpy(lists.invlists.get_ids(number), faiss.swig_ptr(positions), positions.nbytes)
-        faiss.memcpy(lists.invlists.get_codes(number), faiss.swig_ptr(noise[:num_bytes]), num_bytes)
-    lists.ntotal = num_vectors
-    turn = faiss.PCAMatrix(DIMENSION, DIMENSION)
-    turn.train(examples_SD)
-    turn.have_bias = False
-    faiss.write_index(faiss.IndexPreTransform(turn, lists), str(folder / compressed.CODES))
-
-
-def measure_hollow(folder: Path, num_vectors: int) -> None:
-    """Latency and memory of an index of any size, by random queries; what it finds means nothing."""
-    if not (folder / compressed.CODES).exists():
-        make_hollow(folder, num_vectors)
-    queries_QD = np.random.default_rng(1).normal(scale=DIMENSION**-0.5, size=(100, DIMENSION)).astype(np.float32)
-    np.savez(folder / "queries.npz", queries=queries_QD, exact=np.zeros((100, TOP_K), np.int64))
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
-        row = fresh.submit(search, folder).result()
-    print(
-        f"hollow {num_vectors:>10,}: p50 {row['p50_ms']:.1f} ms, CPU {row['p50_cpu_ms']:.1f} ms, in memory "
-        f"{row['anonymous_bytes'] / 2**30:.2f} GiB, resident {row['resident_bytes'] / 2**30:.2f} GiB",
-        flush=True,
-    )
-
-
 def build_rows(folder: Path, vectors_ND: np.ndarray) -> None:
-    """Write the packed rows of an index, unless they are there."""
-    folder.mkdir(exist_ok=True)
-    pack = row_packer(folder, vectors_ND.shape[1])
-    with RowWriter(folder / ROWS, (len(vectors_ND),), row_dtype(vectors_ND.shape[1]), BLOCK) as rows:
+    """Write the vectors of an index, unless they are there."""
+    with RowWriter(folder / HALF, vectors_ND.shape, np.dtype("<f2"), BLOCK) as rows:
         for start in range(rows.done, len(vectors_ND), BLOCK):
-            rows.append(pack(vectors_ND[start : start + BLOCK].astype(np.float32)))
+            rows.append(vectors_ND[start : start + BLOCK])
 
 
 def build(folder: Path) -> dict[str, float]:
     """Make the codes; CPU seconds, since the machine may be shared, and the most memory that was resident."""
-    if (folder / compressed.CODES).exists():
+    if (folder / CODES).exists():
         return {}
     started = time.process_time()
     compressed.build_codes(folder)
@@ -378,34 +282,6 @@ def print_row(row: dict[str, float]) -> None:
         f"build {row.get('build_cpu_s', 0):.0f} CPU s, peak {row.get('build_peak_bytes', 0) / 2**30:.2f} GiB\n"
         f"  {json.dumps(row)}",
         flush=True,
-    )
-
-
-def print_fits(rows: Sequence[dict[str, float]]) -> None:
-    """Fit y = a N^b, and y = a + b N where that says more at 21 million; memory and disk by arithmetic too."""
-    sizes = np.array([row["size"] for row in rows])
-    for name, unit, scale in (
-        ("p50_ms", "ms", 1.0),
-        ("p95_ms", "ms", 1.0),
-        ("p50_cpu_ms", "ms", 1.0),
-        ("anonymous_bytes", "GiB", 2.0**30),
-        ("disk_bytes", "GiB", 2.0**30),
-        ("build_cpu_s", "s", 1.0),
-    ):
-        values = np.array([row.get(name, 0) for row in rows])
-        if len(rows) > 1 and values.all():
-            slope, intercept = np.polyfit(np.log(sizes), np.log(values), 1)
-            power = np.exp(intercept + slope * np.log(TARGET)) / scale
-            line = np.polyval(np.polyfit(sizes, values, 1), TARGET) / scale
-            print(f"{name} at {TARGET:,}: {power:.2f} {unit} as N^{slope:.2f}, {line:.2f} {unit} as a straight line")
-    num_lists = 2 * TARGET**0.5
-    # Arrays of codes have room for the next power of two; of the half that is empty no page is ever touched.
-    codes = TARGET * (32 + 8) + num_lists * (4 * DIMENSION + 32 * 32 + 4096)
-    row_bytes = TARGET * (DIMENSION + 4)
-    print(
-        f"arithmetic for {TARGET:,}: codes (32 B), ids (8 B), {num_lists:,.0f} lists (centroid, last block, last page):"
-        f" {codes / 2**30:.2f} GiB in memory; rows ({DIMENSION} + 4 B): {row_bytes / 2**30:.2f} GiB, with codes "
-        f"{(row_bytes + codes) / 2**30:.2f} GiB on disk"
     )
 
 

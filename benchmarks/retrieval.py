@@ -1,6 +1,6 @@
 """Retrieval side by side with what people use instead. Each part runs both sides in turns and prints ratios last.
 
-    python benchmarks/retrieval.py server INDEX QUESTIONS [--copies N] [--cached] [--clients 1 8 32] [--repeats 3]
+    python benchmarks/retrieval.py server INDEX QUESTIONS [--copies N] [--clients 1 8 32] [--repeats 3]
     python benchmarks/retrieval.py bm25 INDEX QUESTIONS [--repeats 5]
     python benchmarks/retrieval.py dense INDEX QUESTIONS [--repeats 3]
     python benchmarks/retrieval.py faults INDEX QUESTIONS [--requests 10000]
@@ -10,9 +10,8 @@ a question file such as an almanac's test.jsonl. Both sides of a part get the sa
 and threads. Run it with OMP_NUM_THREADS=1 where other work shares the machine.
 
 server: `seekling serve --search-only` against Search-R1's server as `reference_search_server.py` re-creates it,
-requests of one query each, at several numbers of clients. The answer cache of ours is off; `--cached` adds a row with
-it. `--copies` makes the index larger: each copy of a vector is the vector with a little noise of its own, as
-neighbours in a large corpus are.
+requests of one query each, at several numbers of clients. `--copies` makes the index larger: each copy of a vector is
+the vector with a little noise of its own, as neighbours in a large corpus are.
 bm25: our index in-process against bm25s's own `tokenize` and `retrieve` over the same texts.
 dense: our exact index in-process against flat FAISS and, where it is installed, Chroma; all with our encoder.
 faults: requests through a proxy that breaks 1 % of the answers; each must end right, or as a typed failure.
@@ -70,16 +69,14 @@ def main() -> None:
     parser.add_argument("index", type=Path)
     parser.add_argument("questions", type=Path, nargs="?")
     parser.add_argument("--copies", type=int, default=1, help="server: make the index so many times larger")
-    parser.add_argument("--cached", action="store_true", help="server: ours with its answer cache, too")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--requests", type=int, default=0, help="per measurement; 0 takes the part's own number")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--cache-bytes", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part == "serve":
-        serve_ours(arguments.index, arguments.work, arguments.port, arguments.cache_bytes)
+        serve_ours(arguments.index, arguments.work, arguments.port)
         return
     record = read_record(arguments.index)
     threads = os.environ.get("OMP_NUM_THREADS", "all")
@@ -105,9 +102,6 @@ def compare_servers(arguments: argparse.Namespace, queries: Sequence[str]) -> No
                 "ours": stack.enter_context(running(here)),
                 "reference": stack.enter_context(running(other)),
             }
-            if arguments.cached:
-                cached = [*here, "--cache-bytes", str(64 * 1024**2)]
-                sides["ours, cached"] = stack.enter_context(running(cached))
             agree = sum(ids_at(sides["ours"], query) == ids_at(sides["reference"], query) for query in queries[:100])
             print(f"both find the same passages for {agree} of {len(queries[:100])} queries")
             ratios = [
@@ -123,8 +117,8 @@ def at_clients(
     num_requests = arguments.requests or (200 if num_clients == 1 else 640)
     asked = list(itertools.islice(itertools.cycle(queries), num_requests))
     loads: dict[str, list[Load]] = {name: [] for name in sides}
-    for name, port in sides.items():  # caches of processors, connections, and of "cached"
-        load_of(port, asked[: 4 * num_clients] if name != "ours, cached" else asked, num_clients)
+    for port in sides.values():  # caches of processors, and connections
+        load_of(port, asked[: 4 * num_clients], num_clients)
     for _ in range(arguments.repeats):
         for name, port in sides.items():
             loads[name].append(load_of(port, asked, num_clients))
@@ -175,7 +169,7 @@ class RepeatedPassages:
         return self._passages[position % len(self._passages)]
 
 
-def serve_ours(index: Path, work: Path, port: int, cache_bytes: int) -> None:
+def serve_ours(index: Path, work: Path, port: int) -> None:
     """`seekling serve --search-only` over an index whose vectors are those of the work folder."""
     from seekling.retrieval.dense import DenseRanker
     from seekling.retrieval.encoders import load_encoder
@@ -190,7 +184,7 @@ def serve_ours(index: Path, work: Path, port: int, cache_bytes: int) -> None:
     vectors_ND = np.asarray(np.load(work / "vectors.npy", mmap_mode="r"))
     ranker = DenseRanker(load_encoder(record.encoder), ExactVectors(vectors_ND))
     retriever = IndexRetriever(ranker, RepeatedPassages(PassageStore(index)))  # type: ignore[arg-type]
-    config, metrics = SearchServerConfig(port=port, cache_bytes=cache_bytes), SearchMetrics()
+    config, metrics = SearchServerConfig(port=port), SearchMetrics()
     served = ServedIndex("index", retriever, DocumentStore(index), record, config=config, metrics=metrics)
     run_app(search_app([served], config, metrics), host=config.host, port=port, on_start=lambda address: None)
 

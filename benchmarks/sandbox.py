@@ -114,12 +114,12 @@ def row(
     }
 
 
-def sandbox_rows(backend: str, seconds: float) -> list[dict[str, object]]:
-    """Fresh sessions and further turns of one of our back ends."""
+def sandbox_rows(seconds: float) -> list[dict[str, object]]:
+    """Fresh sessions and further turns of our sandbox."""
     from seekling.config import SandboxConfig
     from seekling.env.sandbox import open_sandbox
 
-    config = SandboxConfig.model_validate({"backend": backend})
+    config = SandboxConfig()
     rows = []
     for workers in (1, 2):
         clock = Clock()
@@ -134,7 +134,7 @@ def sandbox_rows(backend: str, seconds: float) -> list[dict[str, object]]:
             measured = measure(fresh, seconds, workers)
         # The fork server's end is in the clock, and with it all of its children; so is its start, some 0.1 s.
         cpu_ms = clock.spent_s() / measured[3] * 1000
-        rows.append(row(f"{backend} ({layers}), fresh, {workers} worker(s)", measured, cpu_ms))
+        rows.append(row(f"fork server ({layers}), fresh, {workers} worker(s)", measured, cpu_ms))
     with open_sandbox(config) as sandbox:
         sessions = [sandbox.open(FUNCTIONS) for _ in range(100)]
         for session in sessions:
@@ -142,7 +142,7 @@ def sandbox_rows(backend: str, seconds: float) -> list[dict[str, object]]:
         memory_mb = pss_mb(os.getpid()) / len(sessions)
         session = sessions[0]
         measured = measure(lambda program: _turn(session, program), seconds, 1)
-    rows.append(row(f"{backend}, further turns in one of 100 open sessions", measured, None, memory_mb))
+    rows.append(row("fork server, further turns in one of 100 open sessions", measured, None, memory_mb))
     return rows
 
 
@@ -221,11 +221,7 @@ def main() -> None:
     from seekling.cores import cores_here
 
     load = os.getloadavg()[0]
-    rows = sandbox_rows("zygote", given.seconds)
-    try:
-        rows += sandbox_rows("monty", given.seconds)
-    except Exception as error:
-        print(f"monty is left out: {error}", file=sys.stderr)
+    rows = sandbox_rows(given.seconds)
     rows += subprocess_rows(given.seconds)
     if given.smolagents:
         words = [given.smolagents, __file__, "--only-smolagents", "--seconds", str(given.seconds)]

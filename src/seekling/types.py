@@ -40,7 +40,7 @@ class Document:
     content: str
     """Markdown or plain text; headings are lines that start with '#'."""
     metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Columns to filter a search by, such as the file or a date; not part of what the page says."""
+    """Columns such as the file, a date or an address; not part of what the page says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def test_without_a_system_call_filter_it_refuses_to_start_and_says_what_to_do():
     with pytest.raises(SandboxError) as caught:
         ZygoteSandbox(LIMITS, without=("seccomp",))
     assert "no system call filter" in str(caught.value)
-    assert 'env.sandbox.backend = "monty"' in str(caught.value)
+    assert 'env.protocol = "tags"' in str(caught.value)
     assert "env.sandbox.allow_unsafe = true" in str(caught.value)
 
 

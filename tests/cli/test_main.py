@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seekling.cli import index, sandbox
-from seekling.cli.main import COMMANDS, MOVED, app, main
+from seekling.cli.main import COMMANDS, MOVED, app
 from seekling.config import RECIPES, load_recipe
 
 FOURTEEN = {"init", "ask", "chat", "serve", "train", "eval", "index", "search", "report", "export", "doctor"}
@@ -67,13 +67,6 @@ def test_showing_help_imports_no_heavy_package():
     assert done.stdout == "[]\n"
 
 
-def test_the_version_is_printed(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["--version"])
-    assert stop.value.code == 0
-    assert capsys.readouterr().out == "seekling 0.1.0\n"
-
-
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -97,11 +90,6 @@ def test_an_error_meant_for_people_is_one_message_on_stderr_and_exit_code_1(tmp_
     assert result.stderr.startswith(
         f"error: no recipe at {tmp_path / 'no.toml'}; expected a TOML file, or the name of a"
     )
-
-
-def test_a_bug_keeps_its_traceback(monkeypatch):
-    monkeypatch.setattr(sandbox, "_read_program", lambda file: 1 / 0)
-    assert isinstance(run("sandbox", "x.py").exception, ZeroDivisionError)
 
 
 @pytest.mark.parametrize(

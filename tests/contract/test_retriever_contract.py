@@ -1,25 +1,24 @@
 """What every retriever promises, whatever it is made of."""
 
-import functools
 import importlib.util
 import threading
 
 import pytest
 
 from seekling.errors import DataError
+from seekling.retrieval.chroma import fill_store, open_store
 from seekling.retrieval.index import open_index
 from seekling.retrieval.index_record import read_record
 from seekling.retrieval.rerank import reranked
 from seekling.retrieval.store import PassageStore
-from seekling.retrieval.vector_stores import fill_store, open_store
 from tests.retrieval.towns import QUERIES, TOWNS, build_towns, write_tiny_cross_encoder, write_tiny_encoder
 from tests.search_server import open_client, serve
 
 BUILT = {"bm25": "bm25", "dense": "dense", "compressed": "dense", "hybrid": "hybrid"}
-BEFORE = {"remote": "hybrid", "reranked": "bm25", "chroma": "dense", "qdrant": "dense"}
+BEFORE = {"remote": "hybrid", "reranked": "bm25", "chroma": "dense"}
 """What stands before an index of another kind, or holds what such an index holds."""
 KINDS = (*BUILT, *BEFORE)
-PACKAGES = {"compressed": "faiss", "chroma": "chromadb", "qdrant": "qdrant_client"}
+PACKAGES = {"compressed": "faiss", "chroma": "chromadb"}
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +47,10 @@ def index_dir(kind, indexes):
 
 @pytest.fixture(scope="module")
 def store(indexes, tmp_path_factory):
-    """Opens a store of one kind that holds the towns; an embedded Qdrant lets only one client in."""
-    folder, encoder = tmp_path_factory.mktemp("stores"), read_record(indexes["dense"]).encoder.spec
-
-    @functools.cache
-    def open_one(kind):
-        fill_store(indexes["dense"], f"{kind}:{folder / kind}#towns")
-        return open_store(f"{kind}:{folder / kind}#towns", encoder)
-
-    return open_one
+    """A collection that holds the towns."""
+    url = f"chroma:{tmp_path_factory.mktemp('store')}#towns"
+    fill_store(indexes["dense"], url)
+    return open_store(url, read_record(indexes["dense"]).encoder.spec)
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +69,8 @@ def open_again(kind, index_dir, request):
     def open_one():
         if kind == "remote":
             return open_client(request.getfixturevalue("server"))
-        if kind in ("chroma", "qdrant"):
-            return request.getfixturevalue("store")(kind)
+        if kind == "chroma":
+            return request.getfixturevalue("store")
         return reranked(open_index(index_dir), request.getfixturevalue("cross_encoder") if kind == "reranked" else "")
 
     return open_one

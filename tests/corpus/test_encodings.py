@@ -2,11 +2,9 @@
 
 import pytest
 
-from seekling.config import IndexConfig
 from seekling.corpus.encodings import page_text
 from seekling.corpus.readers import read_documents
 from seekling.errors import DataError
-from seekling.retrieval.index import build_index, open_index
 
 FRENCH = "Le château mesure 156 mètres, où l\u2019on dénombre 440 pièces"
 RUSSIAN = "Москва основана в 1147 году"
@@ -46,15 +44,6 @@ def test_a_page_is_read_in_the_encoding_that_it_names(tmp_path, text, declared, 
     assert document.content == text
 
 
-def test_an_xml_declaration_counts_and_the_article_is_found_in_such_pages_too(tmp_path):
-    pytest.importorskip("trafilatura", reason="needs the extra ingest")
-    page = f'<?xml version="1.0" encoding="windows-1252"?>{html_of(FRENCH * 9, "")}'
-    (tmp_path / "p.html").write_bytes(page.encode("cp1252"))
-    (whole,) = read_documents(tmp_path)
-    (article,) = read_documents(tmp_path, html="article")
-    assert whole.content == article.content == FRENCH * 9
-
-
 @pytest.mark.parametrize("name", ["p.md", "p.txt"])
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_byte_order_marks_count_in_plain_text(tmp_path, name, encoding):
@@ -81,22 +70,6 @@ def test_a_page_that_does_not_decode_is_refused_with_what_to_do(raw, is_html, me
         page_text(raw, "p", is_html=is_html)
     assert str(caught.value).startswith(message)
     assert str(caught.value).endswith("or leave it out by a name that starts with a dot")
-
-
-def test_one_page_in_another_encoding_neither_stops_a_build_nor_is_lost(tmp_path):
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    (notes / "a.md").write_text("# A\nA plain page.", encoding="utf-8")
-    (notes / "b.html").write_bytes(html_of("La forêt d\u2019Orléans", meta("iso-8859-1")).encode("cp1252"))
-    build_index(notes, tmp_path / "index", IndexConfig(kind="bm25"))
-    ((hit,),) = open_index(tmp_path / "index").search(["forêt d'Orléans"], 1)
-    assert hit.passage.text == "La forêt d\u2019Orléans"
-    (notes / "c.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(DataError, match=r"c\.txt: not UTF-8: byte 0xe9 at byte 4; convert .* starts with a dot"):
-        build_index(notes, tmp_path / "index", IndexConfig(kind="bm25"), update=True)
-    (notes / "c.txt").rename(notes / ".c.txt")
-    record = build_index(notes, tmp_path / "index", IndexConfig(kind="bm25"), update=True)
-    assert record.counts.documents == 2
 
 
 def test_a_csv_file_of_a_spreadsheet_is_read_as_utf16_and_a_wrong_byte_named_by_its_line(tmp_path):

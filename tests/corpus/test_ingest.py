@@ -1,4 +1,4 @@
-"""CSV, PDF, Wikipedia dumps, articles of HTML, columns and near-duplicates: what comes in, and what is refused."""
+"""CSV, PDF, Wikipedia dumps, articles of HTML, columns: what comes in, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import gzip
 import json
 import logging
 import os
-import random
 
 import pyarrow
 import pyarrow.parquet
@@ -15,8 +14,7 @@ import pytest
 
 from seekling.corpus import readers
 from seekling.corpus.html import article_to_markdown
-from seekling.corpus.near_duplicates import NearDuplicates
-from seekling.corpus.readers import read_documents, read_sources
+from seekling.corpus.readers import read_documents
 from seekling.corpus.wikipedia import read_dump, wikitext_to_markdown
 from seekling.errors import DataError
 from seekling.types import Document
@@ -162,17 +160,6 @@ def test_the_text_of_a_pdf_stands_under_its_pages(tmp_path):
     assert columns_of(tmp_path) == {"report": {"file": "report.pdf", "kind": "pdf"}}
 
 
-def test_a_scan_without_text_is_warned_of_and_a_damaged_pdf_refused(tmp_path, caplog):
-    pytest.importorskip("pypdf", reason="needs the extra ingest")
-    (tmp_path / "scan.pdf").write_bytes(pdf_of(""))
-    with caplog.at_level(logging.WARNING, "seekling"):
-        assert list(read_documents(tmp_path)) == [Document("scan", "scan", "")]
-    assert "no text in it" in caplog.text
-    (tmp_path / "scan.pdf").write_bytes(b"%PDF-1.4 and then nothing")
-    with pytest.raises(DataError, match=r"scan\.pdf is a PDF that cannot be read"):
-        list(read_documents(tmp_path))
-
-
 def test_a_pdf_with_a_filter_or_a_cipher_that_pypdf_lacks_is_named(tmp_path):
     pytest.importorskip("pypdf", reason="needs the extra ingest")
     (tmp_path / "odd.pdf").write_bytes(pdf_of("The castle").replace(b"<< /Length", b"<< /Filter /Own /Length"))
@@ -238,36 +225,9 @@ def test_the_article_of_a_page_is_found_between_its_menus(tmp_path):
     assert article_to_markdown("<p>x").markdown == "x"
 
 
-def test_sources_say_by_their_digest_whether_a_page_changed(tmp_path):
-    (tmp_path / "a.md").write_text("one", encoding="utf-8")
-    (tmp_path / "b.md").write_text("one", encoding="utf-8")
-    before = {source.id: source.digest for source in read_sources(tmp_path)}
-    (tmp_path / "b.md").write_text("two", encoding="utf-8")
-    after = {source.id: source.digest for source in read_sources(tmp_path)}
-    assert before["a"] == after["a"]
-    assert before["b"] != after["b"]
-
-
 def test_many_ids_take_little_memory_and_a_repeated_one_is_still_found(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "_RECENT_IDS", 10)
     rows = [{"id": str(n), "title": "T", "content": "c"} for n in [*range(100), 3]]
     (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     with pytest.raises(DataError, match=r"c\.jsonl:101: the id '3' was already used at .*c\.jsonl:4"):
         list(read_documents(tmp_path / "c.jsonl"))
-
-
-def test_near_duplicates_are_those_that_share_most_runs_of_five_words():
-    pytest.importorskip("rensa", reason="needs the extra ingest")
-    rng = random.Random(0)
-    words = [f"w{number}" for number in range(5000)]
-    text = rng.choices(words, k=300)
-    near = NearDuplicates(0.8)
-    assert near.find_or_add("a", " ".join(text)) is None
-    copy = [*text[:150], "other", *text[151:]]  # 5 of 296 runs differ: Jaccard 291 / 301
-    found = near.find_or_add("b", " ".join(copy).upper())
-    assert found is not None
-    assert found[0] == "a"
-    assert found[1] == pytest.approx(291 / 301, abs=0.06)
-    assert near.find_or_add("c", " ".join([*text[:150], *rng.choices(words, k=150)])) is None
-    assert near.find_or_add("d", "") is None
-    assert near.find_or_add("e", " \n") is None

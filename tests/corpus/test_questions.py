@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from seekling.corpus.question_formats import ACCEPTED_SHAPES
-from seekling.corpus.questions import question_set_hash, read_questions, split_questions
-from seekling.errors import ConfigError, DataError
+from seekling.corpus.questions import question_set_hash, read_questions
+from seekling.errors import DataError
 from seekling.types import Hop, Question
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -68,22 +68,6 @@ def test_native_rows_come_from_jsonl_gzip_arrays_and_parquet(tmp_path):
     assert read_questions(tmp_path / "a.parquet") == [NATIVE_QUESTION]
 
 
-def test_the_last_hop_of_an_unanswerable_question_names_no_page(tmp_path):
-    row = {**NATIVE, "kind": "unanswerable", "answers": ["unknown"], "hops": [{**HOP, "answer": "", "document_id": ""}]}
-    question = read_questions(_write(tmp_path / "q.jsonl", row))[0]
-    assert question.hops == (Hop("Tusker", "brewer", "", ""),)
-
-
-def test_ids_kinds_and_sources_are_filled_in(tmp_path):
-    path = _write(
-        tmp_path / "a.jsonl", {"question": "Q?", "answer": "a", "type": "single"}, {"question": "R?", "answer": 1969}
-    )
-    assert read_questions(path, source="mine") == [
-        Question("row-1-c1ce7ac6", "Q?", ("a",), kind="single", source="mine"),
-        Question("row-2-acd5f508", "R?", ("1969",), source="mine"),
-    ]
-
-
 def test_wiki_trivia_names_the_page_by_its_file(tmp_path):
     names = ["data/wiki/Ferry.md", "St. Louis", "St. Louis.md", "a.b.HTML"]
     rows = [{"question": "Q?", "answer": "a", "filename": name} for name in names]
@@ -121,16 +105,6 @@ def test_search_r1_columns_are_read_with_the_data_source_in_the_key(tmp_path):
     assert read_questions(bare) == [Question("train_0", "Q?", ("a", "b"), source="nq")]
 
 
-@pytest.mark.parametrize("truth", [{"target": ["a"]}, {"target": "a"}, "a", ["a"]])
-def test_search_r1_answers_come_from_the_ground_truth_and_ids_from_the_index(tmp_path, truth):
-    row = {
-        "data_source": "nq",
-        "reward_model": {"style": "rule", "ground_truth": truth},
-        "extra_info": {"index": 7, "question": "Q?"},
-    }
-    assert read_questions(_parquet(tmp_path / "s.parquet", [row])) == [Question("7", "Q?", ("a",), source="nq")]
-
-
 def _squad(**qa: object) -> dict[str, object]:
     qas = [
         {"id": "5", "question": "Q?", "answers": [{"text": "a", "answer_start": 0}] * 3},
@@ -153,13 +127,6 @@ def test_squad_files_of_both_versions_are_read(tmp_path, indent):
     assert _error(path).startswith(
         "dev.json data[0] paragraphs[0] qas[1]: 'answers' is [] (list); expected a text or a"
     )
-
-
-def test_squad_rows_of_data_set_hubs_are_read(tmp_path):
-    answers = [{"text": ["a"], "answer_start": [0]}, {"text": [], "answer_start": []}]
-    rows = [{"id": str(n), "title": "Kenya", "question": "Q?", "answers": each} for n, each in enumerate(answers)]
-    kinds = [question.kind for question in read_questions(_parquet(tmp_path / "s.parquet", rows))]
-    assert kinds == ["", "unanswerable"]
 
 
 HOTPOT = {
@@ -227,28 +194,6 @@ def test_unknown_shapes_are_refused_with_what_is_understood(tmp_path):
     assert "there is no file gone.jsonl" in _error(tmp_path / "gone.jsonl")
 
 
-def test_malformed_members_of_known_shapes_are_named(tmp_path):
-    no_answer = {key: value for key, value in HOTPOT.items() if key != "answer"}
-    assert _error(_write(tmp_path / "h.jsonl", no_answer)) == (
-        "h.jsonl:1: HotpotQA questions without answers (the test file has none); use the train or dev file"
-    )
-    assert _error(_write(tmp_path / "h.jsonl", {**HOTPOT, "supporting_facts": "x"})) == (
-        "h.jsonl:1: 'supporting_facts' is \"x\" (str); expected a list of [title, sentence]; correct the row"
-    )
-    row = {"data_source": "nq", "question": "Q?", "reward_model": "x"}
-    assert _error(_write(tmp_path / "s.jsonl", row)) == (
-        "s.jsonl:1: 'reward_model' is \"x\" (str); expected an object with named fields; correct the row"
-    )
-    row = {"data_source": "nq", "question": "Q?", "reward_model": {"ground_truth": {"target": None}}}
-    assert _error(_write(tmp_path / "s.jsonl", row)).startswith(
-        "s.jsonl:1: 'reward_model.ground_truth.target' is missing;"
-    )
-    (tmp_path / "d.json").write_text(json.dumps({"data": [{"title": "T", "paragraphs": None}]}, indent=1))
-    assert _error(tmp_path / "d.json") == (
-        "d.json data[0]: 'paragraphs' is missing; expected a list of objects; correct the file"
-    )
-
-
 def test_broken_lines_are_named_wherever_they_are(tmp_path):
     good = json.dumps(NATIVE)
     for number, text in ((1, f'{{"id": "x", \n{good}\n'), (2, f"{good}\nnot json\n")):
@@ -266,23 +211,6 @@ def test_a_pair_of_source_and_id_used_twice_names_both_lines(tmp_path):
 
 def _questions(count: int) -> list[Question]:
     return [Question(str(number), f"Q{number}?", ("a", "b"), source="s") for number in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("count", "fraction", "num_train", "num_test"),
-    [(478, 0.2, 382, 96), (12, 0.2, 9, 3), (100, 0.07, 93, 7), (3, 0.01, 2, 1), (5, 0, 5, 0), (5, 1, 0, 5)],
-)
-def test_the_test_set_is_the_rounded_up_end_of_the_file(count, fraction, num_train, num_test):
-    questions = _questions(count)
-    train, test = split_questions(questions, fraction)
-    assert (len(train), len(test)) == (num_train, num_test)
-    assert train + test == questions
-
-
-def test_an_impossible_fraction_is_refused():
-    with pytest.raises(ConfigError) as caught:
-        split_questions(_questions(2), 1.5)
-    assert str(caught.value) == "a test fraction of 1.5 is impossible; expected 0 to 1; set data.test_fraction"
 
 
 def test_the_hash_of_a_question_set_ignores_order_and_nothing_that_is_scored():

@@ -66,38 +66,10 @@ def test_search_r1_rows_have_their_title_in_quotes_on_the_first_line(tmp_path):
     assert list(read_documents(tmp_path / "c.parquet")) == expected
 
 
-def test_a_byte_order_mark_blank_lines_and_other_fields_do_no_harm(tmp_path):
-    text = (
-        '\ufeff{"id": "a", "title": "T", "content": "c", "categories": "x"}\r\n\r\n{"id":"b","title":"U","content":""}'
-    )
-    path = _write(tmp_path / "c.jsonl", text)
-    assert list(read_documents(path)) == [Document("a", "T", "c"), Document("b", "U", "")]
-
-
 def test_reading_streams(tmp_path):
     path = _write(tmp_path / "c.jsonl", _lines(ROWS) + "broken")
     documents = read_documents(path)
     assert [next(documents), next(documents)] == PAGES
-
-
-@pytest.mark.parametrize(
-    ("name", "first", "problem"),
-    [
-        ("rows.jsonl", '{"id": "a", "title": ', "not JSON"),
-        ("rows.jsonl", '{"id": "a", "title": "", "content": "x"}', "'title' is empty"),
-        ("rows.jsonl", '["a"]', None),
-        ("rows.jsonl", '{"question": "a"}', None),
-        ("settings.json", '{\n "a": 1\n}', None),
-    ],
-)
-def test_a_data_file_of_a_folder_whose_first_row_is_bad_is_an_error_as_it_is_alone(tmp_path, name, first, problem):
-    _write(tmp_path / "page.md", "x")
-    _write(tmp_path / name, first + '\n{"id": "b", "title": "B", "content": "y"}\n')
-    if problem is None:
-        assert [document.id for document in read_documents(tmp_path)] == ["page"]
-        return
-    with pytest.raises(DataError, match=f"{name}:1: {problem}"):
-        list(read_documents(tmp_path))
 
 
 def test_a_folder_of_pages_is_read_in_order_with_ids_from_paths(tmp_path, caplog):
@@ -118,11 +90,6 @@ def test_a_folder_of_pages_is_read_in_order_with_ids_from_paths(tmp_path, caplog
         Document("guide/v1.2", "Install", "# Install\n\nDo it."),
     ]
     assert [record.getMessage() for record in caplog.records] == [f"{tmp_path}: left out what holds no pages: 1 .png"]
-
-
-def test_one_page_is_a_corpus_of_one(tmp_path):
-    path = _write(tmp_path / "page.md", "# A\nx")
-    assert list(read_documents(path)) == [Document("page", "A", "# A\nx")]
 
 
 @pytest.mark.parametrize(
@@ -148,23 +115,6 @@ def test_one_page_is_a_corpus_of_one(tmp_path):
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, row, message):
     path = _write(tmp_path / "c.jsonl", _lines(ROWS) + "\n" + row + "\n")
     assert _error(path).startswith(f"c.jsonl:4: {message}")
-
-
-def test_a_bad_row_of_parquet_is_named_by_its_number(tmp_path):
-    rows = [*ROWS, {"id": "3", "title": None, "content": "c"}]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "c.parquet")
-    assert _error(tmp_path / "c.parquet").startswith("c.parquet row 3: 'title' is missing; expected a text")
-
-
-def test_bytes_that_are_not_utf8_are_named(tmp_path):
-    path = _write(tmp_path / "c.jsonl", _lines(ROWS).encode() + b'{"id": "\xe9"}\n')
-    assert _error(path) == (
-        "c.jsonl:3: not UTF-8: byte 0xe9 at byte 9; convert the file, for instance with: iconv -f WINDOWS-1252 -t UTF-8"
-    )
-    assert _error(_write(tmp_path / "p.md", b"caf\xe9")).startswith("p.md: not UTF-8: byte 0xe9 at byte 4; convert")
-    utf16 = _write(tmp_path / "u.jsonl", "x".encode("utf-16"))
-    assert _error(utf16) == "u.jsonl is UTF-16; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8"
-    assert _error(_write(tmp_path / "n.md", b"a\0b")).startswith("n.md: 'the page' holds a NUL at character 2; ")
 
 
 def test_an_id_used_twice_names_both_lines(tmp_path):
@@ -224,11 +174,6 @@ def test_html_keeps_headings_lists_tables_and_code_and_leaves_scripts_and_naviga
     )
     names = [section.name for section in list_sections(Document("p", "Install", page.markdown))]
     assert names == ["Lead", "Install", "Sub"]
-
-
-@pytest.mark.parametrize("html", ["<nav>menu</body>text", "<p>a</div></b>text", "<pre># text", "text<", "<h3>text"])
-def test_broken_html_loses_no_text(html):
-    assert "text" in html_to_markdown(f"<body>{html}").markdown
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,6 @@ def numbers(start: int, stop: int) -> str:
     return " ".join(str(number) for number in range(start, stop))
 
 
-def test_what_fits_is_left_as_it_is():
-    observation = Budget(9, count_words).fit("<i>", [Block("Doc 1 ", "a b c"), Block("Doc 2 ", "d e")], "</i>")
-    assert (observation.text, observation.is_truncated) == ("<i>Doc 1 a b c\nDoc 2 d e</i>", False)
-
-
 def test_short_documents_stay_whole_and_long_ones_share_the_rest_evenly():
     blocks = [Block("A: ", numbers(0, 20)), Block("B: ", "x"), Block("C: ", numbers(50, 90))]
     observation = Budget(14, count_words).fit("", blocks, "")
@@ -26,27 +21,11 @@ def test_short_documents_stay_whole_and_long_ones_share_the_rest_evenly():
     assert observation.is_truncated
 
 
-def test_a_block_may_keep_its_end():
-    blocks = [Block("Error:\n", "Traceback line 1 line 2\nKeyError: 'x'", keep="end")]
-    assert Budget(4, count_words).fit("", blocks, "").text == "Error:\n... KeyError: 'x'"
-
-
-def test_a_word_longer_than_the_budget_is_cut_inside():
-    observation = Budget(20, len).fit("[", [Block("", "x" * 100)], "]")
-    assert observation.text == "[" + "x" * 14 + " ...]"
-
-
 def test_when_not_even_the_frames_fit_the_last_documents_go():
     blocks = [Block(f"Doc {n} is here: ", "word word word") for n in range(1, 9)]
     observation = Budget(11, count_words).fit("<i>", blocks, "</i>")
     # Two heads of 4 words leave 3: a mark each, and the odd word is left over. No third head fits.
     assert observation.text == "<i>Doc 1 is here: ...\nDoc 2 is here: ...</i>"
-
-
-def test_a_head_longer_than_the_budget_is_cut_and_the_frame_stays():
-    observation = Budget(4, count_words).fit("<i>", [Block("A very long title indeed: ", "text")], "</i>")
-    assert observation.text == "<i>A very ...</i>"
-    assert observation.is_truncated
 
 
 texts = st.text(alphabet="ab \n", max_size=60)

@@ -7,7 +7,7 @@ import pytest
 from seekling.env.tools import tool_from_function
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.types import StopReason, ToolCall
-from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
+from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env
 
 
 def river_length(river: str) -> int:
@@ -56,15 +56,6 @@ def test_a_users_tool_is_offered_and_its_error_reaches_the_model(protocol, actio
     result = session.step(action.replace("Tweed", "Aln"), finish="stop")
     assert "40" in result.turn.observation
     assert result.turn.calls[0].result == "40"
-
-
-def test_several_queries_in_one_call_are_several_searches():
-    session = make_env(protocol="tools", top_k=1).start(QUESTION)
-    action = '<tool_call>{"name": "search", "arguments": {"query_list": ["harbour Fowey", "river Aln"]}}</tool_call>'
-    turn = session.step(action, finish="stop").turn
-    assert [call.arguments for call in turn.calls] == [{"query": "harbour Fowey"}, {"query": "river Aln"}]
-    assert turn.payload == "harbour Fowey\nriver Aln"
-    assert turn.observation.count('Document 1:\n"') == 2
 
 
 @pytest.mark.parametrize(
@@ -164,18 +155,6 @@ def test_the_code_protocol_needs_a_sandbox():
     env = make_env(protocol="code")
     with pytest.raises(ConfigError, match="needs a sandbox"):
         type(env)(env.protocol, env.tools, env.config, count_tokens=len)
-
-
-def test_the_interpreter_opens_at_the_first_program_and_closes_with_the_episode():
-    sandbox = ScriptedSandbox([program_result("1\n"), program_result("2\n")])
-    session = make_env(protocol="code", sandbox=sandbox).start(QUESTION)
-    assert sandbox.num_opened == 0
-    session.step("```python\nprint(1)\n```\n", finish="stop")
-    session.step("```python\nprint(2)\n```\n", finish="stop")
-    assert (sandbox.num_opened, sandbox.num_closed) == (1, 0)
-    session.step("<answer> 2 </answer>", finish="stop")
-    session.close()
-    assert (sandbox.num_opened, sandbox.num_closed) == (1, 1)
 
 
 def test_a_dead_sandbox_is_an_infrastructure_failure():

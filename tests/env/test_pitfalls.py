@@ -10,7 +10,7 @@ import re
 import pytest
 
 from seekling.config import EnvConfig
-from seekling.env.presets import COMPATIBLE_SETTINGS, describe_limits, num_generations, num_useful_searches
+from seekling.env.presets import describe_limits, num_generations, num_useful_searches
 from seekling.errors import InfrastructureError
 from seekling.types import StopReason
 from tests.env.fakes import QUESTION, FakeLibrary, count_words, make_env
@@ -68,10 +68,11 @@ def test_pitfall_6_a_thought_that_is_never_closed_hides_what_follows():
 
 
 @pytest.mark.parametrize(
-    ("system", "generations", "useful_searches"), [("search-r1", 5, 4), ("slime", 2, 1), ("tinker", 5, 4)]
+    ("settings", "generations", "useful_searches"),
+    [({"max_turns": 4, "forced_answer": True}, 5, 4), ({"max_turns": 2}, 2, 1)],
 )
-def test_pitfall_7_turns_of_published_systems_are_named_with_both_counts(system, generations, useful_searches):
-    config = EnvConfig.model_validate(COMPATIBLE_SETTINGS[system])
+def test_pitfall_7_turns_of_published_systems_are_named_with_both_counts(settings, generations, useful_searches):
+    config = EnvConfig.model_validate(settings)
     assert (num_generations(config), num_useful_searches(config)) == (generations, useful_searches)
     assert f"{generations} generations" in describe_limits(config)
     assert f"of which {useful_searches} can search" in describe_limits(config)

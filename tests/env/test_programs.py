@@ -61,30 +61,6 @@ def test_redefinitions_of_provided_functions_are_found(program, names):
     assert redefined_names(program, PROVIDED) == names
 
 
-TRACEBACK = "Traceback (most recent call last):\nKeyError: 'x'"
-KILLED = "Killed after 3 s. Its variables are lost."
-GONE = "What earlier programs defined is gone; define again what you need."
-NOTHING = "The program ran but printed nothing. Use print() to see a value."
-EXPLAINED = "SyntaxError: invalid syntax\nNothing was run."
-
-
-@pytest.mark.parametrize(
-    ("result", "observation"),
-    [
-        (program_result(), NOTHING),
-        (program_result("  \n"), NOTHING),
-        (program_result("one\n", TRACEBACK, "error"), f"Output:\none\nError:\n{TRACEBACK}"),
-        # What the sandbox said itself is not said twice.
-        (program_result("", KILLED, "timeout", state_lost=True), f"Error:\n{KILLED}\n{GONE}"),
-        (program_result("", EXPLAINED, "error"), f"Error:\n{EXPLAINED}"),
-        (program_result("x", "", "crashed", state_lost=True), f"Output:\nx\nThe program crashed Python.\n{GONE}"),
-    ],
-)
-def test_what_came_of_a_program_is_told(result, observation):
-    is_syntax_error = result.error_text == EXPLAINED
-    assert told(result, program="x = = 1" if is_syntax_error else "x = 1") == observation
-
-
 def test_of_a_long_traceback_the_end_survives():
     error = "Traceback\n" + "  File somewhere, line 1\n" * 50 + "KeyError: 'page'"
     observation = told(program_result("", error, "error"), observation_tokens=20)

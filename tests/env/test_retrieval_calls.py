@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from seekling.env.tools import library_tools, load_tool, tool_from_function
-from seekling.types import Episode, StopReason, ToolCall, Turn
+from seekling.env.tools import tool_from_function
+from seekling.types import Episode, StopReason
 from tests.env.fakes import QUESTION, FakeLibrary, make_env
 
 MALFORMED = [
@@ -80,23 +80,6 @@ def test_a_users_tool_says_itself_whether_it_searches(function, counts):
     turn = session.step(action, finish="stop").turn
     assert episode_of(turn).num_searches == counts
     assert ("No searches are left" in session.step(action, finish="stop").turn.observation) == counts
-
-
-def test_the_librarys_searches_are_retrieval_and_its_reading_is_not():
-    tools = library_tools(FakeLibrary(), 2)
-    assert [name for name, tool in tools.items() if tool.is_retrieval] == ["search", "search_pages"]
-    assert load_tool("tests.env.test_retrieval_calls:wade").is_retrieval
-
-
-def test_records_of_before_are_read_by_the_name_of_the_tool():
-    names = ("search", "search_pages", "read_section")
-    turn = Turn("a", "search", calls=tuple(ToolCall(name, {"query": "x"}) for name in names))
-    row = episode_of(turn).to_json()
-    for each in row["turns"][0]["calls"]:
-        del each["is_retrieval"]
-    assert Episode.from_json(row).num_searches == 2
-    kept = Episode.from_json(episode_of(replace(turn, calls=(ToolCall("wade", {}, is_retrieval=True),))).to_json())
-    assert kept.num_searches == 1
 
 
 def test_a_search_that_broke_off_counts_since_it_was_made():

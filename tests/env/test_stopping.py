@@ -39,19 +39,6 @@ def test_without_openings_there_are_no_thoughts():
     assert StopRule().read("anything").end is None
 
 
-@given(text=texts, cuts=st.lists(st.integers(1, 5), max_size=60))
-@pytest.mark.parametrize("name", ["tags", "code", "tools"])
-def test_pieces_end_where_the_whole_ends(name, text, cuts):
-    stops = PROTOCOLS[name].stops
-    whole, stopper, start = stops.read(text), stops.stopper(), 0
-    for length in [*cuts, len(text)]:
-        stopped = stopper.feed(text[start : start + length])
-        start += length
-        # It stops with the piece that completes the stop string, not later.
-        assert stopped == (whole.end is not None and whole.end <= min(start, len(text)))
-    assert (stopper.end, stopper.is_thinking) == (whole.end, whole.is_thinking)
-
-
 @given(text=texts)
 @pytest.mark.parametrize("name", ["tags", "code", "tools"])
 def test_what_would_never_have_stopped_holds_no_closed_action(name, text):

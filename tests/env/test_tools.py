@@ -10,14 +10,12 @@ import pytest
 
 from seekling.config import EnvConfig
 from seekling.env.protocol import make_protocol
-from seekling.env.schema import signature
 from seekling.env.tools import (
     LIBRARY_TOOLS,
     Tool,
     all_tools,
     library_tools,
     load_tool,
-    result_text,
     run_tool,
     tool_from_function,
 )  # fmt: skip
@@ -65,13 +63,6 @@ def test_a_function_becomes_a_tool_with_its_description_and_schema():
         "required": ["town"],
     }
     assert json.loads(json.dumps(WEATHER.to_json()))["function"]["name"] == "weather"
-
-
-def test_a_signature_reads_as_python():
-    assert signature("weather", WEATHER.parameters) == (
-        'weather(town, days: int = 3, unit: "celsius" or "kelvin" = \'celsius\', '
-        "stations: list[str] or None = None, exact: bool = False)"
-    )
 
 
 def undocumented(word: str) -> str:
@@ -163,21 +154,6 @@ def test_an_infrastructure_failure_is_not_the_models_affair():
     tools = library_tools(FakeLibrary(InfrastructureError("server gone")), 3)
     with pytest.raises(InfrastructureError, match="server gone"):
         run_tool(tools["search_pages"], {"query": "Fowey"})
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("as it is", "as it is"),
-        ({"a": ["ü", 1]}, '{"a": ["ü", 1]}'),
-        (None, "(nothing was returned)"),
-        (0, "0"),
-        (Path("x/y"), "x/y"),
-        ("lone \ud800 surrogate", "lone ? surrogate"),
-    ],
-)
-def test_results_become_text(value, text):
-    assert result_text(value) == text
 
 
 def test_the_librarys_tools_record_the_documents_they_showed():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from seekling.env.withholding import MIN_CHARS, missed_pages, says, with_twins, without
+from seekling.env.withholding import says, with_twins, without
 from seekling.types import Hop, Question
 from tests.env.fakes import PAGES, QUESTION, FakeLibrary, make_env
 
@@ -28,21 +28,6 @@ def test_a_share_is_chosen_by_the_ids_alone():
     assert 250 < len(some) < 350
     assert some < more
     assert with_twins(questions, 0.0) == questions
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        replace(SINGLE, kind="unanswerable"),
-        replace(SINGLE, kind="several"),
-        replace(SINGLE, answers=("two", "2")),
-        replace(SINGLE, answers=("Fowey",)),
-    ],
-    ids=["nothing to withhold", "side by side", "too short", "named by the question"],
-)
-def test_some_questions_have_no_twin(question: Question):
-    assert with_twins([question], 1.0) == [question]
-    assert len("2") < MIN_CHARS
 
 
 def test_a_search_shows_as_many_passages_as_ever_and_none_that_says_the_answer():
@@ -172,22 +157,3 @@ def test_an_unanswerable_question_fails_on_the_page_it_is_about():
     hop = Hop("Harbour of Fowey", "name of the dog", "unknown", "harbour_of_fowey")
     with failing_env().start(Question("8", "?", ("unknown",), kind="unanswerable", hops=(hop,))) as session:
         assert "harbour_of_fowey" not in found(session)
-
-
-def test_without_a_share_and_without_known_pages_nothing_fails():
-    env = failing_env()
-    assert env.with_config(env.config) is env
-    without_share = env.with_config(env.config.model_copy(update={"failing_share": 0.0}))
-    for each, question in ((failing_env(share=0.0), ASKED), (env, QUESTION), (without_share, ASKED)):
-        with each.start(question) as session:
-            assert "harbour_of_fowey" in found(session)
-
-
-def test_the_share_that_fails_is_drawn_by_id_and_a_larger_one_holds_the_smaller():
-    questions = [replace(ASKED, id=str(number)) for number in range(2000)]
-    half = {each.id for each in questions if missed_pages(each, 0.5)}
-    third = {each.id for each in questions if missed_pages(each, 1 / 3)}
-    assert third < half
-    assert abs(len(half) - 1000) < 100
-    assert half == {each.id for each in questions if missed_pages(replace(each, question="other words"), 0.5)}
-    assert all(missed_pages(each, 1.0) for each in questions)

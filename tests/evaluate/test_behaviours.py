@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from seekling.env.programs import NOT_PYTHON
 from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES, detect_behaviours, error_cause
 from seekling.types import Episode, Hop, Message, Question, StopReason, ToolCall, Turn
@@ -168,11 +167,6 @@ def test_an_episode_shows_what_the_rules_say_and_not_what_only_looks_like_it(rul
     assert {name.lstrip("-") for name in expected.split()} <= set(BEHAVIOURS)
 
 
-def test_a_program_that_is_no_python_has_searched_nothing():
-    broken = program("search_pages('Foku)", f"Error:\nSyntaxError: unterminated string literal\n{NOT_PYTHON}")
-    assert found(SINGLE, broken, answer="1856", protocol="code") == {"answer_from_memory", "failed_search"}
-
-
 @pytest.mark.parametrize(
     "answer", ["unknown", "Not stated.", "I don't know", "The pages do not say", "I could not find it"]
 )
@@ -193,18 +187,6 @@ def test_programs_show_loops_helpers_and_extraction():
     )
     names = found(SINGLE, program(code, "Output:\n193", call("read_section", "p1:full", "p1")), protocol="code")
     assert {"loop", "helper_function", "programmatic_extraction"} <= names
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "print(read_section('p1:full')[:900])",
-        "print(search_pages('x')[0]['title'].split())",
-        "page = search_pages('x')[0]\nprint(read_section(page['page_id']).split('. '))",  # never came to reading
-    ],
-)
-def test_a_beginning_or_a_title_is_not_extraction(code):
-    assert "programmatic_extraction" not in found(SINGLE, program(code, "Output:\nx"), protocol="code")
 
 
 @pytest.mark.parametrize(
@@ -230,13 +212,6 @@ def test_misuse_is_a_wrong_idea_of_what_is_provided_and_not_any_bug(code, observ
     assert ("interface_misuse" in names) == is_misuse
 
 
-def test_the_question_itself_is_no_echo_of_the_instructions():
-    asked = dataclasses.replace(SINGLE, question="In which long gone and nearly forgotten year was Foku founded?")
-    prompt = (Message("user", f"Answer.\nQuestion: {asked.question}"),)
-    repeated = dataclasses.replace(episode(invalid(asked.question)), prompt=prompt)
-    assert "prompt_echo" not in detect_behaviours(asked, repeated)
-
-
 def test_every_wrong_answer_has_one_cause_and_a_right_one_has_none():
     read = search("Foku", "founded in 193", "p1")
     assert error_cause(SINGLE, episode(read, answer="193"), 1.0) == ""
@@ -245,31 +220,6 @@ def test_every_wrong_answer_has_one_cause_and_a_right_one_has_none():
     assert error_cause(SINGLE, episode(search("Foku", "193", "p9"), answer="774"), 0.0) == "not_retrieved"
     assert error_cause(SINGLE, episode(read), 0.0) == "no_answer"
     assert error_cause(SINGLE, episode(read, stop=StopReason.INFRA_FAILURE), 0.0) == "infrastructure"
-
-
-def test_a_page_whose_text_was_never_printed_was_not_read():
-    silent = program("t = read_section('p1:full')", NOTHING_PRINTED, call("read_section", "p1:full", "p1"))
-    assert error_cause(SINGLE, episode(silent, answer="774", protocol="code"), 0.0) == "not_read"
-    later = program("print(t)", "Output:\nFoku was founded in 193.")
-    assert error_cause(SINGLE, episode(silent, later, answer="774", protocol="code"), 0.0) == "misread"
-
-
-def test_a_title_in_a_list_is_not_a_fact_that_was_read():
-    listed = program("...", "Output:\nFoku\nSava", call("search_pages", "river of Foku", "p2", "p1"))
-    assert error_cause(BRIDGE, episode(listed, answer="Drava", protocol="code"), 0.0) == "not_read"
-
-
-def test_a_comparison_is_read_when_both_facts_were_shown():
-    one = search("Mount A height", "900 metres", "p1")
-    both = (one, search("Mount B height", "It is 1,200 metres high.", "p2"))
-    assert error_cause(COMPARISON, episode(*both, answer="Mount A"), 0.0) == "misread"
-    assert error_cause(COMPARISON, episode(one, answer="Mount A"), 0.0) == "not_retrieved"
-
-
-def test_without_hops_and_pages_the_answer_itself_tells_what_was_read():
-    plain = Question("q", "who wrote it", ("Ana Lund",))
-    assert error_cause(plain, episode(search("it", "By Ana Lund.", "7"), answer="Bo"), 0.0) == "misread"
-    assert error_cause(plain, episode(search("it", "By nobody.", "7"), answer="Bo"), 0.0) == "not_retrieved"
 
 
 def test_hostile_text_of_a_megabyte_is_named_and_not_hung_on():

@@ -6,8 +6,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from seekling.errors import ConfigError, DataError
-from seekling.evaluate.benchmarks import NUM_QUESTIONS, benchmark_of, open_benchmarks
+from seekling.errors import ConfigError
+from seekling.evaluate.benchmarks import NUM_QUESTIONS, open_benchmarks
 
 SEARCH_R1 = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
 
@@ -63,17 +63,6 @@ def test_several_stay_apart_by_source_and_keep_the_order_of_the_file(parquet):
     ]
 
 
-def test_the_published_sizes_add_up_to_search_r1s_file():
-    assert sum(NUM_QUESTIONS[name] for name in SEARCH_R1) == 51_713
-
-
-def test_a_whole_set_needs_no_note(tmp_path):
-    path = tmp_path / "q.jsonl"
-    rows = [{"id": n, "question": f"{n}?", "answer": "x", "source": "bamboogle"} for n in range(125)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert open_benchmarks(["bamboogle"], path).notes == ()
-
-
 def test_rare_wiki_is_the_last_fifth_of_its_file(tmp_path):
     path = tmp_path / "trivia.jsonl"
     rows = [{"question": f"{n}?", "answer": "x", "filename": f"Page {n}.md"} for n in range(1, 479)]
@@ -83,33 +72,7 @@ def test_rare_wiki_is_the_last_fifth_of_its_file(tmp_path):
     assert {question.source for question in chosen.questions} == {"rare-wiki"}
 
 
-def test_the_users_own_rows_are_named_by_their_source(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    rows = [{"id": n, "question": f"{n}?", "answer": "x", "source": "wiki" if n else "notes"} for n in range(3)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert [question.id for question in open_benchmarks(["notes"], path).questions] == ["0"]
-    with pytest.raises(DataError, match=r"holds no question of nq; its rows are of notes \(1\), wiki \(2\)"):
-        open_benchmarks(["nq"], path)
-
-
 @pytest.mark.parametrize("names", [[], ["rare-wiki", "nq"], ["almanac", "rare-wiki"]])
 def test_what_cannot_be_combined_is_refused(names, parquet):
     with pytest.raises(ConfigError, match="expected at least one, and rare-wiki or almanac alone"):
         open_benchmarks(names, parquet)
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("nq", "nq"),
-        ("nq-open-dev (a sample)", "nq"),
-        ("triviaqa-test", "triviaqa"),
-        ("searchR1_nq", "nq"),
-        ("NQ_open", "nq"),
-        ("2wiki", "2wikimultihopqa"),
-        ("nqx", ""),
-        ("", ""),
-    ],
-)
-def test_sources_are_recognised_under_their_usual_names(source, name):
-    assert benchmark_of(source) == name

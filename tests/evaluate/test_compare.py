@@ -31,22 +31,6 @@ def test_the_comparison_of_twelve_questions_is_that_worked_by_hand():
     assert result.f1_difference == result.em_difference
 
 
-def test_f1_differences_see_partial_answers():
-    first = [record(question(n), "Lyon", stage="eval-sft") for n in range(2)]
-    second = [record(question(0), "Paris France"), record(question(1), "Paris")]
-    result = compare(first, second)
-    assert result.em_difference.value == pytest.approx(0.5)
-    assert result.f1_difference.value == pytest.approx((2 / 3 + 1) / 2)
-
-
-def test_an_evaluation_equals_itself_but_not_with_certainty():
-    records = evaluation("rwrw", stage="eval-rl")
-    (result,) = compare_all([("today", records), ("yesterday", records)])
-    assert (result.first, result.second) == ("today", "yesterday")
-    assert (result.em_difference.value, result.em_difference.p_value) == (0.0, 1.0)
-    assert result.em_difference.low < 0 < result.em_difference.high
-
-
 def test_different_question_sets_are_refused_with_the_number_that_differ():
     first = evaluation("rrrr", stage="eval-sft")
     second = evaluation("rrrrrr", stage="eval-rl")
@@ -57,24 +41,12 @@ def test_different_question_sets_are_refused_with_the_number_that_differ():
     assert "3 are the same" in str(caught.value)
 
 
-def test_failures_do_not_make_question_sets_differ():
-    result = compare(evaluation("rfr", stage="a"), evaluation("rrf", stage="b"))
-    assert (result.num_questions, result.num_excluded) == (1, 2)
-
-
 def test_nothing_and_twice_are_refused():
     records = evaluation("rw", stage="eval-rl")
     with pytest.raises(DataError, match="the eval-rl evaluation holds no episode"):
         compare(records, [])
     with pytest.raises(DataError, match=r"the eval-\w+ evaluation holds question .* twice"):
         compare([*records, records[0]], records)
-
-
-def test_when_all_pairs_failed_nothing_is_claimed():
-    result = compare(evaluation("ff", stage="a"), evaluation("rr", stage="b"))
-    assert result.num_questions == 0
-    assert (result.em_difference.low, result.em_difference.high) == (-1.0, 1.0)
-    assert result.em_first.value is None
 
 
 def test_an_intersection_is_asked_for_and_says_what_it_left_out():
@@ -87,24 +59,6 @@ def test_an_intersection_is_asked_for_and_says_what_it_left_out():
     with pytest.raises(DataError, match="compare with --intersect"):
         compare(first, second)
     assert PairedComparison.from_json(json.loads(json.dumps(result.to_json()))) == result
-
-
-def test_an_intersection_of_equal_sets_is_none_and_one_of_nothing_is_refused():
-    first = evaluation("rw", stage="eval-sft")
-    same = compare(first, evaluation("wr", stage="eval-rl"), intersect=True)
-    assert (same.is_intersection, same.num_only_first, same.num_only_second) == (False, 0, 0)
-    others = [record(question(n), "Paris", stage="eval-rl") for n in (7, 8)]
-    with pytest.raises(DataError, match="no question in common"):
-        compare(first, others, intersect=True)
-
-
-def test_all_pairs_of_an_intersection_are_over_the_same_questions():
-    sets = [("a", "rrrr"), ("b", "rrr"), ("c", "ww")]
-    found = compare_all([(name, evaluation(each, stage="x")) for name, each in sets], intersect=True)
-    assert [each.num_questions for each in found] == [2, 2, 2]
-    assert [(each.num_only_first, each.num_only_second) for each in found] == [(2, 1), (2, 0), (1, 0)]
-    assert len({each.question_set_hash for each in found}) == 1
-    assert all(each.is_intersection for each in found)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seekling.errors import DataError
-from seekling.evaluate.confidence import CONFIDENCE, MIN_EPISODES, calibrate, read_calibration, summarize_confidence
+from seekling.evaluate.confidence import calibrate, summarize_confidence
 from seekling.types import Episode, EpisodeRecord, Question, StopReason, Turn
 from tests.evaluate.episodes import failed, question, search
 
@@ -78,12 +77,6 @@ def test_where_no_threshold_keeps_the_promise_nothing_is_promised_and_all_is_sho
     assert (summary.right_of_shown.k, summary.right_of_shown.n, summary.shown.k) == (30, 60, 60)
 
 
-def test_too_few_answers_or_answers_of_one_sort_calibrate_nothing():
-    assert calibrate(sampled(MIN_EPISODES - 1, 0), promised_precision=0.8) is None
-    right = [answered(n, is_right=True, logprob=-0.1, is_shown=True) for n in range(100)]
-    assert calibrate(right, promised_precision=0.8) is None
-
-
 def test_episodes_without_an_answer_have_no_confidence_and_are_never_covered():
     calibration = calibrate(sampled(400, 0), promised_precision=0.8)
     unknown = answered(1, is_right=True, logprob=-0.1, is_shown=True)
@@ -93,13 +86,3 @@ def test_episodes_without_an_answer_have_no_confidence_and_are_never_covered():
     summary = summarize_confidence([unknown, none, failed(question(9)), *sampled(8, 3)], calibration)
     assert summary.shown.n == 10
     assert summary.curve[-1][0] == 0.8
-
-
-def test_a_calibration_goes_through_its_file(tmp_path):
-    assert read_calibration(tmp_path) is None
-    calibration = calibrate(sampled(100, 0), promised_precision=0.8)
-    calibration.save(tmp_path)
-    assert read_calibration(tmp_path) == calibration
-    (tmp_path / CONFIDENCE).write_text('{"weights": "none"}')
-    with pytest.raises(DataError, match="holds no calibration"):
-        read_calibration(tmp_path)

@@ -6,13 +6,10 @@ import pytest
 
 from seekling.config import HealthConfig
 from seekling.evaluate.health import (
-    ROLLED_BACK,
     describe_health,
     find_signs,
     is_best_yet,
     is_collapse,
-    last_rollback,
-    num_rollbacks,
 )
 
 CONFIG = HealthConfig(window=3)
@@ -85,15 +82,6 @@ def test_one_sign_says_what_it_saw_and_is_no_collapse_two_are():
     assert not is_collapse([sign])
     assert is_collapse(find_signs(history(*[{"kl_sampler": 0.25, "reward_mean": 0.0}] * 3), CONFIG))
     assert names(history(*[{"kl_sampler": 0.25}] * 3), HealthConfig(window=3, action="off")) == []
-
-
-def test_after_a_rollback_the_steps_before_it_are_forgotten_but_not_the_beginning():
-    bad = {"invalid_rate": 0.9, "reward_mean": 0.0}
-    rows = history(bad, bad, bad | {ROLLED_BACK: 4.0})
-    assert (num_rollbacks(rows), last_rollback(rows)) == (1, 9)
-    assert names([*rows, bad, bad]) == []
-    assert names([*rows, dict(HEALTHY), bad, dict(HEALTHY)]) == []
-    assert names([*rows, bad, bad, bad]) == ["invalid", "reward"]
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,6 @@ def test_wilson_interval_has_its_published_values(k, n, low, high):
     assert wilson_interval(k, n) == pytest.approx((low, high), abs=5.1e-5)
 
 
-def test_nothing_tried_means_nothing_known():
-    assert wilson_interval(0, 0) == (0.0, 1.0)
-    assert rate_of(0, 0).value is None
-    assert mean_of([]).value is None
-
-
 def binomial_shares(n, share):
     """P(k of n) for every k."""
     return [math.comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(n + 1)]
@@ -62,21 +56,6 @@ def test_wilson_interval_covers_the_truth_as_often_as_it_says(n):
         worst = min(worst, covered)
     assert np.mean(covers) == pytest.approx(0.95, abs=0.012)
     assert worst > 0.87
-
-
-def test_the_interval_of_a_mean_covers_f1_like_values():
-    rng = np.random.default_rng(0)
-    values, shares = np.array([0.0, 0.4, 2 / 3, 1.0]), np.array([0.55, 0.1, 0.1, 0.25])
-    draws = rng.choice(values, p=shares, size=(2000, 100))
-    intervals = [mean_of(row.tolist()) for row in draws]
-    truth = float(values @ shares)
-    covered = np.mean([mean.low <= truth <= mean.high for mean in intervals])
-    assert 0.95 <= covered <= 0.99
-
-
-def test_the_mean_of_zeros_and_ones_has_the_interval_of_the_rate():
-    mean, rate = mean_of([1.0] * 41 + [0.0] * 59), rate_of(41, 100)
-    assert (mean.value, mean.low, mean.high) == (rate.value, rate.low, rate.high)
 
 
 def test_a_hundred_zeros_are_not_certainty():
@@ -132,14 +111,6 @@ def test_the_interval_of_a_difference_covers_the_truth_over_seeds_that_are_alike
         naive += alone.low <= wins - 0.02 <= alone.high
     assert 0.925 <= clustered / 400 <= 0.98
     assert naive / 400 < 0.85
-
-
-@given(st.integers(1, 500), st.data())
-def test_the_interval_contains_the_rate_and_mirrors(n, data):
-    k = data.draw(st.integers(0, n))
-    low, high = wilson_interval(k, n)
-    assert 0 <= low <= k / n <= high <= 1
-    assert wilson_interval(n - k, n) == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
 
 def test_figures_are_printed_with_their_counts_and_interval():

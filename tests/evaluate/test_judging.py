@@ -78,13 +78,3 @@ def test_a_verdict_is_asked_for_once_per_content_also_by_a_later_process(tmp_pat
     assert again.details.num_cached == 3
     assert other.verdicts == (False,)
     assert other.details.num_cached == 0
-
-
-def test_a_cache_that_an_interruption_cut_short_still_serves(tmp_path):
-    cache = tmp_path / "cache.jsonl"
-    with chat_server(key_holder) as server:
-        judge_of(server, cache).judge(CASES)
-        cache.write_text(cache.read_text(encoding="utf-8")[:-10] + "\n[1]\n", encoding="utf-8")
-        again = judge_of(server, cache).judge(CASES)
-    assert again.verdicts == (True, False, False, False, True)
-    assert again.details.num_cached == 2

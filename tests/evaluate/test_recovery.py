@@ -31,10 +31,6 @@ def test_each_rate_counts_the_episodes_it_is_about():
     assert k_of_n(summarize(records).recovery) == [(1, 3), (1, 4), (1, 4)]
 
 
-def test_rates_without_episodes_are_none_of_none():
-    assert k_of_n(summarize([failed(SINGLE)]).recovery) == [(0, 0), (0, 0), (0, 0)]
-
-
 def test_what_follows_an_observation_is_counted_by_whether_it_sufficed():
     records = [
         record(question(10), "Paris", HIT),
@@ -50,10 +46,3 @@ def test_what_follows_an_observation_is_counted_by_whether_it_sufficed():
     # Shown: 10, 11, 14, and twice 15. Not shown: 11, 12, 13 and both open ones, of which 12 and the last were answered.
     assert (summary.stopped_when_shown.k, summary.stopped_when_shown.n) == (3, 5)
     assert (summary.went_on_when_not.k, summary.went_on_when_not.n) == (3, 5)
-
-
-def test_of_questions_side_by_side_without_hops_text_of_all_pages_is_enough():
-    both = replace(question(20, kind="comparison", support=("page-1", "page-9")), answers=("Paris",))
-    summary = summarize([record(both, "Paris", HIT, MISS)]).recovery
-    assert (summary.went_on_when_not.k, summary.went_on_when_not.n) == (1, 1)
-    assert (summary.stopped_when_shown.k, summary.stopped_when_shown.n) == (1, 1)

@@ -1,11 +1,8 @@
 """A stage that makes a behaviour worse is told, one that changes nothing is not."""
 
-import random
 from dataclasses import replace
 
-import pytest
-
-from seekling.evaluate.worsening import describe_worsening, find_worsening, repeats_to_the_end
+from seekling.evaluate.worsening import describe_worsening, find_worsening
 from seekling.types import StopReason, Turn
 from tests.evaluate.episodes import failed, invalid, question, record, search
 
@@ -34,23 +31,6 @@ def test_nine_of_a_hundred_that_repeat_a_word_until_the_turn_is_full_are_told_in
         "RL made it worse than SFT: 91 of 100 are right, 100 before; 91 of 100 answered, 100 before; "
         "9 of 100 ran out of tokens, 0 before; 9 of 100 repeat a word or phrase until the turn is full, 0 before."
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "is_endless"),
-    [
-        (ENDLESS, True),
-        ("<search>Xidos" + "idos" * 40, True),
-        ("<search>the river flows through, " + "the river flows through, " * 7 + "the riv", True),
-        ("<search>go go go go go</search> and then a long text that ends in something else entirely, ", False),
-        ("<think>The first page says that the river Xidos flows through Brinhaven, and the second that", False),
-        ("", False),
-    ],
-)
-def test_a_turn_that_repeats_to_its_end(text, is_endless):
-    assert repeats_to_the_end(cut(0, text)) is is_endless
-    # The same text of a turn that ended by itself was not cut.
-    assert not repeats_to_the_end(record(question(0), "Paris", Turn(action=text, kind="search")))
 
 
 def test_each_check_names_what_it_counts():
@@ -85,20 +65,3 @@ def test_what_gets_better_is_no_warning_and_a_base_model_that_cannot_do_anything
     assert describe_worsening([*hopeless, *trained]) == []
     (sentence,) = describe_worsening([*trained, *(record(question(n), None, invalid()) for n in range(50))])
     assert "0 of 50 answered, 50 before" in sentence
-
-
-def test_chance_alone_is_warned_about_in_at_most_one_comparison_of_twenty():
-    rng = random.Random(0)
-
-    def drawn(n):
-        makers = (
-            lambda: right(n),
-            lambda: record(question(n), "Lyon", search()),
-            lambda: record(question(n), "Lyon"),
-            lambda: cut(n, ENDLESS),
-            lambda: record(question(n), None, search(), invalid()),
-        )
-        return rng.choice(makers)()
-
-    num_warned = sum(bool(find_worsening(map(drawn, range(40)), map(drawn, range(40)))) for _ in range(400))
-    assert num_warned <= 20

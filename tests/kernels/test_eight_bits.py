@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from seekling.errors import ConfigError, InfrastructureError
-from seekling.kernels import backend, slots
+from seekling.kernels import backend
 from seekling.kernels.linear import EightBitLinear
 from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
@@ -104,22 +104,6 @@ def test_damaged_weights_of_eight_bits_are_noticed(tiny_model_dir):
     sampler = LocalSampler(model, tokenizer, in_flight=1, episode_tokens=64, eight_bits=True)
     with pytest.raises(InfrastructureError, match="not finite"):
         asyncio.run(sampler.sample(SampleRequest(1, tuple(range(3, 40)), max_new_tokens=8)))
-
-
-@pytest.mark.parametrize("advice_clears", [True, False])  # as on Linux; as on macOS
-def test_released_caches_hold_zeros_and_the_next_sample_is_the_same(tiny_model_dir, monkeypatch, advice_clears):
-    monkeypatch.setattr(slots, "_ADVICE_CLEARS", advice_clears)
-    model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    sampler = LocalSampler(model, tokenizer, in_flight=2, episode_tokens=64, eight_bits=True)
-    assert sampler._loops is not None
-    request = SampleRequest(1, tuple(range(3, 40)), max_new_tokens=8, seed=3)
-    before = asyncio.run(sampler.sample(request))
-    for each in (*sampler._cache.keys, *sampler._cache.values):
-        each.fill_(torch.nan)
-    sampler.close_session(1)
-    sampler.release_caches()
-    assert all((each == 0).all() for each in (*sampler._cache.keys, *sampler._cache.values))
-    assert asyncio.run(sampler.sample(request)) == before
 
 
 def test_where_nothing_can_be_rounded_it_is_refused_and_auto_does_not_try(tiny_model_dir, monkeypatch):

@@ -7,7 +7,6 @@ import pytest
 
 from seekling.report import write_report
 from seekling.report.read import read_run
-from seekling.types import Episode, EpisodeRecord, Question, StopReason, Turn
 from tests.report.browser import Browser, find_browser
 from tests.report.run_folder import write_records, write_run
 from tests.report.test_page import ATTACKS, write_hostile_run
@@ -100,40 +99,6 @@ def test_an_episode_shows_its_turns_with_the_evidence_marked(browser, report):
     assert "gold page" in observed
 
 
-def test_the_questions_that_a_stage_won_or_lost_are_one_click_away(browser, report):
-    comparison = json.loads((report.parent / "demo" / "eval" / "compare-sft-rl.json").read_text())
-    for what in ("won", "lost"):
-        browser.open(report)
-        browser.click(f".gain a[href$=':{what}']")
-        browser.wait("document.querySelector('#tally') !== null")
-        assert browser.text("#tally").startswith(f"{comparison['num_wins' if what == 'won' else 'num_losses']} of ")
-
-
-def test_the_same_question_stands_side_by_side_across_stages(browser, report):
-    browser.open(report, "#/0/episodes")
-    browser.press("c")
-    stages = browser.run("[...document.querySelectorAll('.columns .episode-stage')].map(stage => stage.innerText)")
-    assert stages == ["Base model, evaluation", "After SFT, evaluation", "After SFT and RL, evaluation"]
-    browser.press("c")
-    assert browser.run("document.querySelectorAll('.columns').length") == 0
-
-
-def test_a_group_shows_rewards_and_advantages(browser, report):
-    records = read_run(report.parent / "demo").episodes
-    number, record = next((i, r) for i, r in enumerate(records) if r.stage == "rl" and r.reward)
-    browser.open(report, f"#/0/episodes/{number}")
-    assert browser.run("document.querySelectorAll('.member').length") == 8
-    assert f"reward {record.reward.total:g}" in browser.text(".answer-line")
-
-
-def test_the_recipe_sets_off_what_differs_from_the_defaults(browser, report):
-    browser.open(report, "#/0/recipe")
-    changed = browser.run("[...document.querySelectorAll('.changed dt')].map(name => name.innerText)")
-    assert changed == ["name", "learning_rate", "steps"]
-    browser.click(".recipe-head input")
-    assert browser.run("[...document.querySelectorAll('.settings')].filter(one => one.offsetParent).length") == 3
-
-
 @pytest.mark.parametrize("address", ["#/9/overview", "#/0/nowhere", "#/0/episodes/99999999", "#/0/episodes/-1", "#%%%"])
 def test_a_wrong_address_shows_something_sensible(browser, report, address):
     browser.open(report, address)
@@ -199,35 +164,6 @@ def test_a_run_folder_with_one_file_still_makes_a_page(browser, tmp_path, name):
     write_report([alone], tmp_path / "report.html")
     for address in ("#/0/overview", "#/0/analysis", "#/0/episodes", "#/0/recipe"):
         browser.open(tmp_path / "report.html", address)
-
-
-@pytest.mark.parametrize(
-    "evaluation",
-    [{}, {"em": None}, {"em": {}}, {"em": {"k": "x"}, "f1": [], "by_kind": 3, "settings": [], "exclusions": 1}],
-)
-def test_an_evaluation_of_another_shape_does_not_break_the_page(browser, tmp_path, evaluation):
-    (tmp_path / "eval").mkdir()
-    (tmp_path / "eval" / "rl.json").write_text(json.dumps(evaluation))
-    (tmp_path / "eval" / "compare-sft-rl.json").write_text(
-        json.dumps({"first": "eval-sft", "em_difference": evaluation})
-    )
-    (tmp_path / "record.json").write_text(json.dumps({"machine": [1], "versions": "x", "seconds": [1], "model": 3}))
-    write_report([tmp_path], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html")
-
-
-def test_an_observation_of_a_megabyte_is_cut_until_asked_for(browser, tmp_path):
-    text = "word " * 100_000 + "Paris " + "word " * 100_000
-    turn = Turn("<search>x</search>", "search", "x", observation=text)
-    episode = Episode("q", "", "tags", (), (turn,), None, StopReason.MAX_TURNS)
-    write_records(tmp_path, "eval-rl", [EpisodeRecord("eval-rl", Question("q", "?", ("Paris",)), episode)])
-    write_report([tmp_path], tmp_path / "report.html")
-    browser.open(tmp_path / "report.html", "#/0/episodes")
-    assert len(browser.text(".observed")) < 5000
-    assert "with 1 more of the answer" in browser.text(".more-text")
-    browser.click(".more-text")
-    assert browser.run("document.querySelector('.observed').textContent.length") == len(text.strip())
-    assert browser.text(".observed mark") == "Paris"
 
 
 def test_of_ten_thousand_episodes_only_those_in_sight_are_drawn(browser, tmp_path):

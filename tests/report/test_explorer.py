@@ -9,7 +9,7 @@ from seekling.evaluate.episode_facts import facts_of
 from seekling.evaluate.judging import JudgeAudit, JudgeDetails
 from seekling.report import write_report
 from seekling.report.read import read_run
-from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, ToolCall, Turn
+from seekling.types import Episode, EpisodeRecord, Message, Question, StopReason, Turn
 from tests.report.browser import find_browser
 from tests.report.run_folder import write_records, write_run
 
@@ -58,26 +58,6 @@ def test_episodes_are_filtered_by_behaviour_and_by_cause(browser, report, record
     assert texts(browser, ".behaviours .chip-bad") == ["not retrieved"]
 
 
-def test_the_list_can_be_put_in_another_order(browser, report, records):
-    browser.open(report, "#/0/episodes")
-    choose(browser, "stage", "rl")
-    choose(browser, "order", "tokens")
-    most = max(sum(t.num_action_tokens for t in r.episode.turns) for r in records if r.stage == "rl")
-    assert f"· {most} tokens ·" in browser.text(".row.is-selected") or f"· {most} tokens" in browser.text(".row")
-
-
-def test_all_episodes_of_a_question_are_one_click_away_and_back(browser, report, records):
-    browser.open(report, f"#/0/episodes/{len(records) - 1}")
-    question = records[-1].question
-    same = sum(record.question == question for record in records)
-    assert browser.text(".same") == f"All {same} episodes of this question"
-    browser.click(".same")
-    assert browser.text("#tally") == f"{same} of {len(records):,} episodes"
-    assert set(texts(browser, ".row-question")) == {question.question}
-    browser.click("#only button")
-    assert browser.text("#tally") == f"{len(records):,} of {len(records):,} episodes"
-
-
 def test_tokens_are_coloured_by_their_probability(browser, tmp_path):
     logprobs = (0.0, -0.51, -3.0, -1.0, -0.92)
     turn = Turn("aé😀 b", "invalid", action_lengths=(1, 2, 1, 1, 0), action_logprobs=logprobs)
@@ -103,19 +83,6 @@ def test_tokens_are_coloured_by_their_probability(browser, tmp_path):
     browser.press("t", "t")  # as it was, for the tests after this one
 
 
-def test_the_mask_follows_the_advantage(browser, report, records):
-    for sign, name in ((1, "mask-up"), (-1, "mask-down")):
-        number = next(i for i, r in enumerate(records) if r.stage == "rl" and (r.advantage or 0) * sign > 0)
-        browser.open(report, f"#/0/episodes/{number}")
-        browser.press("t", "t")
-        assert browser.run(f"document.querySelector('.conversation').classList.contains('{name}')")
-        assert f"{abs(records[number].advantage):.2f} made these tokens" in browser.text(".legend")
-    number = next(i for i, r in enumerate(records) if r.stage == "eval-rl")
-    browser.open(report, f"#/0/episodes/{number}")
-    browser.press("t", "t")
-    assert browser.text(".legend").startswith("An evaluation trains nothing")
-
-
 def test_the_wrong_answer_is_marked_where_it_was_taken_from(browser, tmp_path):
     turn = Turn("<search>x</search>", "search", "x", observation="Fowey has a harbour; Alnwick has a castle.")
     episode = Episode("q", "", "tags", (), (turn,), "Fowey", StopReason.ANSWERED)
@@ -123,36 +90,6 @@ def test_the_wrong_answer_is_marked_where_it_was_taken_from(browser, tmp_path):
     marks = "[...document.querySelectorAll('.observed mark')].map(one => [one.textContent, one.className])"
     assert browser.run(marks) == [["Fowey", "given"], ["Alnwick", "gold"]]
     assert "holds the wrong answer" in browser.text(".observation")
-
-
-def test_a_query_that_comes_back_is_no_evidence(browser, tmp_path):
-    call = ToolCall("search", {"query": "Fowey harbour"}, "", "", ("p1",))
-    seen = "<tool_response>\nQuery: Fowey harbour\nDocument 1:\nIt is in Fowey.\n</tool_response>"
-    episode = Episode("q", "", "tools", (), (Turn("", "search", "", seen, (call,)),), "x", StopReason.ANSWERED)
-    show(browser, tmp_path, episode, gold="Fowey")
-    assert browser.run("[...document.querySelectorAll('.observed mark')].length") == 1
-    assert "holds the answer\n" in browser.text(".observation") + "\n"
-
-
-def test_a_program_is_highlighted(browser, tmp_path):
-    program = '```python\nfor page in search_pages("Alnwick"):\n    print(page)  # all\n```\n'
-    episode = Episode("q", "", "code", (), (Turn(program, "code", program),), None, StopReason.MAX_TURNS)
-    show(browser, tmp_path, episode, stage="rl")
-    assert texts(browser, ".code-keyword") == ["for", "in"]
-    assert texts(browser, ".code-call") == ["search_pages", "print"]
-    assert texts(browser, ".code-string") == ['"Alnwick"']
-    assert texts(browser, ".code-comment") == ["# all"]
-    assert browser.run("document.querySelector('.action').textContent") == program
-
-
-def test_a_group_stands_side_by_side(browser, report, records):
-    number = next(i for i, r in enumerate(records) if r.stage == "rl" and r.reward)
-    browser.open(report, f"#/0/episodes/{number}")
-    browser.press("c")
-    assert browser.run("document.querySelectorAll('.columns .episode').length") == 8
-    assert browser.run("document.querySelectorAll('.columns [aria-current]').length") == 1
-    browser.press("c")
-    assert browser.run("document.querySelectorAll('.columns').length") == 0
 
 
 def test_the_analysis_counts_what_the_explorer_then_shows(browser, report, records):
@@ -180,18 +117,6 @@ def test_the_analysis_counts_what_the_explorer_then_shows(browser, report, recor
         "grounded_answer" in one.behaviours for one, r in zip(facts, records, strict=True) if r.stage == "eval-rl"
     )
     assert browser.text("#tally").startswith(f"{grounded} of ")
-
-
-def test_behaviours_have_curves_beside_the_others(browser, report):
-    browser.open(report)
-    titles = texts(browser, ".chart-grid h3")
-    assert "Behaviours that change most" in titles
-    browser.open(report, "#/0/analysis")
-    curves = json.loads(browser.run("document.getElementById('overview').textContent"))["runs"][0]["charts"][
-        "behaviours"
-    ]
-    shown = [chart["title"] for chart in curves]
-    assert [title for title in texts(browser, ".curves h3") if title in shown] == shown
 
 
 def test_rows_of_different_games_and_a_judge_say_so(browser, tmp_path):
@@ -230,19 +155,3 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(browser, tmp_path):
     assert "Where the time went: 2\u00a0min" in [
         text.replace(" min", "\u00a0min") for text in texts(browser, ".page h2")
     ]
-
-
-def test_a_run_without_episodes_beside_one_with_them(browser, report, tmp_path):
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    (bare / "metrics.jsonl").write_text('{"stage": "rl", "step": 1, "loss": 1}\n')
-    write_report([report.parent / "demo", bare], tmp_path / "both.html")
-    browser.open(tmp_path / "both.html", "#/0/episodes")
-    for address in ("#/1/episodes", "#/1/analysis", "#/1/overview", "#/1/recipe"):
-        browser.go(address)
-        browser.wait("document.querySelector('.notice') !== null")
-    browser.go("#/1/episodes")
-    browser.press("j", "c", "/")
-    browser.wait("document.querySelector('.empty') !== null")
-    browser.go("#/0/episodes")
-    browser.wait("document.querySelectorAll('.row').length > 3")

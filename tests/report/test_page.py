@@ -21,7 +21,7 @@ from seekling.evaluate.summary import summarize
 from seekling.report import write_report
 from seekling.report.encode import encode
 from seekling.report.formats import print_results
-from seekling.report.packing import CHUNK, Packer
+from seekling.report.packing import Packer
 from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, Reward, StopReason, ToolCall, Turn
 from tests.report.run_folder import write_records, write_run
@@ -217,11 +217,6 @@ def test_encoded_data_is_inert_and_reads_back_as_it_was(value):
     assert json.loads(text) == value
 
 
-def test_numbers_that_browsers_refuse_are_nothing_and_a_lone_surrogate_can_be_written():
-    assert encode({"a": [1.5, float("nan"), {"b": float("-inf")}]}) == '{"a":[1.5,null,{"b":null}]}'
-    assert encode("a\ud800b") == '"a\\ud800b"'
-
-
 def overview_of(page):
     """The first run's part of a written page."""
     return json.loads(Blocks(page.read_text(encoding="utf-8")).scripts["overview"])["runs"][0]
@@ -234,18 +229,6 @@ def pack(folder, records):
     return packed.index, [json.loads(text) for text in packed.chunks.values()]
 
 
-def test_equal_texts_are_written_once_per_chunk(run, tmp_path):
-    records = read_run(run).episodes
-    index, chunks = pack(tmp_path, records * 8)
-    assert index["count"] == 8 * len(records)
-    assert len(chunks) == -(-8 * len(records) // CHUNK)
-    assert [size for _, size in index["chunks"]] == [len(chunk["episodes"]) for chunk in chunks]
-    for chunk in chunks:
-        assert len(set(chunk["strings"])) == len(chunk["strings"])
-    first = chunks[0]["episodes"][0]
-    assert chunks[0]["strings"][first["prompt"][0][1]] == records[0].episode.prompt[0].content
-
-
 def test_a_result_that_the_policy_did_not_see_is_kept_beside_the_observation(tmp_path):
     call = ToolCall("search", {}, result="the whole page")
     seen = Turn("a", "search", observation="<information>the whole page</information>", calls=(call,))
@@ -255,24 +238,6 @@ def test_a_result_that_the_policy_did_not_see_is_kept_beside_the_observation(tmp
     first, second = (turn["calls"][0]["result"] for turn in chunk["episodes"][0]["turns"])
     assert first is None
     assert chunk["strings"][second] == "the whole page"
-
-
-def test_probabilities_of_tokens_are_packed_as_hundredths_and_only_where_they_are_whole(tmp_path):
-    whole = Turn("ab c", "invalid", action_lengths=(2, 2, 0), action_logprobs=(0.0, -2.31, -0.05))
-    torn = Turn("ab c", "invalid", action_lengths=(), action_logprobs=(0.0, -2.31, -0.05))
-    episode = Episode("q", "", "tags", (), (whole, torn), None, StopReason.MAX_TURNS)
-    _, (chunk,) = pack(tmp_path, [EpisodeRecord("rl", Question("q", "?", ("a",)), episode)])
-    first, second = chunk["episodes"][0]["turns"]
-    assert (first["lengths"], first["logprobs"]) == ([2, 2, 0], [0, -231, -5])
-    assert "lengths" not in second
-
-
-def test_a_resumed_run_shows_each_step_once(tmp_path):
-    rows = [{"stage": "rl", "step": step, "loss": loss} for step, loss in [(1, 5), (2, 4), (2, 3), (3, 2)]]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    write_report([tmp_path], tmp_path / "r.html")
-    ((line,),) = (chart["lines"] for chart in overview_of(tmp_path / "r.html")["charts"]["more"])
-    assert (line["name"], line["xs"], line["ys"]) == ("loss", [1, 2, 3], [5, 3, 2])
 
 
 def test_signs_of_collapse_stand_on_the_page(tmp_path):
@@ -299,13 +264,6 @@ def test_a_refused_report_leaves_nothing_behind(tmp_path):
     with pytest.raises(DataError, match="there is no run folder"):
         write_report([tmp_path / "none"], tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_same_id_with_another_text_is_another_question(tmp_path):
-    question = Question("q", "One?", ("a",))
-    episode = Episode("q", "", "tags", (), (), "a", StopReason.ANSWERED)
-    records = [EpisodeRecord("rl", q, episode) for q in (question, dataclasses.replace(question, question="Two?"))]
-    assert pack(tmp_path, records)[0]["columns"]["question"] == [0, 1]
 
 
 def test_reading_a_run_loads_no_model_and_no_index():

@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from seekling.evaluate.episode_facts import facts_of
 from seekling.report.panels import panels
-from seekling.types import Episode, EpisodeRecord, Question, Reward, StopReason, ToolCall, Turn
+from seekling.types import Episode, EpisodeRecord, Question, StopReason, ToolCall, Turn
 
 QUESTION = Question("q1", "Where was Maud Trethewey born?", ("Alnwick",), ("maud", "alnwick"), "single", "test")
 
@@ -27,24 +25,6 @@ def record(*turns, said=None, em=0.0, question=QUESTION, stage="eval-rl", stop=S
 
 def panels_of(records):
     return panels(records, [facts_of(one) for one in records])["eval-rl"]
-
-
-@pytest.mark.parametrize(
-    ("stop", "answer", "scores", "reward", "expected"),
-    [
-        (StopReason.ANSWERED, "B!", {}, None, "right"),
-        (StopReason.ANSWERED, "x", {}, Reward(0.3, {"f1": 0.3}), "wrong"),
-        (StopReason.ANSWERED, "x", {"em": 1.0}, None, "right"),
-        (StopReason.ANSWERED, "x", {"em": 0.0}, None, "wrong"),
-        (StopReason.ANSWERED, "x", {}, Reward(1.0, {"em": 1.0}), "right"),
-        (StopReason.MAX_TURNS, None, {"em": 0.0}, None, "none"),
-        (StopReason.INFRA_FAILURE, None, {}, None, "failed"),
-    ],
-)
-def test_outcomes_follow_the_recorded_scores(stop, answer, scores, reward, expected):
-    episode = Episode("q", "", "tags", (), (), answer, stop)
-    one = EpisodeRecord("rl", Question("q", "?", ("b", "a")), episode, reward=reward, scores=scores)
-    assert facts_of(one).outcome == expected
 
 
 def test_without_a_gold_answer_there_is_no_outcome():
@@ -96,15 +76,3 @@ def test_episodes_of_one_question_are_no_sample():
     records = [record(answer("Fowey"), said="Fowey") for _ in range(2)]
     assert not panels_of(records)["is_sample"]
     assert panels([], []) == {}
-
-
-def test_time_is_told_by_quantiles_and_not_at_all_when_it_was_not_recorded():
-    records = [
-        replace(one, episode=replace(one.episode, duration_s=float(number)))
-        for number in range(11)
-        for one in [record(answer("x"), said="x", question=replace(QUESTION, id=str(number)))]
-    ]
-    times = panels_of(records)["time"]
-    assert times["seconds"] == [0.0, 1.0, 5.0, 9.0, 10.0]
-    assert times["action_tokens"] == [5.0] * 5
-    assert times["observation_tokens"] is None

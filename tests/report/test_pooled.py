@@ -89,15 +89,3 @@ def test_gains_over_seeds_have_one_difference_for_each_question(tmp_path):
 def test_a_run_without_one_of_the_stages_is_named(tmp_path):
     assert pooled_gains(read([write_run(tmp_path / "a", 0, rl="rw")]))[0] == []
     assert "eval-sft.jsonl" in pooled_gains(read([tmp_path / "a"]))[1][0]
-
-
-def test_questions_without_a_kind_are_no_second_row_of_all(tmp_path):
-    runs = [write_run(tmp_path / name, seed, sft="wwww", rl="rrrw") for seed, name in enumerate("ab")]
-    for path in (file for run in runs for file in (run / "episodes").iterdir()):
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for row in rows[:2]:
-            row["question"]["kind"] = ""
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    gains, problems = pooled_gains(read(runs))
-    assert ([gain.kind for gain in gains], problems) == (["", "single"], [])
-    assert [gain.first.n for gain in gains] == [8, 4]

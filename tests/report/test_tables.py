@@ -1,4 +1,4 @@
-"""Result tables as Markdown and LaTeX."""
+"""Result tables as Markdown."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import pytest
 from seekling.cli.main import main
 from seekling.config import ExpectedConfig, Recipe, recipe_to_toml
 from seekling.errors import DataError
-from seekling.report.formats import cell_text, escape_latex, print_results, to_json, to_latex, to_markdown
+from seekling.report.formats import cell_text, print_results, to_json, to_markdown
 from seekling.report.results import Table, read_policies
 from seekling.report.tables import TABLES
 from tests.evaluate.episodes import write_evaluations
@@ -66,14 +66,6 @@ def test_what_a_recipe_expects_stands_beside_what_the_run_reached(tmp_path):
         table_of("expected", folder)
 
 
-def test_costs_are_in_every_unit_that_was_recorded(run):
-    table = table_of("costs", run)
-    row = dict(zip(table.header, table.rows[1], strict=True))
-    assert (row["policy"], row["searches"], row["turns"], row["tokens written"]) == ("SFT+RL", "0.75", "1.75", "13.50")
-    assert row["seconds of an episode"] == "2.00"
-    assert not {"seconds", "dollars", "tokens of prompts"} & set(row)
-
-
 def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_path):
     other = write_evaluations(tmp_path / "other", rl="rrww")
     for seed, folder in enumerate((run, other)):
@@ -101,23 +93,6 @@ def test_markdown_escapes_what_could_be_markup_and_leaves_intervals_readable(run
     )
 
 
-def test_latex_escapes_every_character_that_means_something():
-    assert escape_latex("a_b & 5 % $x^2$ #1 {~} \\input{/etc/passwd}\n[2]") == (
-        r"a\_b \& 5 \% \$x\textasciicircum{}2\$ \#1 \{\textasciitilde{}\} "
-        r"\textbackslash{}input\{/etc/passwd\} {[}2{]}"
-    )
-
-
-def test_a_latex_table_has_one_column_per_header_and_one_line_per_row(run):
-    text = to_latex(table_of("results", run))
-    assert text.startswith("\\begin{table}\n  \\centering\n  \\caption{Held-out questions}\n  \\label{tab:results}\n")
-    assert "\\begin{tabular}{lllllllll}" in text
-    body = text.partition("\\midrule\n")[2].partition("    \\bottomrule")[0].splitlines()
-    assert [line.count(" & ") for line in body] == [8, 8]
-    assert all(line.endswith(r" \\") for line in body)
-    assert body[1].startswith(r"    SFT+RL & 3/4 = 75.0 \% {[}30.1, 95.4{]} & ")
-
-
 def test_runs_that_asked_different_questions_are_not_shown_as_comparable(tmp_path, run):
     table = table_of("results", run, write_evaluations(tmp_path / "other", rl="rw"))
     assert [row[:2] for row in table.rows] == [("a_run", "base"), ("a_run", "SFT+RL"), ("other", "SFT+RL")]
@@ -129,19 +104,6 @@ def test_causes_of_errors_sum_to_all_that_is_not_right(run):
     assert table.header == ("cause", "base", "SFT+RL")
     columns = [[int(row[column]) for row in texts(table)] for column in (1, 2)]
     assert [sum(column[:-1]) for column in columns] == [column[-1] for column in columns] == [4, 1]
-
-
-def test_behaviours_have_a_column_per_policy(run):
-    rows = {row[0]: row[1:] for row in texts(table_of("behaviours", run))}
-    assert rows["answer_from_memory"] == ("3/3 = 100.0 % [43.9, 100.0]", "1/4 = 25.0 % [4.6, 69.9]")
-
-
-def test_a_policy_that_an_older_version_summarised_has_a_dash(run):
-    path = run / "eval" / "rl.json"
-    row = json.loads(path.read_text(encoding="utf-8"))
-    del row["behaviours"], row["error_causes"]
-    path.write_text(json.dumps(row), encoding="utf-8")
-    assert texts(table_of("errors", run))[-1][1:] == ("4", "-")
 
 
 def test_changes_kinds_and_all_figures_come_from_the_same_summaries(tmp_path):
@@ -174,17 +136,16 @@ def test_a_run_without_evaluations_is_refused(tmp_path):
 
 def test_the_command_prints_or_writes(capsys, run, tmp_path):
     with pytest.raises(SystemExit) as ended:
-        main(["report", "--table", str(run), "--format", "latex", "--show", "results", "--show", "errors"])
+        main(["report", "--table", str(run), "--show", "results", "--show", "errors"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out.count("\\begin{table}") == 2
+    assert capsys.readouterr().out.count("**") == 4
     with pytest.raises(SystemExit):
         main(["report", "--table", str(run), "--out", str(tmp_path / "new" / "t.md")])
     assert (tmp_path / "new" / "t.md").read_text(encoding="utf-8").startswith("**Held-out questions**")
 
 
-@pytest.mark.parametrize("words", [["--format", "html"], ["--show", "bars"]])
-def test_an_unknown_format_or_table_is_refused(capsys, run, words):
+def test_an_unknown_table_is_refused(capsys, run):
     with pytest.raises(SystemExit) as ended:
-        main(["report", "--table", str(run), *words])
+        main(["report", "--table", str(run), "--show", "bars"])
     assert ended.value.code == 1
     assert "choose" in capsys.readouterr().err

@@ -7,11 +7,10 @@ import json
 import pytest
 from rich.console import Console
 
-from seekling.cli import report as report_command
 from seekling.cli.main import main
 from seekling.errors import DataError
-from seekling.report.terminal import Layout, Selection, list_line, plain, print_plain, render, select
-from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
+from seekling.report.terminal import Selection, list_line, plain, render, select
+from tests.evaluate.episodes import evaluation, invalid, question, record, search
 
 
 @pytest.fixture
@@ -36,9 +35,9 @@ def chosen(records, **wanted):
     return [shown.record.question.id for shown in select(scored(records), Selection(**wanted))]
 
 
-def shown_text(shown, **settings):
-    console = Console(file=io.StringIO(), width=100, highlight=False)
-    console.print(render(shown, **settings))
+def shown_text(shown, place="1 of 1", **settings):
+    console = Console(file=io.StringIO(), width=100, highlight=False, soft_wrap=True)
+    console.print(render(shown, place=place, **settings))
     return console.file.getvalue()
 
 
@@ -82,18 +81,11 @@ def test_an_episode_is_laid_out_with_everything_that_is_known_of_it(records):
     assert "behaviours: format_break" in text
 
 
-def test_evidence_and_reward_are_shown_where_there_are_any():
-    turn = dataclasses.replace(search(), observation="The capital is Paris.")
-    found = dataclasses.replace(record(question(1), "Paris", turn), advantage=0.5)
-    text = shown_text(select([found], Selection())[0])
-    assert "evidence: turn 1, page-1" in text
-
-
 def test_long_texts_are_shortened_unless_all_is_asked_for():
     long = dataclasses.replace(search(), observation="x" * 2000)
     shown = select([record(question(1), "Paris", long)], Selection())[0]
     assert "... 500 more characters (--full shows them)" in shown_text(shown)
-    assert shown_text(shown, layout=Layout(is_full=True)).count("x") >= 2000
+    assert shown_text(shown, is_full=True).count("x") >= 2000
 
 
 EVIL = "\x1b]0;owned\x07\x1b[2J[bold red]not markup[/]\u202egnp.exe\r\x9b31m"
@@ -103,8 +95,7 @@ def test_model_text_reaches_the_terminal_without_a_control_character():
     evil = record(question(1), EVIL, dataclasses.replace(search(), action=EVIL, observation=EVIL), invalid())
     console = Console(file=io.StringIO(), width=100, highlight=False)
     shown = select([evil], Selection())
-    print_plain(console, shown, is_full=True)
-    console.print(render(shown[0]))
+    console.print(render(shown[0], place="1 of 1", is_full=True))
     console.print(list_line(shown[0], 1))
     text = console.file.getvalue()
     assert not set(text) & set("\x1b\x07\r\x9b\u202e")
@@ -128,7 +119,7 @@ def command(capsys, *words):
     return ended.value.code, captured.out, captured.err
 
 
-def test_the_command_prints_plain_lines_when_it_is_not_in_a_terminal(capsys, run):
+def test_the_command_prints_episodes(capsys, run):
     code, out, _ = command(capsys, run, "--outcome", "right")
     assert code == 0
     assert "===  1 of 2  right  rl, step 3  bridge  tags" in out
@@ -141,19 +132,3 @@ def test_the_command_lists_and_limits_and_prints_json(capsys, run):
     rows = json.loads(out)
     assert code == 0
     assert [(row["question"]["id"], row["outcome"], row["cause"]) for row in rows] == [("q1", "wrong", "not_retrieved")]
-
-
-def test_the_command_reads_an_episodes_file_and_says_when_nothing_matches(capsys, run):
-    code, _, err = command(capsys, run / "episodes" / "rl.jsonl", "--outcome", "wrong")
-    assert code == 1
-    assert "none of 1 episodes is asked for" in err
-
-
-def test_keys_lead_on_and_back_and_stop_at_the_ends():
-    keys = ("n", " ", "p", "\x1b[C", "\x1b[D", "g", "G", "x")
-    assert [report_command.next_place(1, key, 3) for key in keys] == [*(2, 2, 0, 2), *(0, 0, 2, 1)]
-    assert (report_command.next_place(2, "n", 3), report_command.next_place(0, "p", 3)) == (2, 0)
-
-
-def test_a_failed_episode_tells_its_failure():
-    assert "failure: connection refused" in shown_text(select([failed(question(1))], Selection())[0])

@@ -138,13 +138,6 @@ def test_a_run_that_was_cut_back_to_a_checkpoint_is_read_anew(run):
     assert "rl.jsonl" not in str(json.loads(watched.block("overview"))["runs"][0]["problems"])
 
 
-def test_a_folder_that_vanishes_keeps_its_page(run):
-    watched = Watched(run)
-    before = watched.block("overview")
-    shutil.rmtree(run)
-    assert watched.block("overview") == before
-
-
 def test_what_cannot_be_watched_is_said(tmp_path, server):
     with pytest.raises(DataError, match="there is no run folder at"):
         WatchServer(tmp_path / "none", 0)
@@ -191,38 +184,6 @@ def test_the_open_episode_stays_while_the_run_grows_before_it(browser, server, r
     assert browser.run("document.querySelector('.prompt').open")
     assert browser.run("document.querySelector('.row.is-selected').getBoundingClientRect().top") == top
     assert browser.run("document.activeElement.id") == "detail"
-
-
-@needs_browser
-def test_new_figures_appear_without_moving_the_reader(browser, server, run):
-    metrics = run / "metrics.jsonl"
-    whole = metrics.read_text()
-    metrics.write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    (run / "progress.json").write_text(json.dumps({"done": ["expert", "eval-base", "sft", "eval-sft"]}))
-    browser.open(server.url)
-    assert "step 3 of 4" in browser.text(".page h2")
-    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    browser.run("window.scrollTo(0, 700)")
-    browser.run("document.querySelectorAll('.chart')[2].focus({preventScroll: true})")
-    metrics.write_text(whole)
-    browser.wait("document.querySelector('.page h2').innerText.includes('step 4 of 4')")
-    assert browser.run("window.scrollY") == 700
-    assert browser.run("[...document.querySelectorAll('details')].every(one => one.open)")
-    assert browser.run("[...document.querySelectorAll('.chart')].indexOf(document.activeElement)") == 2
-    assert browser.text("#live") == "live"
-
-
-@needs_browser
-def test_a_search_in_progress_keeps_its_words_and_finds_what_is_new(browser, server, run):
-    go_on = hold_back(run, "eval-rl", 6)
-    browser.open(server.url, "#/0/episodes")
-    browser.press("/")
-    browser.press(*"page")
-    browser.wait("document.querySelector('#tally').innerText.match(/^[1-6] of/) !== null")
-    go_on()
-    browser.wait("document.querySelector('#tally').innerText.match(/^([7-9]|1[0-2]) of/) !== null")
-    assert browser.run("document.querySelector('#words').value") == "page"
-    assert browser.run("document.activeElement.id") == "words"
 
 
 @needs_browser

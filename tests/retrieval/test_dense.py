@@ -1,21 +1,19 @@
 """Encoders: pooling, prefixes and lengths as their authors use them, and exact search over their vectors."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from torch.onnx._internal.torchscript_exporter import onnx_proto_utils
 
 from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ModelError
 from seekling.models import resolve_model
-from seekling.retrieval import dense, exact, local_encoder
+from seekling.retrieval import dense, exact
 from seekling.retrieval.dense import DenseRanker
 from seekling.retrieval.encoders import describe_encoder
-from seekling.retrieval.exact import ExactVectors, products
+from seekling.retrieval.exact import ExactVectors
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.local_encoder import LocalEncoder
 from seekling.retrieval.store import PassageStore
@@ -73,19 +71,6 @@ def test_known_encoders_are_used_as_their_authors_say(tmp_path, name, pooling, q
     assert (record.dimension, record.max_tokens) == (32, 64)
 
 
-def test_what_the_files_say_goes_before_what_the_name_says(tmp_path):
-    folder = write_tiny_encoder(tmp_path / "e5-like")
-    declare(
-        folder,
-        **{"1_Pooling__config": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}},
-        config_sentence_transformers={"prompts": {"query": "ask: ", "document": "page: "}},
-        sentence_bert_config={"max_seq_length": 16},
-    )
-    record = describe_encoder(str(folder))
-    assert (record.pooling, record.query_prefix, record.passage_prefix) == ("cls", "ask: ", "page: ")
-    assert record.max_tokens == 16
-
-
 def test_a_pooling_that_is_not_built_in_is_refused(encoder_dir):
     declare(encoder_dir, **{"1_Pooling__config": {"pooling_mode_weightedmean_tokens": True}})
     with pytest.raises(ModelError, match="only mean, cls, max, lasttoken"):
@@ -109,19 +94,6 @@ def test_vectors_are_pooled_and_of_unit_length_whatever_the_batch(encoder_dir, p
     for text, vector_D in zip(texts, vectors_BD, strict=True):
         pooled_D = naively_pooled(last_hidden(encoder_dir, text), pooling)
         np.testing.assert_allclose(vector_D, pooled_D / np.linalg.norm(pooled_D), atol=1e-6)
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_padding_of_either_side_is_never_pooled(pooling, side):
-    rng = np.random.default_rng(0)
-    rows = [rng.normal(size=(length, 4)).astype(np.float32) for length in (5, 3, 1)]
-    hidden_BTD, mask_BT = np.full((3, 5, 4), 9.0, np.float32), np.zeros((3, 5), np.int64)
-    for place, row in enumerate(rows):
-        tokens = slice(5 - len(row), 5) if side == "left" else slice(0, len(row))
-        hidden_BTD[place, tokens], mask_BT[place, tokens] = row, 1
-    pooled_BD = local_encoder._pool(torch.from_numpy(hidden_BTD), torch.from_numpy(mask_BT), pooling)
-    np.testing.assert_allclose(pooled_BD.numpy(), [naively_pooled(row, pooling) for row in rows], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["e5-small-v2", "bge-small-en-v1.5", "gte-base"])
@@ -150,72 +122,6 @@ def test_the_prefixes_of_an_index_are_recorded_and_used_when_it_is_searched(tmp_
     np.testing.assert_allclose([hit.score for hit in hits], scores[:3], atol=2e-5)
 
 
-class States(torch.nn.Module):
-    """An encoder as its ONNX export has it: three inputs, the last hidden states."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids, attention_mask, token_type_ids):
-        states = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        return states.last_hidden_state
-
-
-def export_onnx(folder, monkeypatch):
-    """Write onnx/model.onnx beside the weights, with any number of texts and tokens."""
-    # It would only look for custom functions, of which there are none, with the package onnx, which is not installed.
-    monkeypatch.setattr(onnx_proto_utils, "_add_onnxscript_fn", lambda model_bytes, opsets: model_bytes)
-    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    inputs = transformers.AutoTokenizer.from_pretrained(folder)(
-        ["blue tiles", "a town"], return_tensors="pt", padding=True
-    )
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-    (folder / "onnx").mkdir()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this exporter is deprecated; the other one needs two more packages
-        torch.onnx.export(
-            States(model).eval(),
-            tuple(inputs[name] for name in names),
-            str(folder / "onnx" / "model.onnx"),
-            input_names=names,
-            output_names=["last_hidden_state"],
-            dynamic_axes={name: {0: "texts", 1: "tokens"} for name in [*names, "last_hidden_state"]},
-            dynamo=False,
-        )
-
-
-def test_onnx_on_a_cpu_gives_torchs_vectors(encoder_dir, monkeypatch):
-    pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-    if torch.cuda.is_available():
-        pytest.skip("torch does the work where there is a GPU")
-    records = [
-        describe_encoder(str(encoder_dir)).model_copy(update={"pooling": pooling, "query_prefix": "castle "})
-        for pooling in POOLINGS
-    ]
-    texts = [row[2] for row in TOWNS] + ["castle " * 200, "7"]
-    by_torch = [LocalEncoder(record).queries(texts) for record in records]
-    export_onnx(encoder_dir, monkeypatch)
-    for record, expected_BD in zip(records, by_torch, strict=True):
-        encoder = LocalEncoder(record)
-        assert encoder._session is not None
-        np.testing.assert_allclose(encoder.queries(texts), expected_BD, atol=1e-4)
-
-
-def test_of_an_endless_query_only_as_much_is_tokenised_as_can_count(encoder_dir):
-    encoder = LocalEncoder(describe_encoder(str(encoder_dir)))
-    seen, tokenizer = [], encoder._tokenizer
-
-    def noting(texts, **settings):
-        seen.extend(map(len, texts))
-        return tokenizer(texts, **settings)
-
-    encoder._tokenizer = noting
-    endless, long = encoder.queries(["castle " * 1_000_000, "castle " * 500])
-    np.testing.assert_allclose(endless, long, atol=1e-6)
-    assert sorted(seen) == [7 * 500, 64 * 64]  # 64 tokens of at most 64 characters
-
-
 def test_search_over_blocks_is_the_search_over_all(encoder_dir, monkeypatch):
     rng = np.random.default_rng(0)
     vectors_ND = rng.normal(size=(500, 32)).astype(np.float32)
@@ -231,15 +137,6 @@ def test_search_over_blocks_is_the_search_over_all(encoder_dir, monkeypatch):
     ):
         assert in_blocks.positions_K.tolist() == in_all.positions_K.tolist()
         np.testing.assert_allclose(in_all.scores_K, np.sort(scores_N)[::-1][:20], atol=1e-5)
-
-
-def test_products_are_the_same_with_torch_and_where_it_cannot_be_used():
-    random = np.random.default_rng(0)
-    rows_ND, queries_BD = (random.standard_normal((n, 48)).astype(np.float32) for n in (70, 3))
-    mapped_ND = rows_ND.copy()
-    mapped_ND.flags.writeable = False
-    for rows in (rows_ND, mapped_ND):
-        np.testing.assert_allclose(products(rows, queries_BD), rows_ND @ queries_BD.T, rtol=1e-5, atol=1e-5)
 
 
 def test_equal_passages_tie_and_are_ordered_by_position(tmp_path, encoder_dir):

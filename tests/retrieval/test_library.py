@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seekling.config import IndexConfig, RetrievalConfig
-from seekling.errors import ConfigError, DataError, IndexMismatchError, ToolError
+from seekling.errors import ConfigError, IndexMismatchError, ToolError
 from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import build_index
 from seekling.retrieval.index_record import rebuild_command
@@ -29,14 +29,6 @@ def test_search_pages_gives_each_page_once_best_first(library):
     assert len({page["page_id"] for page in pages}) == len(pages)
 
 
-def test_search_pages_finds_enough_pages_behind_one_that_fills_the_list(tmp_path):
-    long_page = " ".join(["harbour harbour harbour"] * 400)
-    rows = [("long", "Long", long_page), *((f"p{n}", f"Page {n}", "a harbour and " + "words " * 8) for n in range(5))]
-    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", IndexConfig(passage_words=10))
-    pages = open_library(tmp_path / "index").search_pages("harbour", 4)
-    assert [page["page_id"] for page in pages] == ["long", "p0", "p1", "p2"]
-
-
 def test_search_pages_puts_the_page_with_that_title_first(tmp_path):
     rows = [
         ("ship", "Anna Berg of Ta", "Anna Berg sailed the Anna Berg. Anna Berg!"),
@@ -49,20 +41,6 @@ def test_search_pages_puts_the_page_with_that_title_first(tmp_path):
     assert [page["page_id"] for page in named.search_pages(" anna BERG ")] == ["her", "ship", "hall"]
     assert [page["page_id"] for page in named.search_pages("Anna Berg", 1)] == ["her"]
     assert [page["page_id"] for page in named.search_pages("Anna Berg Hall", 1)] == ["hall"]
-
-
-def test_a_search_without_match_gives_an_empty_list(library):
-    assert library.search("zebra", 3) == []
-    assert library.search_pages("zebra") == []
-
-
-def test_sections_are_listed_in_order(library):
-    assert library.view_sections("star:fowey") == [
-        {"section_id": "star:fowey:lead", "section_name": "Lead"},
-        {"section_id": "star:fowey:fowey", "section_name": "Fowey"},
-        {"section_id": "star:fowey:history", "section_name": "History"},
-        {"section_id": "star:fowey:ships", "section_name": "Ships"},
-    ]
 
 
 def test_a_section_is_read_with_what_is_nested_in_it_even_if_the_page_id_holds_a_colon(library):
@@ -80,21 +58,6 @@ def test_full_is_the_whole_page_for_pages_with_and_without_sections(library):
 def test_an_unknown_page_names_the_nearest_ids(library):
     with pytest.raises(ToolError, match=r"there is no page 'bergen_town'\. The nearest are: 'bergen'"):
         library.view_sections("bergen_town")
-
-
-def test_a_page_like_nothing_points_to_the_search(library):
-    with pytest.raises(ToolError, match="search_pages finds pages"):
-        library.view_sections("zebra")
-
-
-def test_an_unknown_section_names_those_of_its_page(library):
-    with pytest.raises(ToolError, match=r"Section not found: 'star:fowey:histery'.*star:fowey:history"):
-        library.read_section("star:fowey:histery")
-
-
-def test_a_section_of_an_unknown_page_names_the_nearest_pages(library):
-    with pytest.raises(ToolError, match=r"there is no page 'Bergen'.*'bergen'"):
-        library.read_section("Bergen:history")
 
 
 @pytest.mark.parametrize(
@@ -141,21 +104,6 @@ def test_an_index_of_titles_finds_pages_by_their_titles_alone(tmp_path):
     with pytest.raises(IndexMismatchError, match="entries: the index has 'titles', asked for 'passages'"):
         open_library(tmp_path / "index", RetrievalConfig(index=config.model_copy(update={"entries": "passages"})))
     assert "--entries titles" in rebuild_command(tmp_path / "index", record.settings)
-
-
-def test_a_word_of_the_text_finds_nothing_in_an_index_of_titles(tmp_path):
-    config = IndexConfig(entries="titles")
-    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config)
-    library = open_library(tmp_path / "index", RetrievalConfig(index=config))
-    assert library.search_pages("tiles") == []
-    assert library.search_pages("Bergen") == [{"page_id": "bergen", "title": "Bergen"}]
-
-
-def test_a_page_without_a_title_cannot_be_indexed_by_it(tmp_path):
-    corpus = tmp_path / "c.jsonl"
-    corpus.write_text('{"id": "p", "contents": "Some text without a title."}\n', encoding="utf-8")
-    with pytest.raises(DataError, match="page 'p' has no title"):
-        build_index(corpus, tmp_path / "index", IndexConfig(entries="titles"))
 
 
 @pytest.mark.parametrize("protocol", ["tags", "tools"])

@@ -26,27 +26,6 @@ def write_documents(folder, documents):
             writer.add(document, f"digest of {document.id}")
 
 
-@given(rows=st.lists(st.tuples(st.text(st.characters(codec=None)), st.text()), max_size=8))
-def test_rows_come_back_as_they_went_in(tmp_path_factory, rows):
-    folder = tmp_path_factory.mktemp("table")
-    with TableWriter(folder, "t") as writer:
-        for row in rows:
-            writer.add(*row)
-        assert len(writer) == len(rows)
-    table = Table(folder, "t")
-    assert [tuple(table.row(n)) for n in range(len(table))] == rows
-
-
-def test_documents_are_found_by_exactly_their_id(tmp_path):
-    documents = [Document(f"page {n}", f"Title {n}", "\n" * n) for n in range(500)]
-    write_documents(tmp_path, documents)
-    found = DocumentStore(tmp_path)
-    assert [found.find(document.id) for document in documents] == documents
-    assert found.find("page 500") is None
-    assert found.find("Page 1") is None
-    assert found.find("") is None
-
-
 def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):
     documents = [Document(name, name, "") for name in ("a", "b", "c")]
     monkeypatch.setattr(store, "id_key", lambda document_id: np.uint64(42))

@@ -1,4 +1,4 @@
-"""Chroma, embedded and as a server, and Qdrant: filled from an index, and as others fill them."""
+"""Chroma, embedded and as a server: filled from an index, and as others fill it."""
 
 import shutil
 import sys
@@ -9,10 +9,10 @@ import pytest
 
 from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ConfigError, IndexMismatchError, MissingExtraError, ServerError
+from seekling.retrieval.chroma import fill_store, open_store, parse_store
 from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import open_library
-from seekling.retrieval.vector_stores import fill_store, open_store, parse_store
 from tests.chroma_server import chroma_server, collect_connections
 from tests.retrieval.towns import QUERIES, build_towns, write_tiny_encoder
 
@@ -35,10 +35,10 @@ def index_dir(tmp_path_factory, encoder):
     return build_towns(tmp_path_factory.mktemp("index"), "dense", Path(encoder))
 
 
-@pytest.fixture(params=["chroma", "qdrant"])
-def url(request, tmp_path):
-    pytest.importorskip({"chroma": "chromadb", "qdrant": "qdrant_client"}[request.param])
-    return f"{request.param}:{tmp_path / 'store'}#towns"
+@pytest.fixture
+def url(tmp_path):
+    pytest.importorskip("chromadb")
+    return f"chroma:{tmp_path / 'store'}#towns"
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +79,6 @@ def test_a_collection_of_another_encoder_is_refused(index_dir, url, tmp_path):
         open_store(url.replace("/store#", "/copy#"), str(other))
 
 
-def test_a_missing_collection_is_named_with_the_command_that_fills_it(encoder, url):
-    with pytest.raises(IndexMismatchError, match="seekling index --push"):
-        open_store(url, encoder)
-
-
 def test_a_collection_that_holds_something_else_is_not_written_to(index_dir, encoder, url, tmp_path):
     fill_store(index_dir, url)
     other = build_towns(tmp_path, "hybrid", write_tiny_encoder(tmp_path / "other", seed=1))
@@ -111,28 +106,19 @@ def test_a_collection_that_others_filled_is_searched_and_its_dimension_checked(e
         open_store(f"chroma:{chroma_url}#theirs", wide)
 
 
-def test_pages_cannot_be_read_from_a_store_and_it_says_what_can(index_dir, encoder, url):
+def test_what_a_store_cannot_do_says_so(index_dir, encoder, url, tmp_path):
+    with pytest.raises(IndexMismatchError, match="seekling index --push"):
+        open_store(url, encoder)
+    with pytest.raises(IndexMismatchError, match="without vectors"):
+        fill_store(build_towns(tmp_path, "bm25", Path("unused")), url)
     fill_store(index_dir, url)
     with pytest.raises(ServerError, match="serve --search-only"):
         open_store(url, encoder).find("bergen")
-
-
-@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
-def test_a_server_that_is_not_there_is_a_failure_of_the_search_server(encoder, kind):
-    pytest.importorskip({"chroma": "chromadb", "qdrant": "qdrant_client"}[kind])
     with pytest.raises(ServerError, match="failed"):
-        open_store(f"{kind}:http://127.0.0.1:9#towns", encoder)
-
-
-def test_an_index_without_vectors_fills_nothing(tmp_path, url):
-    with pytest.raises(IndexMismatchError, match="without vectors"):
-        fill_store(build_towns(tmp_path, "bm25", Path("unused")), url)
-
-
-@pytest.mark.parametrize("bad", ["chroma:", "chroma:folder", "milvus:folder#x", "chroma:#x", "qdrant:http://h?k=v#x"])
-def test_addresses_that_are_none_are_refused(bad):
-    with pytest.raises(ConfigError, match="COLLECTION"):
-        parse_store(bad)
+        open_store("chroma:http://127.0.0.1:9#towns", encoder)
+    for bad in ("chroma:", "chroma:folder", "milvus:folder#x", "chroma:#x", "chroma:http://h?k=v#x"):
+        with pytest.raises(ConfigError, match="COLLECTION"):
+            parse_store(bad)
 
 
 def test_without_the_client_it_says_what_to_install(encoder, monkeypatch):

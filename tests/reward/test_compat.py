@@ -3,10 +3,8 @@
 import pytest
 
 from seekling.config import RewardConfig
-from seekling.errors import ConfigError
 from seekling.reward.compat import (
     PROMPT_PAIRS,
-    compatible_scorer,
     search_r1_answer,
     search_r1_format_score,
     tinker_answer,
@@ -33,16 +31,6 @@ def response(text):
 )
 def test_the_last_pair_of_at_least_two_is_the_answer(text, answer):
     assert search_r1_answer(text) == answer
-
-
-def test_a_gold_that_normalises_to_nothing_is_in_everything():
-    score = compatible_scorer("search-r1").score
-    assert [
-        score(f"<answer>{said}</answer>", ["A"])[name] for said in ("Paris", "the") for name in ("em", "substring")
-    ] == [
-        *(0.0, 1.0),
-        *(1.0, 1.0),
-    ]
 
 
 DOCS = "<information>Doc 1(Title: x) Paris is the capital.</information>"
@@ -77,15 +65,3 @@ def test_without_a_chat_template_no_text_is_ever_well_formed():
 )
 def test_tinker_wants_its_mark_exactly_once(message, answer):
     assert tinker_answer(message) == answer
-
-
-def test_the_scorers_by_name_score_single_responses():
-    beijing = compatible_scorer("search-r1").score("<search>x</search>", ["Beijing"])
-    assert (beijing["em"], beijing["substring"], beijing["f1"]) == (1.0, 1.0, 1.0)
-    assert compatible_scorer("slime").score(None, ["Beijing"])["em"] == 1.0
-    found = compatible_scorer("search-r1").score("<answer>in Paris</answer>", ["Paris"])
-    assert found == {"em": 0.0, "f1": 2 / 3, "substring": 1.0, "rouge_l": 2 / 3}
-    assert compatible_scorer("tinker").score("Answer: Paris", ["Paris"])["em"] == 1.0
-    assert compatible_scorer("tinker").score("Paris", ["Paris"])["em"] == 0.0
-    with pytest.raises(ConfigError, match="choose one of search-r1, slime, tinker"):
-        compatible_scorer("verl")

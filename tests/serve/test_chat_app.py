@@ -118,16 +118,6 @@ def test_a_failure_that_nobody_foresaw_is_500_and_says_that_the_connection_ends(
         connection.close()
 
 
-def test_text_pieces_stops_and_the_newer_limit_are_understood(url):
-    pieces = [{"type": "text", "text": "Where is "}, {"type": "text", "text": "Fowey?"}]
-    settings = {"max_completion_tokens": 30, "temperature": 1.3, "seed": 3}
-    whole = complete(url, **settings)
-    assert complete(url, messages=[{"role": "user", "content": pieces}], **settings)["usage"] == whole["usage"]
-    text = whole["choices"][0]["message"]["content"]
-    stopped = complete(url, stop=text[10:14], **settings)["choices"][0]
-    assert (stopped["message"]["content"], stopped["finish_reason"]) == (text[: text.find(text[10:14])], "stop")
-
-
 @pytest.mark.parametrize(
     ("change", "status", "code", "words"),
     [
@@ -161,17 +151,6 @@ HALF_A_CHARACTER = json.dumps({"model": "tiny", "messages": HELLO, "stop": ["\ud
 def test_a_body_that_is_no_object_is_refused(url, raw):
     status, body = post(url, raw)
     assert (status, json.loads(body)["error"]["code"]) == (400, "invalid_json")
-
-
-def test_other_addresses_and_methods_are_refused_in_the_same_form(url):
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{url}/v1/chat/completions", timeout=FAILS_AFTER_S)
-    with refused.value as error:
-        assert (error.code, "Method Not Allowed" in json.loads(error.read())["error"]["message"]) == (405, True)
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{url}/v1/nothing", timeout=FAILS_AFTER_S)
-    with refused.value as error:
-        assert (error.code, json.loads(error.read())["error"]["type"]) == (404, "invalid_request_error")
 
 
 def test_the_model_is_listed_and_the_server_says_that_it_is_up(url):

@@ -1,4 +1,4 @@
-"""`seekling eval`, and with --score and --judge-audit figures for anyone's answers and for a judge."""
+"""`seekling eval`: a policy's answers to questions, scored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from seekling.cli import options
 from seekling.config import EndpointConfig, JudgeConfig, load_recipe
@@ -16,10 +14,6 @@ from seekling.errors import ConfigError
 from seekling.types import Json
 
 if TYPE_CHECKING:
-    from seekling.evaluate.judge_audit import JudgeReport
-    from seekling.evaluate.judging import Judge
-    from seekling.evaluate.predictions import PredictionScores
-    from seekling.evaluate.scores import Scores
     from seekling.evaluate.settings import Mode
     from seekling.pipeline.eval_request import EvalOutcome
 
@@ -125,137 +119,3 @@ def _show(outcome: EvalOutcome, folder: Path, as_json: bool) -> None:
         rows: list[Json] = [summary.to_json() for summary in outcome.summaries]
         row = {"samples": outcome.samples.to_json(), "summaries": rows}
     typer.echo(json.dumps(row, ensure_ascii=False))
-
-
-def score(
-    ctx: typer.Context,
-    predictions: Annotated[Path, typer.Argument(help='JSONL rows {"id", "prediction"}; null is no answer.')],
-    questions: Annotated[
-        Path, typer.Argument(help="Question file: id, question, answers, in any format that is read.")
-    ],
-    compat: Annotated[
-        str, typer.Option(help="Score responses as another system does, quirks included: search-r1, slime, tinker.")
-    ] = "",
-    benchmark: Benchmarks = None,
-    judge_url: options.JudgeUrl = "",
-    judge_model: options.JudgeModel = "",
-    judge_key_env: options.JudgeKeyEnv = "",
-    judge_extra: options.JudgeExtra = "",
-    judge_max_tokens: options.JudgeTokens = 1024,
-    judge_cache: options.JudgeCache = "",
-    as_json: options.AsJson = False,
-) -> None:
-    """Score anyone's answers against a question file.
-
-    Prints exact match, F1, substring match and ROUGE-L, with SQuAD's normalisation, k/n and 95 % intervals, and judge
-    accuracy when a judge is named. Every question needs exactly one row; "source" in a row tells apart ids that restart
-    per data set. With --compat the predictions are whole responses, in which the other system looks for the answer.
-    """
-    from seekling.corpus.questions import read_questions
-    from seekling.evaluate.benchmarks import open_benchmarks
-    from seekling.evaluate.predictions import read_predictions, score_predictions
-    from seekling.reward.compat import compatible_scorer
-
-    settings = options.endpoint_of(JudgeConfig, ctx.params)
-    asked = open_benchmarks(benchmark, questions).questions if benchmark else read_questions(questions)
-    scores = score_predictions(
-        read_predictions(predictions),
-        asked,
-        scorer=compatible_scorer(compat) if compat else None,
-        judge=_judge(settings) if settings is not None else None,
-    )
-    if as_json:
-        print(json.dumps(scores.to_json(), ensure_ascii=False, indent=2))
-    else:
-        _print_scores(scores, predictions.name)
-
-
-def _judge(settings: JudgeConfig) -> Judge:
-    from seekling.evaluate.judging import Judge, VerdictCache
-    from seekling.rollout.chat import ChatClient
-
-    return Judge(
-        ChatClient(settings),
-        VerdictCache(Path(settings.cache) if settings.cache else None),
-        max_tokens=settings.max_tokens,
-    )
-
-
-def _print_scores(scores: PredictionScores, name: str) -> None:
-    from seekling.evaluate.intervals import format_rate
-    from seekling.report.formats import print_tables
-    from seekling.report.results import Table
-
-    rules = f", by the rules of {scores.compat}" if scores.compat else ""
-    title = f"{name} on {scores.em.n} questions (set {scores.question_set_hash[:12]}){rules}"
-    groups: list[tuple[str, Scores]] = [("all", scores), *scores.by_source.items(), *scores.by_kind.items()]
-    rows = tuple((label or "(none)", g.em, g.f1, g.substring, g.rouge_l, g.judge) for label, g in groups)
-    header = ("", "exact match", "F1", "substring", "ROUGE-L", "judge")
-    warnings = []
-    if scores.judge_details is not None and scores.judge_details.errors:
-        errors = ", ".join(f"{count} {cause}" for cause, count in scores.judge_details.errors.items())
-        warnings.append(f"without a verdict and left out of the judge's rate: {errors}")
-    if scores.num_vacuous_golds:
-        matched = "match any answer that does too" if scores.compat else "were matched by their own letters"
-        examples = "; ".join(scores.vacuous_golds[:3])
-        warnings.append(f"{scores.num_vacuous_golds} gold answer(s) normalise to nothing and {matched}: {examples}")
-    table = Table("scores", title, header, rows, (f"answered {format_rate(scores.answered)}",)).without_empty()
-    print_tables([table], warnings)
-
-
-def judge_audit(
-    ctx: typer.Context,
-    episodes: Annotated[Path, typer.Argument(help="Episodes file, such as runs/demo/episodes/eval-rl.jsonl.")],
-    labels: Annotated[Path | None, typer.Option(help='JSONL rows {"source", "id", "correct"} by people.')] = None,
-    judge_url: options.JudgeUrl = "",
-    judge_model: Annotated[str, typer.Option(help="Model name at --judge-url; without one a model spec.")] = "default",
-    judge_key_env: options.JudgeKeyEnv = "",
-    judge_extra: options.JudgeExtra = "",
-    judge_max_tokens: options.JudgeTokens = 512,
-    judge_requests_per_minute: options.Requests = 0.0,
-    in_flight: Annotated[int, typer.Option(min=1, help="Episodes judged at once.")] = 8,
-    limit: Annotated[int, typer.Option(min=0, help="Judge the first so many episodes; 0: all.")] = 0,
-    judge_cache: options.JudgeCache = "",
-    as_json: options.AsJson = False,
-) -> None:
-    """Compare a judge with exact match and with labelled answers.
-
-    Prints how often they agree, how far beyond chance (kappa), and how often answers are right at each rating of the
-    approach, all with 95 % intervals. The judge is asked as it is for `rl.reward.kind = "judge"`.
-    """
-    from seekling.evaluate.judge_audit import audit_judge, read_labels
-    from seekling.evaluate.result_files import read_records
-    from seekling.pipeline.judge_reward import open_judge
-    from seekling.pipeline.reporter import Reporter
-
-    config = options.section_of(JudgeConfig, ctx.params, "judge_", in_flight=in_flight)
-    records = list(read_records(episodes))[: limit or None]
-    known = read_labels(labels) if labels is not None else {}
-    reporter = Reporter()
-    with open_judge(config, episodes.parent, reporter) as judge, reporter.track("judge", len(records)) as advance:
-        report = audit_judge(judge, records, known, on_verdict=lambda: advance(""))
-    if as_json:
-        typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
-    else:
-        _print_audit(report)
-
-
-def _print_audit(report: JudgeReport) -> None:
-    from seekling.evaluate.intervals import format_rate
-
-    console = Console(highlight=False)
-    table = Table("correct by", "both, first, second, none", "agreement", "kappa")
-    for each in report.agreements:
-        counts = f"{each.both}, {each.only_first}, {each.only_second}, {each.neither}"
-        kappa = "-" if each.kappa is None else f"{each.kappa:.2f} [{each.kappa_low:.2f}, {each.kappa_high:.2f}]"
-        table.add_row(f"{each.first}, {each.second}", counts, format_rate(each.agreement), kappa)
-    console.print(table)
-    bins = Table("approach rated", "mean rating", f"correct by {report.truth}")
-    for part in report.calibration:
-        mean = "-" if part.mean_rating is None else f"{100 * part.mean_rating:.0f}"
-        bins.add_row(f"{100 * part.low:.0f} to {100 * part.high:.0f}", mean, format_rate(part.correct))
-    console.print(bins)
-    if report.calibration_error is not None:
-        console.print(f"calibration error: {100 * report.calibration_error:.1f} points")
-    errors = ", ".join(f"{count} {cause}" for cause, count in report.errors.items()) or "none"
-    console.print(f"judge: {report.model}; {report.num_cases} cases, {report.num_labelled} labelled; errors: {errors}")

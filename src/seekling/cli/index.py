@@ -39,16 +39,10 @@ def command(
     overlap_words: Annotated[int, typer.Option(help="Words that a passage repeats of the one before.")] = (
         _DEFAULTS.overlap_words
     ),
-    passage_tokenizer: Annotated[
-        str, typer.Option(help="Count passages in tokens of this model instead of words.")
-    ] = "",
     vectors: Annotated[
         str, typer.Option(help="Dense: exact, compressed (extra big), or auto by the number of passages.")
     ] = _DEFAULTS.vectors,
     html: Annotated[str, typer.Option(help="Of HTML: the whole page, or its article (extra ingest).")] = _DEFAULTS.html,
-    drop_similar: Annotated[
-        float, typer.Option(help="Leave out pages this similar to an earlier one, such as 0.8; 0 keeps all.")
-    ] = _DEFAULTS.drop_similar,
     language: Annotated[str, typer.Option(help="Of BM25's stemmer and stop words.")] = _DEFAULTS.language,
     stem: Annotated[bool, typer.Option(help="BM25 finds words by their stems.")] = _DEFAULTS.stem,
     stop_words: Annotated[bool, typer.Option(help="BM25 leaves stop words out.")] = _DEFAULTS.stop_words,
@@ -103,12 +97,12 @@ def push(
     index: Annotated[Path, typer.Argument(help="A dense or hybrid index.")],
     store: Annotated[
         str,
-        typer.Argument(help="chroma:FOLDER#COLLECTION, chroma:http://host:8000#COLLECTION, or the same with qdrant."),
+        typer.Argument(help="chroma:FOLDER#COLLECTION or chroma:http://host:8000#COLLECTION."),
     ],
 ) -> None:
-    """Copy an index's passages and vectors into a vector database (extras chroma and qdrant)."""
+    """Copy an index's passages and vectors into Chroma (extra chroma)."""
     from seekling.pipeline.reporter import Reporter
-    from seekling.retrieval.vector_stores import fill_store
+    from seekling.retrieval.chroma import fill_store
 
     with Reporter().stages() as report:
         num_passages = fill_store(index, store, report=lambda done, total: report("push", done, total))
@@ -124,17 +118,13 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
 
 def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
     settings = record.settings
-    unit = f"tokens of {settings.passage_tokenizer}" if settings.passage_tokenizer else "words"
     yield "kind", settings.kind
     yield "documents", f"{record.counts.documents:,}"
-    if settings.drop_similar:
-        similar = f"near-duplicates ({settings.drop_similar} or more), see dropped.jsonl"
-        yield "left out", f"{record.counts.dropped:,} {similar}"
     overlap = f", {settings.overlap_words} of them from the one before" if settings.overlap_words else ""
     if settings.entries == "titles":
         yield "titles", f"{record.counts.passages:,}"
     else:
-        yield "passages", f"{record.counts.passages:,} of at most {settings.passage_words} {unit}{overlap}"
+        yield "passages", f"{record.counts.passages:,} of at most {settings.passage_words} words{overlap}"
     if record.terms:
         stem, stop = "stemmed" if settings.stem else "not stemmed", "without" if settings.stop_words else "with"
         yield "terms", f"{record.counts.terms:,}, {settings.language}, {stem}, {stop} stop words"
@@ -144,7 +134,7 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
         yield "prefixes", f"query {encoder.query_prefix!r}, passage {encoder.passage_prefix!r}"
         yield "vectors", settings.vectors
     columns = ", ".join(f"{name} ({count:,})" for name, count in record.columns.items())
-    yield "filters", f"id, title{', ' if columns else ''}{columns}"
+    yield "columns", f"id, title{', ' if columns else ''}{columns}"
     yield "corpus", record.corpus_hash
     yield "made by", ", ".join(f"{name} {version}" for name, version in record.versions.items())
     yield "files", f"{len(record.files)}, {sum(file.size for file in record.files.values()) / 1e6:,.1f} MB, whole"
@@ -161,6 +151,4 @@ def _print_outcome(record: IndexRecord, out: Path, seconds: float) -> None:
     if record.changes is not None:
         counts = ", ".join(f"{count:,} {name}" for name, count in record.changes.model_dump().items())
         console.print(f"pages: {counts}")
-    if record.counts.dropped:
-        console.print(f"left out: {record.counts.dropped:,} near-duplicates, listed in {out / 'dropped.jsonl'}")
     console.print(f'try: seekling search {out} "your question"', markup=False)

@@ -1,9 +1,8 @@
-"""`seekling report`: runs as a page, and with flags as tables, figures, comparisons and single episodes."""
+"""`seekling report`: runs as a page, and with flags as tables, comparisons and single episodes."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from seekling.evaluate.compare import PairedComparison
     from seekling.report.terminal import Shown
     from seekling.types import EpisodeRecord
-
-KEYS = "n next, p previous, f all of every text, l list, number + Enter go to, q quit"
 
 
 def command(
@@ -79,7 +76,6 @@ def watch(
 
 def table(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; their evaluations become rows.")],
-    output_format: Annotated[str, typer.Option("--format", help="md or latex.")] = "md",
     show: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,15 +86,12 @@ def table(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
 ) -> None:
-    r"""Print the result tables of runs as Markdown or LaTeX.
+    """Print the result tables of runs as Markdown.
 
-    Every figure has its k/n and its interval; rows that were asked different questions are marked as such. LaTeX needs
-    \usepackage{booktabs}.
+    Every figure has its k/n and its interval; rows that were asked different questions are marked as such.
     """
-    if output_format not in ("md", "latex"):
-        raise ConfigError(f"--format {output_format!r} is not known; choose md or latex")
     from seekling.files import write_atomically
-    from seekling.report.formats import to_latex, to_markdown
+    from seekling.report.formats import to_markdown
     from seekling.report.results import read_policies
     from seekling.report.tables import TABLES
 
@@ -108,31 +101,12 @@ def table(
         raise ConfigError(f"--show {unknown[0]!r} is no table; choose from {', '.join(TABLES)}")
     policies, problems = read_policies(runs)
     _tell(problems)
-    write = to_latex if output_format == "latex" else to_markdown
-    text = "\n".join(write(TABLES[name](policies)) for name in wanted)
+    text = "\n".join(to_markdown(TABLES[name](policies)) for name in wanted)
     if out is None:
         typer.echo(text, nl=False)
         return
     write_atomically(out, text)
     typer.echo(f"wrote {out}")
-
-
-def figures(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several share the axes of each curve.")],
-    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("figures"),
-) -> None:
-    """Draw the curves and bars of runs as PNG and SVG files.
-
-    The SFT loss; reward, accuracy, searches, length, entropy and KL over RL; when each behaviour appears; accuracy,
-    behaviours and causes of errors per policy, with their intervals. Needs the extra `figures`.
-    """
-    from seekling.report import read_run
-    from seekling.report.figures import write_figures
-
-    folders = [read_run(run) for run in runs]
-    _tell(f"{folder.name}: {problem}" for folder in folders for problem in folder.problems)
-    for path in write_figures(folders, out):
-        typer.echo(f"wrote {path}")
 
 
 def _tell(problems: Iterable[str]) -> None:
@@ -148,9 +122,6 @@ def compare(
     intersect: Annotated[
         bool, typer.Option("--intersect", help="Compare on the questions that all asked; says how many are left out.")
     ] = False,
-    pool: Annotated[
-        bool, typer.Option("--pool", help="Take the runs for seeds of one system: mean, pass@k, majority vote.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two evaluations question by question.
@@ -161,20 +132,9 @@ def compare(
     """
     from seekling.evaluate.compare import compare_all
     from seekling.evaluate.result_files import read_records
-    from seekling.evaluate.samples import summarize_samples
-    from seekling.report.formats import print_tables
-    from seekling.report.tables import pooled_table
 
     chosen = _resolve(runs, stage or ["eval-rl"])
     evaluations = [(f"{run.name} {name}", read_records(_episodes_file(run, name))) for run, name in chosen]
-    if pool:
-        samples = summarize_samples(evaluations)
-        if as_json:
-            print(json.dumps(samples.to_json(), ensure_ascii=False, indent=2))
-        else:
-            names = ", ".join(run.name for run in runs)
-            print_tables([pooled_table([(names, " ".join(stage or ["eval-rl"]), f"{len(chosen)} runs", samples)])])
-        return
     results = compare_all(evaluations, intersect=intersect)
     rows: list[Json] = [result.to_json() for result in results]
     if as_json:
@@ -243,12 +203,8 @@ def episodes(
     as_list: Annotated[bool, typer.Option("--list", help="One line per episode.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Page through the episodes of a run: filter them, read them turn by turn.
-
-    In a terminal one episode is shown at a time: n and p go on and back, q ends. Into a pipe or a file everything is
-    printed at once, without colours.
-    """
-    from seekling.report.terminal import Selection, list_line, print_plain, select
+    """Print episodes of a run: filter them, read them turn by turn, in `less` for instance."""
+    from seekling.report.terminal import Selection, list_line, render, select
 
     records, problems = _read_episodes(run)
     _tell(problems)
@@ -258,17 +214,12 @@ def episodes(
     if as_json:
         _print_json(chosen)
         return
-    console = Console(highlight=False)
-    console.soft_wrap = as_list or not console.is_terminal
     if not chosen:
         raise DataError(f"none of {len(records)} episodes is asked for; leave a filter out")
-    if as_list:
-        for number, each in enumerate(chosen, start=1):
-            console.print(list_line(each, number))
-    elif console.is_terminal and sys.stdin.isatty():
-        _page(console, chosen, is_full=full)
-    else:
-        print_plain(console, chosen, is_full=full)
+    console = Console(highlight=False, soft_wrap=True)
+    for number, each in enumerate(chosen, start=1):
+        place = f"{number} of {len(chosen)}"
+        console.print(list_line(each, number) if as_list else render(each, place=place, is_full=full))
 
 
 def _read_episodes(run: Path) -> tuple[list[EpisodeRecord], list[str]]:
@@ -288,42 +239,3 @@ def _print_json(chosen: list[Shown]) -> None:
     names = ("outcome", "behaviours", "cause")
     rows = [each.record.to_json() | {name: asdict(each.facts)[name] for name in names} for each in chosen]
     print(json.dumps(rows, ensure_ascii=False))
-
-
-def _page(console: Console, chosen: list[Shown], *, is_full: bool) -> None:
-    from seekling.report.terminal import Layout, list_line, render
-
-    place, typed, is_listed = 0, "", False
-    while True:
-        console.clear()
-        if is_listed:
-            for number, each in enumerate(chosen[place : place + console.height - 2], start=place + 1):
-                console.print(list_line(each, number), no_wrap=True, overflow="ellipsis")
-        else:
-            console.print(render(chosen[place], place=f"{place + 1} of {len(chosen)}", layout=Layout(is_full)))
-        console.print(f"[dim]{KEYS}[/dim] {typed}", end="")
-        key = typer.getchar()
-        if key in ("q", "\x03", "\x04", "\x1b"):
-            console.print()
-            return
-        if key.isdigit():
-            typed += key
-            continue
-        if key in ("\r", "\n") and typed:
-            place, is_listed = max(1, min(int(typed), len(chosen))) - 1, False
-        elif key in ("f", "F"):
-            is_full = not is_full
-        elif key in ("l", "L"):
-            is_listed = not is_listed
-        else:
-            place = next_place(place, key, len(chosen))
-        typed = ""
-
-
-def next_place(place: int, key: str, count: int) -> int:
-    """Where a key leads: on, back, to the first or the last; any other key stays."""
-    if key in ("n", "j", " ", "\r", "\n", "\x1b[C", "\x1b[B"):
-        return min(place + 1, count - 1)
-    if key in ("p", "k", "b", "\x7f", "\x1b[D", "\x1b[A"):
-        return max(place - 1, 0)
-    return {"g": 0, "G": count - 1}.get(key, place)

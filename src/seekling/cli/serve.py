@@ -289,7 +289,6 @@ def search_only(
     waiting_bytes: Annotated[
         int, typer.Option(help="Of requests that are not yet answered; more are sent away with 503.")
     ] = _SEARCH.waiting_bytes,
-    cache_bytes: Annotated[int, typer.Option(help="Memory for recent answers, per index.")] = _SEARCH.cache_bytes,
     body_bytes: Annotated[int, typer.Option(help="Largest request.")] = _SEARCH.body_bytes,
     query_chars: Annotated[int, typer.Option(help="Longest query.")] = _SEARCH.query_chars,
     hits_per_request: Annotated[

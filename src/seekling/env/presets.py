@@ -1,4 +1,4 @@
-"""How published systems count turns and treat mistakes, as settings of ours, and what a setting allows in words.
+"""How many turns a setting allows, in words; published systems count and treat mistakes in other ways.
 
 "max_turns" means different things: Search-R1's 4 is up to 4 searches and a fifth generation for the answer; slime's 2
 is one useful search, since the second generation must answer. Ours counts generations, the forced answer not counted.
@@ -14,20 +14,7 @@ Source: Search-R1 (arXiv:2503.09516) and the two projects' public code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from seekling.config import EnvConfig
-from seekling.types import Json
-
-COMPATIBLE_SETTINGS: Mapping[str, Mapping[str, Json]] = MappingProxyType(
-    {
-        "search-r1": {"protocol": "tags", "max_turns": 4, "forced_answer": True, "observation_tokens": 500},
-        "slime": {"protocol": "tags", "max_turns": 2},
-        "tinker": {"protocol": "tools", "max_turns": 5, "invalid_action": "stop"},
-    }
-)
-"""What differs from the defaults of the env section of a recipe, by system."""
 
 
 def num_generations(config: EnvConfig) -> int:

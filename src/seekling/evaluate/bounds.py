@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from seekling.config import Recipe
+from seekling.corpus.passages import cut_passages
 from seekling.env.budget import Block, Budget, Observation
 from seekling.env.environment import SearchEnv, Session
 from seekling.env.protocol import Action, Protocol
 from seekling.env.protocol.stopping import StopRule, visible_text
 from seekling.env.tools import Outcome, all_tools
 from seekling.errors import DataError, ToolError
-from seekling.retrieval.cutting import passage_cutter
 from seekling.retrieval.library import Library
 from seekling.reward.match import normalize_answer
 from seekling.types import Document, Hit, Json, Message, Passage, Question
@@ -148,9 +148,10 @@ def gold_passages(library: Library, question: Question, recipe: Recipe) -> list[
     known) comes first, then what shares most words with the question. At most `retrieval.top_k`, or one per page where
     there are more pages; none when no page is known. Passages are cut as for the recipe's index.
     """
-    cut = passage_cutter(recipe.retrieval.index)
+    index = recipe.retrieval.index
     pages = [page for page in (_page(library, each) for each in question.supporting_ids) if page is not None]
-    ranked = [sorted(cut(page), key=lambda each: _closeness(each, question), reverse=True) for page in pages]
+    cut = [cut_passages(page, words=index.passage_words, overlap_words=index.overlap_words) for page in pages]
+    ranked = [sorted(each, key=lambda passage: _closeness(passage, question), reverse=True) for each in cut]
     by_round = [passage for row in itertools.zip_longest(*ranked) for passage in row if passage is not None]
     return by_round[: max(recipe.retrieval.top_k, len(ranked))]
 

@@ -1,4 +1,4 @@
-"""What every set of answers is scored by, whether they come from episodes or from a file of predictions."""
+"""What every set of answers is scored by."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _TABLES = ("results", "kinds", "changes", "confidence")
 _SENTENCES = ("system_prompt = ", "source = ")
 _ADDRESS = re.compile(r'"[^"]*(?://|:\d)[^"]*"')
 _PATH = re.compile(r'"[^"]*[/\\\\]([^"/\\\\]+)[/\\\\]*"')
-_KEPT = re.compile(r'^(?:spec|encoder|reranker|passage_tokenizer) = "[\w.-]+/[\w.-]+(?:@[\w.-]+)?"')
+_KEPT = re.compile(r'^(?:spec|encoder|reranker) = "[\w.-]+/[\w.-]+(?:@[\w.-]+)?"')
 """Lines that name a model on a hub."""
 _ISO = {
     **{"arabic": "ar", "danish": "da", "dutch": "nl", "english": "en", "finnish": "fi", "french": "fr"},

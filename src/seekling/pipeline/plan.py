@@ -10,7 +10,7 @@ from seekling.config import Recipe
 from seekling.env.presets import describe_limits
 from seekling.errors import DataError, MissingExtraError, ModelError
 from seekling.models import cache_home, cached_model, pick_device, pick_dtype
-from seekling.retrieval.vector_stores import is_store
+from seekling.retrieval.chroma import is_store
 
 if TYPE_CHECKING:
     from seekling.doctor.cost import StageCost

@@ -1,4 +1,4 @@
-"""The curves of a run, worked out once: the page and the figures for a paper draw the same charts."""
+"""The curves of a run, worked out once; the page draws them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,6 @@ class Chart:
     """The highest value there can be, such as 1 of a rate."""
     changes_at: int | None = None
     """The first step whose interval no longer touches that of the first; a dotted line stands there."""
-    steps_per_epoch: float | None = None
-    """For a second axis in epochs; None where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,6 @@ def charts_of(run: RunFolder, shown: Iterable[tuple[int, Collection[str]]]) -> C
     `shown` has step and behaviours of every episode of RL that did not fail.
     """
     columns = {stage: _columns_of(rows) for stage, rows in run.metrics.items()}
-    epoch = _steps_per_epoch(run, columns)
     learning = _known(_LEARNING, columns)
     behaviours = _behaviours(behaviour_curves(shown))
     most = sorted(behaviours, key=lambda chart: _reach(chart.lines[0]), reverse=True)[: len(TONES)]
@@ -129,7 +126,7 @@ def charts_of(run: RunFolder, shown: Iterable[tuple[int, Collection[str]]]) -> C
         )
         learning.append(Chart("Behaviours that change most", "RL optimizer step", "share of episodes", lines, top=1))
     return Charts(
-        learning=tuple(replace(c, steps_per_epoch=epoch) if c.title == "SFT loss" else c for c in learning),
+        learning=tuple(learning),
         more=tuple(_others(columns)),
         time=tuple(_known(_TIME, columns)),
         behaviours=tuple(behaviours),
@@ -218,11 +215,3 @@ def _confidence(run: RunFolder) -> Iterable[Chart]:
     if lines:
         x_label = "questions answered, the surest first (%)"
         yield Chart("Risk by coverage", x_label, "share of these answers that are wrong", tuple(lines), top=1)
-
-
-def _steps_per_epoch(run: RunFolder, columns: Mapping[str, _Columns]) -> float | None:
-    """Of SFT; a run that is not through with it does not know."""
-    done = run.progress.get("done")
-    if run.settings is None or not isinstance(done, list) or "sft" not in done or not columns.get("sft"):
-        return None
-    return max(step or 0 for step in columns["sft"]["step"]) / run.settings.sft.epochs

@@ -1,4 +1,4 @@
-"""The evaluations of runs as one structure, which the terminal, the page, Markdown and LaTeX show.
+"""The evaluations of runs as one structure, which the terminal, the page and Markdown show.
 
 A table holds figures, not texts: each is written with its k/n and its interval by whoever shows it (`formats`).
 """
@@ -25,7 +25,7 @@ class Table:
     """A table before it is written in any format."""
 
     label: str
-    """What it is called on the command line, on the page and in references of LaTeX."""
+    """What it is called on the command line and on the page."""
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]

@@ -10,10 +10,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rich.console import Console, Group, RenderableType
-from rich.panel import Panel
-from rich.rule import Rule
-from rich.syntax import Syntax
 from rich.text import Text
 
 from seekling.errors import DataError
@@ -71,32 +67,20 @@ def select(records: Iterable[EpisodeRecord], selection: Selection) -> list[Shown
     return [shown for record in near if _is_wanted((shown := Shown(record, facts_of(record))).facts, selection)]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How an episode is laid out."""
-
-    is_full: bool = False
-    """Show all of every text instead of its beginning."""
-    is_plain: bool = False
-    """Lines of text only: no boxes and no colours, for pipes and files."""
-
-
-def render(shown: Shown, *, place: str = "", layout: Layout = Layout()) -> Group:
+def render(shown: Shown, *, place: str, is_full: bool = False) -> Text:
     """Lay an episode out: the question, its turns as a conversation, the answer with its evidence.
 
-    `place` is such as `3 of 17`.
+    Args:
+        shown: the episode.
+        place: such as `3 of 17`.
+        is_full: show all of every text instead of its beginning.
     """
     record, facts = shown.record, shown.facts
-    head = _head(record, facts, place)
-    parts: list[RenderableType] = [
-        Text("=== ") + head if layout.is_plain else Rule(head, align="left", style=_STYLES[facts.outcome]),
-        _question(record),
-    ]
     answer = record.episode.answer or ""
+    parts = [Text("=== ") + _head(record, facts, place), _question(record)]
     for number, turn in enumerate(record.episode.turns, start=1):
-        parts += _turn(turn, number, answer, layout)
-    parts.append(_foot(record, facts))
-    return Group(*parts)
+        parts += _turn(turn, number, answer, is_full)
+    return Text("\n").join([*parts, _foot(record, facts)])
 
 
 def plain(text: str) -> str:
@@ -112,12 +96,6 @@ def list_line(shown: Shown, number: int) -> Text:
     line.append(f"{record.stage:<10} {record.step:>4}  ", "dim")
     line.append(_cut(record.question.question, 70))
     return line.append(f"  -> {_cut(record.episode.answer or '(none)', 40)}", "bold")
-
-
-def print_plain(console: Console, shown: list[Shown], *, is_full: bool) -> None:
-    """Print episodes one after the other, for pipes and files."""
-    for number, each in enumerate(shown, start=1):
-        console.print(render(each, place=f"{number} of {len(shown)}", layout=Layout(is_full, is_plain=True)))
 
 
 def _check(name: str, known: Iterable[str], what: str) -> None:
@@ -164,32 +142,17 @@ def _question(record: EpisodeRecord) -> Text:
     return text
 
 
-def _turn(turn: Turn, number: int, answer: str, layout: Layout) -> list[RenderableType]:
-    title = f"turn {number}: {turn.kind}" + (", forced" if turn.is_forced else "")
+def _turn(turn: Turn, number: int, answer: str, is_full: bool) -> list[Text]:
+    title = f"--- turn {number}: {turn.kind}" + (", forced" if turn.is_forced else "")
     if turn.num_action_tokens:
         title += f", {turn.num_action_tokens} tokens"
-    parts = [_box(_action(turn, layout), title, layout)]
+    parts = [Text(title, "dim"), Text(_shorten(turn.action.rstrip("\n"), is_full))]
     if turn.observation:
         note = " (cut by the budget)" if turn.is_observation_truncated else ""
-        observation = _highlighted(_shorten(turn.observation.strip("\n"), layout), answer)
-        parts.append(_box(observation, f"observation{note}", layout, style="dim"))
+        observation = _highlighted(_shorten(turn.observation.strip("\n"), is_full), answer)
+        parts += [Text(f"--- observation{note}", "dim"), observation]
     errors = [f"{call.name}: {call.error}" for call in turn.calls if call.error and call.error not in turn.observation]
     return parts + [Text(plain(error), "red") for error in errors]
-
-
-def _box(content: RenderableType, title: str, layout: Layout, *, style: str = "") -> RenderableType:
-    if layout.is_plain:
-        return Group(Text(f"--- {title}"), content)
-    return Panel(content, title=title, title_align="left", border_style=style)
-
-
-def _action(turn: Turn, layout: Layout) -> RenderableType:
-    """The model's text; its program, if there is one, with its syntax in colour."""
-    before, found, after = turn.action.partition(turn.payload) if turn.kind == "code" else (turn.action, "", "")
-    if not found or layout.is_plain:
-        return Text(_shorten(turn.action.rstrip("\n"), layout))
-    program = Syntax(_shorten(found, layout), "python", background_color="default", word_wrap=True)
-    return Group(Text(plain(before.rstrip("\n")), "dim"), program, Text(plain(after.strip("\n")), "dim"))
 
 
 def _highlighted(text: str, answer: str) -> Text:
@@ -219,9 +182,9 @@ def _foot(record: EpisodeRecord, facts: EpisodeFacts) -> Text:
     return text
 
 
-def _shorten(text: str, layout: Layout) -> str:
+def _shorten(text: str, is_full: bool) -> str:
     text = plain(text)
-    if layout.is_full or len(text) <= SHORT:
+    if is_full or len(text) <= SHORT:
         return text
     return f"{text[:SHORT]}\n... {len(text) - SHORT:,} more characters (--full shows them)"
 

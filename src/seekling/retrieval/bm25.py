@@ -1,8 +1,11 @@
-"""BM25 over passages, in bm25s's own files, mapped into memory; `postings` scores the queries from them.
+"""BM25 over passages, in bm25s's own files, mapped into memory.
 
 Building does not go through `bm25s.BM25.index`, which wants every token of the corpus as Python objects at once. The
 same arrays are computed here chunk by chunk and written in bm25s's own layout (a test compares the two), so that the
-memory of a build does not grow with the corpus, apart from 4 bytes a passage and the vocabulary.
+memory of a build does not grow with the corpus, apart from 4 bytes a passage and the vocabulary. Queries are scored
+here too: bm25s orders equal scores by chance, and importing it takes longer than a search.
+
+Shape letters: N passages, M postings, V terms.
 
 Source: BM25 with Lucene's idf: Kamphuis et al., "Which BM25 Do You Mean?" (ECIR 2020), table 1, row "Lucene
 (accurate)"; eager scoring: bm25s (arXiv:2407.03618).
@@ -14,17 +17,15 @@ import importlib.metadata
 import itertools
 import json
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from seekling.cores import cores_here
 from seekling.errors import DataError, IndexMismatchError
-from seekling.retrieval.interface import EMPTY_RANKING, Ranking
-from seekling.retrieval.postings import KEPT_ROOMS, Postings
+from seekling.retrieval.interface import Ranking, best_of
 from seekling.retrieval.store import load_array, new_array
 from seekling.retrieval.terms import ENGLISH, QueryTerms, TermMaker, TermRules
 
@@ -35,38 +36,44 @@ FILES = ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy", 
 _DATA, _INDICES, _INDPTR, _VOCABULARY, _PARAMS = FILES
 _CHUNK_TOKENS = 2_000_000
 _LOW_32_BITS = 0xFFFFFFFF
-_QUERIES_PER_THREAD, _PASSAGES_TO_SHARE = 16, 50_000
-"""Fewer queries, or over fewer passages, are ranked before threads have started."""
+_FEW_POSTINGS = 16
+"""With fewer postings than one in so many passages, sorting them is faster than a sum for every passage."""
 
 
 class Bm25Ranker:
     """Ranks passages by BM25. Passages that share no term with the query are never returned."""
 
     def __init__(self, folder: Path, rules: TermRules = ENGLISH) -> None:
-        # Without bm25s: importing it takes longer than all the rest of a search, and its np.memmap are slow to slice.
-        data_M, indices_M, indptr_V = (load_array(folder / name) for name in (_DATA, _INDICES, _INDPTR))
+        # Not np.memmap, whose slices are slow.
+        self._data_M, self._indices_M, self._indptr_V = (
+            load_array(folder / name) for name in (_DATA, _INDICES, _INDPTR)
+        )
         try:
             params, vocabulary = (json.loads((folder / name).read_bytes()) for name in (_PARAMS, _VOCABULARY))
-            num_passages = int(params["num_docs"])
+            self._num_passages = int(params["num_docs"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise IndexMismatchError(f"{folder}: the BM25 files are damaged ({error}); rebuild the index") from None
-        self._postings = Postings(data_M, indices_M, indptr_V, num_passages)
         self._query_terms = QueryTerms(vocabulary, rules)
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
-        wanted = [self._query_terms.numbers(query) for query in queries]
-        num_threads = min(KEPT_ROOMS, int(cores_here()), len(wanted) // _QUERIES_PER_THREAD)
-        if num_threads < 2 or self._postings.num_passages < _PASSAGES_TO_SHARE:
-            return self._postings.best(wanted, top_k)
-        rankings = [EMPTY_RANKING] * len(wanted)
+        return [self._best(Counter(self._query_terms.numbers(query)), top_k) for query in queries]
 
-        def rank_part(thread: int) -> None:  # the compiled search lets other threads run
-            rankings[thread::num_threads] = self._postings.best(wanted[thread::num_threads], top_k)
-
-        with ThreadPoolExecutor(num_threads) as pool:
-            list(pool.map(rank_part, range(num_threads)))
-        return rankings
+    def _best(self, times_of: Counter[int], top_k: int) -> Ranking:
+        starts_V = self._indptr_V
+        stretches = [slice(starts_V[term], starts_V[term + 1]) for term in times_of]
+        places = [self._indices_M[stretch] for stretch in stretches]
+        num_sums = self._num_passages
+        positions_M: np.ndarray | None = None
+        if sum(map(len, places)) * _FEW_POSTINGS < num_sums:  # no sum for the passages that hold none of the terms
+            positions_M = np.unique(np.concatenate([*places, np.empty(0, np.int32)]))
+            num_sums, places = len(positions_M), [np.searchsorted(positions_M, each) for each in places]
+        sums_N = np.zeros(num_sums, dtype=np.float32)
+        for place, stretch, times in zip(places, stretches, times_of.values(), strict=True):
+            sums_N[place] += self._data_M[stretch] * np.float32(times)
+        # Lucene's idf is above zero for every term, so a score of zero means that no term matched.
+        found_K = np.flatnonzero(sums_N)
+        return best_of(found_K if positions_M is None else positions_M[found_K], sums_N[found_K], top_k)
 
 
 def build_bm25(

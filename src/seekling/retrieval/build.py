@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +12,10 @@ import numpy as np
 
 from seekling.config import IndexConfig
 from seekling.corpus.hashing import MetadataHash, corpus_hash
-from seekling.corpus.near_duplicates import NearDuplicates
+from seekling.corpus.passages import cut_passages
 from seekling.corpus.readers import describe_readers, read_sources
 from seekling.errors import DataError
 from seekling.retrieval.bm25 import build_bm25
-from seekling.retrieval.cutting import passage_cutter
 from seekling.retrieval.dense import build_dense
 from seekling.retrieval.index_record import (
     Changes,
@@ -37,8 +35,6 @@ from seekling.types import Document, Passage
 Progress = Callable[[str, int, int | None], None]
 """Called as progress(stage, done, total); total is None while it is unknown."""
 
-DROPPED = "dropped.jsonl"
-"""The pages that `drop_similar` left out: {"id", "like", "similarity"} a line."""
 _REPORT_EVERY = 500
 
 
@@ -107,7 +103,9 @@ def _encoded_texts(passages: PassageStore) -> Iterator[str]:
     return (f"{passage.title}\n{passage.text}" if passage.text else passage.title for passage in passages)
 
 
-def _title_alone(document: Document) -> list[Passage]:
+def _entries_of(document: Document, config: IndexConfig) -> list[Passage]:
+    if config.entries == "passages":
+        return cut_passages(document, words=config.passage_words, overlap_words=config.overlap_words)
     if not document.title.strip():
         raise DataError(f'page {document.id!r} has no title to be found by; give it one, or index entries = "passages"')
     return [Passage(document.id, document.id, document.title, "")]
@@ -137,8 +135,6 @@ def _write_texts(
     corpus_path: Path, folder: Path, config: IndexConfig, known: KnownPages, index: Path | None, report: Progress
 ) -> IndexRecord:
     """Write documents and passages in one pass over the corpus; the record says what that knows."""
-    cut = _title_alone if config.entries == "titles" else passage_cutter(config)
-    unique = _Unique(config.drop_similar, folder)
     changes = _ChangeCounter(index) if index is not None else None
     metadata, columns, rows = MetadataHash(), Counter[str](), array("i")
     with DocumentWriter(folder) as documents, TableWriter(folder, "passages") as passages:
@@ -148,19 +144,17 @@ def _write_texts(
             for document, digest in _counted(pages, "cut passages", report):
                 metadata.add(document.metadata)
                 yield document
-                if not unique.is_new(document):
-                    continue
                 if changes is not None:
                     changes.count(document)
                 columns.update(list(document.metadata))
-                for passage in cut(document):
+                for passage in _entries_of(document, config):
                     passages.add(passage.id, passage.document_id, passage.title, passage.text)
                     rows.append(len(documents))
                 documents.add(document, digest)
 
         # The hash reads every document anyway, so it pulls them through the writers.
         digest = corpus_hash(write_each())
-        counts = Counts(documents=len(documents), dropped=unique.num_dropped, passages=len(passages))
+        counts = Counts(documents=len(documents), passages=len(passages))
     np.save(folder / PASSAGE_DOCUMENTS, np.frombuffer(rows, dtype=np.int32))
     return IndexRecord(
         settings=config,
@@ -172,26 +166,6 @@ def _write_texts(
         versions={name: importlib.metadata.version(name) for name in ("seekling", "bm25s", "PyStemmer", "numpy")},
         changes=changes.changes() if changes else None,
     )
-
-
-class _Unique:
-    """Tells which pages resemble an earlier one, and writes those down; nothing does where the threshold is 0."""
-
-    def __init__(self, threshold: float, folder: Path) -> None:
-        self._near = NearDuplicates(threshold) if threshold else None
-        self._path = folder / DROPPED
-        if threshold:
-            self._path.touch()
-        self.num_dropped = 0
-
-    def is_new(self, document: Document) -> bool:
-        found = self._near.find_or_add(document.id, document.content) if self._near is not None else None
-        if found is not None:
-            self.num_dropped += 1
-            row = {"id": document.id, "like": found[0], "similarity": round(found[1], 3)}
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        return found is None
 
 
 class _ChangeCounter:

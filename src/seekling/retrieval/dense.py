@@ -18,7 +18,6 @@ from seekling.retrieval.encoders import Encoder, encoder_changes, load_encoder
 from seekling.retrieval.exact import ExactVectors
 from seekling.retrieval.index_record import EncoderRecord
 from seekling.retrieval.interface import EMPTY_RANKING, Ranking
-from seekling.retrieval.packed_rows import ROWS, row_dtype, row_packer
 from seekling.retrieval.row_writer import RowWriter
 from seekling.retrieval.store import load_array
 from seekling.retrieval.stored_vectors import EXACT, KnownVectors
@@ -88,15 +87,11 @@ def build_dense(
         vectors = "compressed" if num_texts >= COMPRESS_FROM else "exact"
     if vectors == "compressed":
         compressed.import_faiss()
-        rows = RowWriter(folder / ROWS, (num_texts,), row_dtype(record.dimension), _SORTED_TEXTS)
-        pack = row_packer(folder, record.dimension)
-    else:
-        shape = num_texts, record.dimension
-        rows, pack = RowWriter(folder / EXACT, shape, np.dtype("<f4"), _SORTED_TEXTS), np.asarray
-    with rows:
+    name, dtype = (compressed.HALF, "<f2") if vectors == "compressed" else (EXACT, "<f4")
+    with RowWriter(folder / name, (num_texts, record.dimension), np.dtype(dtype), _SORTED_TEXTS) as rows:
         encoder = load_encoder(record)
         for chunk in _chunks(islice(texts, rows.done, None), _SORTED_TEXTS):
-            rows.append(pack(known.passages(chunk, encoder) if known is not None else encoder.passages(chunk)))
+            rows.append(known.passages(chunk, encoder) if known is not None else encoder.passages(chunk))
             report("encode", rows.done)
     if vectors == "compressed":
         compressed.build_codes(folder, report=lambda done: report("compress", done))
@@ -121,9 +116,8 @@ def open_dense(folder: Path, record: EncoderRecord, spec: str, *, rebuild: str) 
             f"index {folder} was made with another encoder than {spec} is now:\n  " + "\n  ".join(changed) + "\n"
             f"Name the encoder that made it, or rebuild it with: {rebuild}"
         )
-    vectors = (
-        compressed.CompressedVectors(folder) if (folder / ROWS).exists() else ExactVectors(load_array(folder / EXACT))
-    )
+    is_compressed = (folder / compressed.HALF).exists()
+    vectors = compressed.CompressedVectors(folder) if is_compressed else ExactVectors(load_array(folder / EXACT))
     return DenseRanker(load_encoder(record.model_copy(update={"spec": spec})), vectors)
 
 

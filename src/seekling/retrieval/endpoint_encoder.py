@@ -1,4 +1,4 @@
-"""Vectors from an OpenAI-compatible embeddings endpoint or Gemini's own, and what has been paid for kept by content.
+"""Vectors from an OpenAI-compatible embeddings endpoint or Gemini's own.
 
 An endpoint is written as its base address with the model as the fragment: `http://localhost:8000/v1#my-model`, or
 `https://generativelanguage.googleapis.com/v1beta?api=gemini&key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001`.
@@ -15,13 +15,10 @@ Options, percent-encoded after the question mark:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
@@ -31,8 +28,7 @@ from pydantic import Field
 
 from seekling.client import BadReplyError, Client, Patience, RefusedError, key_from
 from seekling.errors import ConfigError, DataError
-from seekling.models import cache_home
-from seekling.retrieval.encoders import habits_of, is_same_probe
+from seekling.retrieval.encoders import habits_of
 from seekling.retrieval.index_record import EncoderRecord
 from seekling.types import Json
 
@@ -87,7 +83,6 @@ class EndpointEncoder:
         self._record = record
         self._endpoint = parse_endpoint(record.spec)
         self._client = _client(self._endpoint, patience)
-        self._kept = _KeptVectors(_kept_file(record), record.dimension)
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """(B, D) float32 unit vectors of queries.
@@ -108,18 +103,13 @@ class EndpointEncoder:
     def _encode(self, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
         # Servers refuse half a surrogate pair, which a model can write.
         texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        # One text has two vectors, where a request says what it is of.
-        purpose = json.dumps(fields, sort_keys=True) + "\n" if fields else ""
-        found = self._kept.find(texts, purpose)
-        missing = [text for text in dict.fromkeys(texts) if text not in found]
-        batches = [missing[start : start + _BATCH] for start in range(0, len(missing), _BATCH)]
-        if batches:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                asked = pool.map(lambda batch: self._ask(batch, fields), batches)
-                for batch, vectors_BD in zip(batches, asked, strict=True):
-                    new = dict(zip(batch, vectors_BD, strict=True))
-                    self._kept.keep(new, purpose)
-                    found |= new
+        new = list(dict.fromkeys(texts))
+        batches = [new[start : start + _BATCH] for start in range(0, len(new), _BATCH)]
+        found: dict[str, np.ndarray] = {}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            asked = pool.map(lambda batch: self._ask(batch, fields), batches)
+            for batch, vectors_BD in zip(batches, asked, strict=True):
+                found |= dict(zip(batch, vectors_BD, strict=True))
         return np.stack([found[text] for text in texts]) if texts else np.empty((0, self._record.dimension), np.float32)
 
     def _ask(self, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
@@ -238,58 +228,3 @@ def _vectors_of(reply: Json, num_texts: int) -> np.ndarray:
     ordered_BD = np.empty_like(vectors_BD)
     ordered_BD[places] = vectors_BD / lengths_B[:, None]
     return ordered_BD
-
-
-def _kept_file(record: EncoderRecord) -> Path:
-    """Where vectors of the model that answers are kept: its probe is in the name, since one name serves many models."""
-    folder = cache_home() / "embeddings"
-    for path in sorted(folder.glob(f"{record.fingerprint}-*.sqlite")):
-        written = np.frombuffer(bytes.fromhex(path.stem.rpartition("-")[2]), dtype="<i2")
-        if is_same_probe(written / 10**_PROBE_DIGITS, record.probe):
-            return path
-    digits = np.rint(np.array(record.probe) * 10**_PROBE_DIGITS).astype("<i2")
-    return folder / f"{record.fingerprint}-{digits.tobytes().hex()}.sqlite"
-
-
-class _KeptVectors:
-    """Vectors by the text that they are of, in a file that several threads and processes may use at once."""
-
-    def __init__(self, path: Path, dimension: int) -> None:
-        self._path, self._dimension = path, dimension
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._open() as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)")
-
-    def find(self, texts: Sequence[str], purpose: str) -> dict[str, np.ndarray]:
-        """The vectors that are there, of texts that were asked for with the same purpose."""
-        found = {}
-        with self._open() as connection:
-            for text in texts:
-                row = connection.execute(
-                    "SELECT vector FROM vectors WHERE text = ?", (_digest(purpose + text),)
-                ).fetchone()
-                if row is not None and len(row[0]) == 4 * self._dimension:
-                    found[text] = np.frombuffer(row[0], dtype="<f4")
-        return found
-
-    def keep(self, vectors: Mapping[str, np.ndarray], purpose: str) -> None:
-        """Add vectors, all or none."""
-        rows = [(_digest(purpose + text), vector_D.astype("<f4").tobytes()) for text, vector_D in vectors.items()]
-        with self._open() as connection, connection:
-            connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with contextlib.closing(sqlite3.connect(self._path, timeout=60.0)) as connection:
-                yield connection
-        except sqlite3.Error as error:
-            raise DataError(
-                f"the kept embeddings in {self._path} cannot be used ({error}); unless the disk is full, delete that "
-                "file: they are then asked for again"
-            ) from None
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()

@@ -18,7 +18,6 @@ from seekling.retrieval.bm25 import Bm25Ranker
 from seekling.retrieval.build import Progress, build_into, hash_corpus
 from seekling.retrieval.dense import open_dense
 from seekling.retrieval.encoders import describe_encoder
-from seekling.retrieval.filters import FilteredRanker, allowed_passages
 from seekling.retrieval.hybrid import HybridRanker
 from seekling.retrieval.index_record import (
     RECORD_NAME,
@@ -33,7 +32,7 @@ from seekling.retrieval.index_record import (
 from seekling.retrieval.interface import Ranker, Retriever, check_request
 from seekling.retrieval.known_pages import known_pages
 from seekling.retrieval.rerank import reranked
-from seekling.retrieval.store import DocumentStore, PassageStore
+from seekling.retrieval.store import PassageStore
 from seekling.retrieval.terms import describe_terms
 from seekling.retrieval.workspace import building_folder, move_into_place, restore_abandoned, restore_moved
 from seekling.types import Hit
@@ -107,21 +106,19 @@ def build_index(
     return record
 
 
-def open_index(index_dir: Path | str, expect: RetrievalConfig | None = None, *, where: Sequence[str] = ()) -> Retriever:
+def open_index(index_dir: Path | str, expect: RetrievalConfig | None = None) -> Retriever:
     """Open an index for searching.
 
     Args:
         index_dir: what `build_index` made.
         expect: refuse an index that was made with other settings; those of searching (`top_k`, `dense_weight`,
             `reranker`) are not compared, but followed.
-        where: conditions such as "kind=pdf" or "year>=1990" that the documents of all hits fulfil; see `filters`.
 
     Returns:
         A retriever whose arrays and texts stay on disk, mapped.
 
     Raises:
         IndexMismatchError: the index is missing, damaged, not as expected, or its encoder's files have changed.
-        ConfigError: a condition is none, or names a column that no document has.
     """
     folder = Path(index_dir)
     restore_abandoned(folder.resolve())
@@ -138,10 +135,8 @@ def open_index(index_dir: Path | str, expect: RetrievalConfig | None = None, *, 
             f"({terms}); rebuild it with: {rebuild_command(folder, record.settings)}"
         )
     search = expect or RetrievalConfig()
-    ranker, passages = _open_ranker(folder, record, spec, search.dense_weight), PassageStore(folder)
-    if where:
-        ranker = FilteredRanker(ranker, allowed_passages(where, record, DocumentStore(folder), passages))
-    return reranked(IndexRetriever(ranker, passages), search.reranker)
+    ranker = _open_ranker(folder, record, spec, search.dense_weight)
+    return reranked(IndexRetriever(ranker, PassageStore(folder)), search.reranker)
 
 
 def _open_ranker(folder: Path, record: IndexRecord, spec: str, dense_weight: float) -> Ranker:

@@ -10,13 +10,14 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pydantic
 
 from seekling.config import IndexConfig
+from seekling.config.base import Section
 from seekling.errors import IndexMismatchError
 from seekling.retrieval.terms import TermRules
 
@@ -31,11 +32,7 @@ _OF_VECTORS, _OF_TERMS = {"encoder", "vectors"}, {"language", "stem", "stop_word
 """Settings that only an index with vectors has, and those that only one with terms has."""
 
 
-class _Part(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-
-class FileRecord(_Part):
+class FileRecord(Section):
     """What one file of an index looked like when it was made."""
 
     size: int
@@ -43,7 +40,7 @@ class FileRecord(_Part):
     """Of all bytes up to 16 MiB, of 16 evenly spaced MiB of a larger file."""
 
 
-class EncoderRecord(_Part):
+class EncoderRecord(Section):
     """What turns text into vectors, down to the details that two users of one model often do differently."""
 
     spec: str
@@ -62,7 +59,7 @@ class EncoderRecord(_Part):
     """Of an endpoint: how the vector of a fixed text begins, which tells when another model answers."""
 
 
-class Changes(_Part):
+class Changes(Section):
     """What an index that was brought up to date has in common with its former state, in pages."""
 
     kept: int
@@ -71,18 +68,18 @@ class Changes(_Part):
     removed: int
 
 
-class Counts(_Part):
+class Counts(Section):
     """How much an index holds."""
 
+    former: ClassVar[Mapping[str, object]] = {"dropped": 0}
+
     documents: int
-    dropped: int = 0
-    """Pages that `drop_similar` left out; `dropped.jsonl` names them."""
     passages: int
     terms: int = 0
     """Size of the BM25 vocabulary; 0 for a dense index."""
 
 
-class IndexRecord(_Part):
+class IndexRecord(Section, pydantic.BaseModel):
     """The content of index.json."""
 
     format: Literal["seekling-index"] = "seekling-index"
@@ -91,11 +88,11 @@ class IndexRecord(_Part):
     """What was asked for; of `vectors`, what "auto" came to."""
     counts: Counts
     corpus_hash: str
-    """Of the corpus as it was read, pages that `drop_similar` left out included."""
+    """Of the corpus as it was read."""
     metadata_hash: str = ""
     """Of its columns."""
     columns: dict[str, int] = {}
-    """What a search can be filtered by, besides title and id: in how many documents each has a value."""
+    """What documents have besides title and id: in how many of them each has a value."""
     readers: dict[str, str] = {}
     """What parsed the pages; pages that others parsed are parsed again when the index is brought up to date."""
     terms: dict[str, str] = {}

@@ -14,7 +14,6 @@ from seekling.retrieval.store import DocumentStore, mend_documents
 from seekling.types import Document, Json
 
 _NOTE = "build.json"
-_VECTOR_FILES = ("vectors*", "rotation.npy")
 
 
 class KnownPages:
@@ -77,9 +76,8 @@ def move_vectors(partial: Path, building: Path, encoder: str) -> None:
     is_same = _read_note(partial).get("encoder") == encoder and passages[0].exists()
     if not is_same or not filecmp.cmp(*passages, shallow=False):
         return
-    for pattern in _VECTOR_FILES:
-        for path in partial.glob(pattern):
-            path.replace(building / path.name)
+    for path in partial.glob("vectors*"):
+        path.replace(building / path.name)
 
 
 def _read_note(partial: Path) -> dict[str, Json]:

@@ -1,7 +1,4 @@
-"""Encoders that run here: a model directory becomes unit vectors, by torch, or by ONNX Runtime on a CPU.
-
-ONNX Runtime is used where the directory has an exported model (`onnx/model.onnx`, as many on the hub have), the package
-is installed and there is no GPU. Both give the same vectors up to rounding.
+"""Encoders that run here: a model directory becomes unit vectors.
 
 sentence-transformers does the same and is no dependency: it would bring scikit-learn and scipy to an install that has
 torch and transformers already, and knows the prefixes of E5, BGE and GTE only where the model's files name them.
@@ -9,7 +6,6 @@ torch and transformers already, and knows the prefixes of E5, BGE and GTE only w
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,20 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seekling.errors import ModelError
 from seekling.models import load_pretrained, load_tokenizer, resolve_model, use_transformers
 from seekling.retrieval.index_record import EncoderRecord
 
 if TYPE_CHECKING:
-    import onnxruntime  # type: ignore[import-untyped]
     import torch
-    from transformers import BatchEncoding
 
 _BATCH = 32
 _CHARS_PER_TOKEN = 64
 """No text has more, but for runs of white space and of what is no word. Tokenizers read all of a text before they cut
 it: what a client sends must not hold up all others."""
-_ONNX_FILES = ("onnx/model.onnx", "model.onnx")
 
 
 class LocalEncoder:
@@ -42,9 +34,8 @@ class LocalEncoder:
         use_transformers()
         path = resolve_model(record.spec)
         self._tokenizer = load_tokenizer(path, pads_with_own=False)
-        self._session = _open_onnx(path)
         # Many encoders come without the pooler that their class has; we do not use it.
-        self._model = None if self._session is not None else load_pretrained("AutoModel", path, may_lack="pooler")
+        self._model = load_pretrained("AutoModel", path, may_lack="pooler")
         self._layers = [_load_layer(path / layer) for layer in record.layers]
         self._lock = threading.Lock()
 
@@ -73,27 +64,13 @@ class LocalEncoder:
             truncation=True,
             max_length=self._record.max_tokens,
             return_tensors="pt",
-        )
+        ).to(self._model.device)
         with torch.inference_mode():
-            hidden_BTD = self._hidden(inputs)
-            pooled_BD = _pool(hidden_BTD, inputs["attention_mask"].to(hidden_BTD.device), self._record.pooling)
+            hidden_BTD: torch.Tensor = self._model(**inputs).last_hidden_state
+            pooled_BD = _pool(hidden_BTD, inputs["attention_mask"], self._record.pooling)
             for layer in self._layers:
                 pooled_BD = layer.to(pooled_BD.device)(pooled_BD)
             return torch.nn.functional.normalize(pooled_BD, dim=1).float().cpu().numpy()
-
-    def _hidden(self, inputs: BatchEncoding) -> torch.Tensor:
-        """(B, T, D) last hidden states."""
-        import torch
-
-        if self._model is not None:
-            hidden_BTD: torch.Tensor = self._model(**inputs.to(self._model.device)).last_hidden_state
-            return hidden_BTD
-        assert self._session is not None
-        wanted = {each.name for each in self._session.get_inputs()}
-        feeds = {name: value.numpy() for name, value in inputs.items() if name in wanted}
-        names = [each.name for each in self._session.get_outputs()]
-        states = next((name for name in ("last_hidden_state", "token_embeddings") if name in names), names[0])
-        return torch.from_numpy(self._session.run([states], feeds)[0])
 
 
 def _pool(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -120,23 +97,6 @@ def batches_by_length(texts: Sequence[str], size: int) -> Iterator[list[int]]:
 def tokenizable(text: str, max_tokens: int) -> str:
     """As much of a text as so many tokens can hold, as whole characters: a model can write half a surrogate pair."""
     return text[: max_tokens * _CHARS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8")
-
-
-def _open_onnx(path: Path) -> onnxruntime.InferenceSession | None:
-    """The exported model, where there is one and it can be used; None leaves the work to torch."""
-    import torch
-
-    file = next((path / name for name in _ONNX_FILES if (path / name).is_file()), None)
-    if file is None or torch.cuda.is_available() or importlib.util.find_spec("onnxruntime") is None:
-        return None
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except (RuntimeError, ValueError) as error:
-        raise ModelError(f"{file} cannot be loaded ({error}); delete it, and torch does the work") from None
 
 
 def _load_layer(folder: Path) -> torch.nn.Module:

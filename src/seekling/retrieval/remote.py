@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from seekling.client import BadReplyError, Client, Patience, RefusedError
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError
+from seekling.retrieval.chroma import StoreIndex, is_store, open_store
 from seekling.retrieval.interface import Retriever, check_request
 from seekling.retrieval.rerank import reranked
 from seekling.retrieval.retrieve_json import documents_from_json, hits_from_json
-from seekling.retrieval.vector_stores import StoreIndex, is_store, open_store
 from seekling.types import Document, Hit, Json
 
 _RETRIEVE = "/retrieve"

@@ -147,18 +147,8 @@ class DocumentStore:
     def at(self, row: int) -> tuple[Document, str]:
         """The document of a row, and the digest of the raw page that it was parsed from."""
         document_id, title, content, digest = self._table.row(row)
-        return Document(document_id, title, content, self.columns_at(row)), digest
-
-    def columns_at(self, row: int) -> dict[str, str]:
-        """What the document of a row can be filtered by, besides its id and title."""
         pairs = self._metadata.row(row)[2:]
-        return dict(zip(pairs[::2], pairs[1::2], strict=True))
-
-    def heads(self) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """Id, title and columns of every document, in order; contents are not read."""
-        for row in range(len(self._metadata)):
-            document_id, title, *pairs = self._metadata.row(row)
-            yield document_id, title, dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return Document(document_id, title, content, dict(zip(pairs[::2], pairs[1::2], strict=True))), digest
 
 
 class DocumentWriter:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from seekling.retrieval.compressed import HALF
 from seekling.retrieval.encoders import Encoder
-from seekling.retrieval.packed_rows import ROTATION, ROWS, PackedRows
 from seekling.retrieval.store import load_array
 
 EXACT = "vectors.npy"
@@ -19,27 +19,16 @@ class StoredVectors:
     """Unit vectors by the position of their passages, in the file of an exact index or of a compressed one."""
 
     def __init__(self, folder: Path) -> None:
-        self._packed = PackedRows(folder / ROWS) if (folder / ROWS).exists() else None
-        self._plain_ND = load_array(folder / (EXACT if self._packed is None else ROTATION))
+        self._vectors_ND = load_array(folder / (HALF if (folder / HALF).exists() else EXACT))
 
     def blocks(self, size: int) -> Iterator[tuple[int, np.ndarray]]:
         """The position of the first, and (B, D) float32, for all of them."""
-        num_rows = len(self._plain_ND if self._packed is None else self._packed)
-        for start in range(0, num_rows, size):
-            if self._packed is None:
-                yield start, np.array(self._plain_ND[start : start + size])
-            else:
-                yield start, self._turned_back(self._packed.block(start, start + size))
+        for start in range(0, len(self._vectors_ND), size):
+            yield start, self._vectors_ND[start : start + size].astype(np.float32)
 
     def some(self, rows_B: np.ndarray) -> np.ndarray:
         """(B, D) float32 at scattered positions."""
-        if self._packed is None:
-            return np.asarray(self._plain_ND[rows_B])
-        return self._turned_back(self._packed.some(rows_B))
-
-    def _turned_back(self, packed_BD: np.ndarray) -> np.ndarray:
-        # The transpose of a rotation is its inverse.
-        return np.asarray(packed_BD @ self._plain_ND.T)
+        return np.asarray(self._vectors_ND[rows_B], np.float32)
 
 
 class KnownVectors:

@@ -172,28 +172,3 @@ class QueryTerms:
         """Term numbers of a query, in order, repeats kept."""
         terms = self._maker.terms(query)
         return [number for term in terms if (number := self._vocabulary.get(term)) is not None]
-
-
-def matched_spans(text: str, query: str, rules: TermRules = ENGLISH) -> list[tuple[int, int]]:
-    """Where a text says what a query asks: inflected forms too, stop words not; words next to each other are one span.
-
-    Returns:
-        (start, end) of each span, in order.
-
-    Example:
-        >>> matched_spans("Delft painters made blue tiles.", "who painted a blue tile?")
-        [(20, 30)]
-    """
-    maker = TermMaker(rules)
-    wanted = set(maker.terms(query))
-    spans: list[tuple[int, int]] = []
-    last_end = -1
-    for word in re.finditer(WORD_PATTERN, text):
-        terms = maker.terms(word.group())
-        if not wanted.isdisjoint(terms):
-            if spans and spans[-1][1] == last_end and not text[last_end : word.start()].strip(" -'\u2019"):
-                spans[-1] = (spans[-1][0], word.end())
-            else:
-                spans.append(word.span())
-        last_end = word.end()
-    return spans

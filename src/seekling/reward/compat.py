@@ -1,4 +1,4 @@
-"""The scores of other systems with their quirks, for reading old figures and for `rl.reward.compatible`.
+"""The scores of other systems with their quirks, for `rl.reward.compatible`.
 
 Search-R1 (and slime, which copied its scorer) looks for answers in the whole decoded text, prompt included. Its prompt
 holds two pairs of answer tags, " and " and " Beijing ", so "no answer" never happens: a response without one is scored
@@ -9,13 +9,10 @@ normalise to nothing equal an empty answer, and as a substring they are in every
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from seekling.config import RewardConfig
-from seekling.errors import ConfigError
-from seekling.reward.match import f1, normalize_answer
-from seekling.reward.rouge import rouge_l
+from seekling.reward.match import normalize_answer
 
 PROMPT_PAIRS = "<answer> and </answer> <answer> Beijing </answer>"
 """What Search-R1's prompt adds to every text that it scores."""
@@ -64,49 +61,6 @@ def tinker_answer(message: str) -> str | None:
     """The answer that tinker-cookbook finds in the last message: all that follows "Answer:", if that stands once."""
     _, mark, after = message.partition("Answer:")
     return after.strip() if mark and "Answer:" not in after else None
-
-
-@dataclass(frozen=True, slots=True)
-class CompatibleScorer:
-    """Another system's way from a response to scores."""
-
-    name: str
-    mark: str
-    """What a response must hold to have an answer at all."""
-    answer: Callable[[str], str | None]
-    """The answer it finds in a response."""
-
-    def score(self, response: str | None, answers: Iterable[str]) -> dict[str, float]:
-        """Score one response, tags and all; None is an empty one.
-
-        Returns:
-            em and substring by the system's rules; f1 and rouge_l, which it does not have, of the answer it found.
-        """
-        golds = tuple(answers)
-        answer = self.answer(response or "")
-        said, normal = normalize_answer(answer or ""), [normalize_answer(gold) for gold in golds]
-        return {
-            "em": float(answer is not None and said in normal),
-            "f1": f1(answer, golds),
-            "substring": float(answer is not None and any(gold in said for gold in normal)),
-            "rouge_l": rouge_l(answer, golds),
-        }
-
-
-def compatible_scorer(name: str) -> CompatibleScorer:
-    """The scorer of another system.
-
-    Args:
-        name: "search-r1" and "slime" (the same) read a response with its tags; "tinker" the last message.
-
-    Raises:
-        ConfigError: no such system.
-    """
-    if name in ("search-r1", "slime"):
-        return CompatibleScorer(name, "</answer>", lambda response: search_r1_answer(f"{PROMPT_PAIRS}\n{response}"))
-    if name == "tinker":
-        return CompatibleScorer(name, "Answer:", tinker_answer)
-    raise ConfigError(f"no scorer is called {name!r}; choose one of search-r1, slime, tinker")
 
 
 def _is_retrieved(text: str, golds: Iterable[str]) -> bool:

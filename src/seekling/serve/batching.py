@@ -1,4 +1,4 @@
-"""Queries of concurrent requests, searched together; and the answers to recent ones.
+"""Queries of concurrent requests, searched together.
 
 A batch is whatever has come while the one before was searched, so nobody waits for a batch to fill up: one client alone
 is served as fast as without batching, many clients share the encoder and the pass over the index. Equal queries that
@@ -8,7 +8,7 @@ wait at the same time are searched once, as the episodes of one group often begi
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +19,6 @@ from seekling.serve.admission import busy
 _LINGER = 0.05
 """After a batch, so much of its time passes before the next: whoever was just answered can ask again and share it.
 Without, many clients fall into two halves that wait for each other, and every batch is half as large."""
-_ENTRY_BYTES = 300
-"""What Python needs for an entry of the cache besides its texts, about."""
 
 
 class Key(NamedTuple):
@@ -137,38 +135,3 @@ class Batcher:
             else:
                 job.answer.set_exception(error)
                 job.answer.exception()  # seen, even if nobody is left who asks
-
-
-class AnswerCache:
-    """The answers to recent queries, in a limited number of bytes; the least recently used go first."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._answers: OrderedDict[Key, bytes] = OrderedDict()
-        self._num_bytes = 0
-
-    @property
-    def num_bytes(self) -> int:
-        """What the entries take, about."""
-        return self._num_bytes
-
-    def get(self, key: Key) -> bytes | None:
-        """The answer, if it is there."""
-        answer = self._answers.get(key)
-        if answer is not None:
-            self._answers.move_to_end(key)
-        return answer
-
-    def put(self, key: Key, answer: bytes) -> None:
-        """Keep an answer, and let old ones go for it."""
-        if key in self._answers or _size_of(key, answer) > self._max_bytes:
-            return
-        self._answers[key] = answer
-        self._num_bytes += _size_of(key, answer)
-        while self._num_bytes > self._max_bytes:
-            self._num_bytes -= _size_of(*self._answers.popitem(last=False))
-
-
-def _size_of(key: Key, answer: bytes) -> int:
-    # A character may take four bytes.
-    return _ENTRY_BYTES + 4 * len(key.query) + len(answer)

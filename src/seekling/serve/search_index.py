@@ -1,4 +1,4 @@
-"""Indexes as the search server holds them: opened, batched, their answers kept for a while. No HTTP here."""
+"""Indexes as the search server holds them: opened and batched. No HTTP here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seekling.retrieval.index_record import IndexRecord, read_record
 from seekling.retrieval.interface import DocumentSource, Retriever
 from seekling.retrieval.retrieve_json import documents_to_json, hits_to_json
 from seekling.retrieval.store import DocumentStore
-from seekling.serve.batching import AnswerCache, Batcher, Key
+from seekling.serve.batching import Batcher, Key
 from seekling.serve.request_body import (
     DocumentsRequest,
     RefusedRequestError,
@@ -53,14 +53,13 @@ class ServedIndex:
         self.name = name
         self._retriever, self._documents, self._record = retriever, documents, record
         self._config, self._metrics = config, metrics
-        self._cache = AnswerCache(config.cache_bytes)
         self.batcher = Batcher(
             self._search,
             batch_queries=config.batch_queries,
             waiting_queries=config.waiting_queries,
             on_batch=metrics.batch_of(name),
         )
-        metrics.watch(name, waiting=lambda: self.batcher.num_waiting, cache_bytes=lambda: self._cache.num_bytes)
+        metrics.watch(name, waiting=lambda: self.batcher.num_waiting)
 
     def describe(self) -> dict[str, Json]:
         """What it is, for /health and /index."""
@@ -94,14 +93,8 @@ class ServedIndex:
                 f"{self._config.hits_per_request} per request: ask for fewer at once",
             )
         keys = [Key(query, top_k, bool(asked.return_scores)) for query in queries]
-        answers = {key: answer for key in keys if (answer := self._cache.get(key)) is not None}
-        missing = [key for key in dict.fromkeys(keys) if key not in answers]
-        self._metrics.count_queries(self.name, num_cached=len(keys) - len(missing), num_searched=len(missing))
-        if missing:
-            for key, answer in zip(missing, await self.batcher.ask(missing), strict=True):
-                answers[key] = answer
-                self._cache.put(key, answer)
-        return b'{"result": [' + b", ".join(answers[key] for key in keys) + b"]}"
+        self._metrics.count_queries(self.name, len(keys))
+        return b'{"result": [' + b", ".join(await self.batcher.ask(keys) if keys else []) + b"]}"
 
     async def documents(self, body: bytes) -> bytes:
         """Answer the body of a request to /documents with the body of the reply."""

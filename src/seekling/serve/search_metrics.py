@@ -24,7 +24,7 @@ class SearchMetrics:
             "seekling_search_request_seconds", "Time to answer.", ["index"], buckets=_SECONDS, registry=registry
         )
         self._queries = prometheus_client.Counter(
-            "seekling_search_queries", "Queries by where the answer came from.", ["index", "source"], registry=registry
+            "seekling_search_queries", "Queries asked.", ["index"], registry=registry
         )
         self._batch = prometheus_client.Histogram(
             "seekling_search_batch_queries",
@@ -36,23 +36,18 @@ class SearchMetrics:
         self._waiting = prometheus_client.Gauge(
             "seekling_search_waiting_queries", "Queries whose search has not begun.", ["index"], registry=registry
         )
-        self._cache_bytes = prometheus_client.Gauge(
-            "seekling_search_cache_bytes", "Memory of the answers kept.", ["index"], registry=registry
-        )
 
-    def watch(self, index: str, *, waiting: Callable[[], int], cache_bytes: Callable[[], int]) -> None:
-        """Read two gauges of an index whenever they are asked for."""
+    def watch(self, index: str, *, waiting: Callable[[], int]) -> None:
+        """Read the gauge of an index whenever it is asked for."""
         self._waiting.labels(index).set_function(waiting)
-        self._cache_bytes.labels(index).set_function(cache_bytes)
 
     def batch_of(self, index: str) -> Callable[[int], None]:
         """What to call with the size of each batch."""
         return self._batch.labels(index).observe
 
-    def count_queries(self, index: str, *, num_cached: int, num_searched: int) -> None:
+    def count_queries(self, index: str, number: int) -> None:
         """Count the queries of a request."""
-        self._queries.labels(index, "cache").inc(num_cached)
-        self._queries.labels(index, "search").inc(num_searched)
+        self._queries.labels(index).inc(number)
 
     def count_request(self, index: str, status: int, seconds: float) -> None:
         """Count a request and how long it took."""

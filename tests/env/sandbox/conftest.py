@@ -6,31 +6,21 @@ import pytest
 
 from seekling.config import SandboxConfig
 from seekling.env.sandbox import Sandbox, open_sandbox
-from seekling.errors import MissingExtraError, SandboxError
+from seekling.errors import SandboxError
 
 LIMITS = SandboxConfig(
     soft_limit_s=0.5, hard_limit_s=1.0, memory_bytes=200 * 1024 * 1024, output_chars=2_000, max_host_calls=20
 )
 
 
-def opened(backend: str, **settings: object) -> Sandbox:
+def opened(**settings: object) -> Sandbox:
     try:
-        return open_sandbox(LIMITS.model_copy(update={"backend": backend, **settings}))
-    except MissingExtraError as error:
-        pytest.skip(f"an extra is missing: {error}")
+        return open_sandbox(LIMITS.model_copy(update=settings))
     except SandboxError as error:
         pytest.skip(f"no sandbox on this machine: {error}")
 
 
-@pytest.fixture(scope="module", params=["zygote", "monty"])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """Each back end in turn."""
-    with opened(request.param) as sandbox:
-        yield sandbox
-
-
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Sandbox]:
-    """The default back end."""
-    with opened("zygote") as sandbox:
+def sandbox() -> Iterator[Sandbox]:
+    with opened() as sandbox:
         yield sandbox

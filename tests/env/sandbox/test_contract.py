@@ -1,4 +1,4 @@
-"""What every back end promises, whatever it is made of."""
+"""What the sandbox promises to those who run programs in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from seekling.env.sandbox import Result, Sandbox
 from seekling.errors import InfrastructureError, ToolError
-from tests.env.sandbox.conftest import LIMITS, opened
+from tests.env.sandbox.conftest import opened
 
 
 def search_pages(query: str) -> list[dict[str, str]]:
@@ -79,38 +79,6 @@ def test_what_comes_of_programs(sandbox: Sandbox, programs: list[str], outcome: 
     assert result.host_calls == 15 or programs[0] != MANY
 
 
-def test_an_error_is_a_traceback_with_the_programs_own_lines(sandbox: Sandbox):
-    result = run(sandbox, "def f(page):\n    return page['url']\nprint('before')\nf({})")
-    assert (result.outcome, result.stdout, result.state_lost) == ("error", "before\n", False)
-    lines = result.error_text.splitlines()
-    assert lines[0] == "Traceback (most recent call last):"
-    assert '  File "<program 1>", line 4, in <module>' in lines
-    assert '  File "<program 1>", line 2, in f' in lines
-    assert "    return page['url']" in lines
-    assert lines[-1].startswith("KeyError: ")
-    assert "url" in lines[-1]
-
-
-def test_an_endless_loop_is_stopped(sandbox: Sandbox):
-    result = run(sandbox, "print('before')\nwhile True:\n    x = 1")
-    assert (result.outcome, result.stdout) == ("timeout", "before\n")
-    assert "stopped after 0.5 s of processor time" in result.error_text
-    assert 0.5 <= result.cpu_s < 1.5
-
-
-def test_too_much_output_is_cut_at_the_cap(sandbox: Sandbox):
-    result = run(sandbox, "for i in range(10_000):\n    print('0123456789')")
-    assert (result.outcome, result.truncated) == ("output_limit", True)
-    assert result.stdout.startswith("0123456789\n0123456789\n")
-    assert len(result.stdout) + len(result.error_text) <= LIMITS.output_chars
-
-
-def test_text_that_is_not_unicode_comes_out_as_unicode(sandbox: Sandbox):
-    result = run(sandbox, "print('a\\ud800b', search_pages('\\udfff')[0]['title'])")
-    result.stdout.encode("utf-8")
-    assert result.stdout.startswith("a")
-
-
 def test_a_broken_search_server_is_an_infrastructure_failure_even_if_the_program_catches_it(sandbox: Sandbox):
     def broken(query: str) -> str:
         raise InfrastructureError("the search server is down")
@@ -121,14 +89,13 @@ def test_a_broken_search_server_is_an_infrastructure_failure_even_if_the_program
     session.close()
 
 
-@pytest.mark.parametrize("backend", ["zygote", "monty"])
-def test_a_search_server_that_is_too_slow_is_an_infrastructure_failure(backend: str):
+def test_a_search_server_that_is_too_slow_is_an_infrastructure_failure():
     def search_pages(query: str) -> str:
         time.sleep(0.3)
         return query
 
     program = "n = 0\nfor i in range(10):\n    try: n += len(search_pages('x'))\n    except Exception: pass"
-    with opened(backend, max_host_s=0.5) as sandbox:
+    with opened(max_host_s=0.5) as sandbox:
         session = sandbox.open({"search_pages": search_pages})
         with pytest.raises(
             InfrastructureError, match=r"took \d.* s in one program, more than env.sandbox.max_host_s = 0.5"
@@ -137,15 +104,6 @@ def test_a_search_server_that_is_too_slow_is_an_infrastructure_failure(backend: 
         result = session.run("print(search_pages('x'))")  # each program has its own time
         session.close()
     assert (result.outcome, result.stdout) == ("ok", "x\n")
-
-
-def test_sessions_are_apart(sandbox: Sandbox):
-    one, two = sandbox.open(FUNCTIONS), sandbox.open(FUNCTIONS)
-    one.run("x = 1")
-    result = two.run("print(x)")
-    one.close()
-    two.close()
-    assert "NameError" in result.error_text
 
 
 def test_sessions_run_in_threads(sandbox: Sandbox):
@@ -171,8 +129,3 @@ def test_a_closed_session_runs_nothing(sandbox: Sandbox):
     session.close()
     with pytest.raises(InfrastructureError, match="closed"):
         session.run("print(1)")
-
-
-def test_the_layers_are_named(sandbox: Sandbox):
-    assert sandbox.layers
-    assert all(layer in {"seccomp", "landlock", "rlimits", "namespaces", "monty"} for layer in sandbox.layers)

@@ -16,8 +16,8 @@ def search_pages(query: str) -> list[str]:
     return [query]
 
 
-def error_of(zygote: Sandbox, program: str) -> str:
-    session = zygote.open({"search_pages": search_pages})
+def error_of(sandbox: Sandbox, program: str) -> str:
+    session = sandbox.open({"search_pages": search_pages})
     result = session.run(program)
     session.close()
     assert result.outcome == "error"
@@ -44,8 +44,8 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("program", "text"), WHOLE)
-def test_a_mistake_shows_the_programs_own_lines_and_none_of_our_frames(zygote: Sandbox, program: str, text: str):
-    assert error_of(zygote, program) == text
+def test_a_mistake_shows_the_programs_own_lines_and_none_of_our_frames(sandbox: Sandbox, program: str, text: str):
+    assert error_of(sandbox, program) == text
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_mistake_shows_the_programs_own_lines_and_none_of_our_frames(zygote: S
         ("import json\njson.loads('{')", '  File "json/decoder.py", line'),
     ],
 )
-def test_other_mistakes_are_named_with_short_paths(zygote: Sandbox, program: str, part: str):
-    text = error_of(zygote, program)
+def test_other_mistakes_are_named_with_short_paths(sandbox: Sandbox, program: str, part: str):
+    text = error_of(sandbox, program)
     assert part in text
     assert "/lib" not in text
 
@@ -72,8 +72,8 @@ def test_other_mistakes_are_named_with_short_paths(zygote: Sandbox, program: str
         "The answer is 1742.",
     ],
 )
-def test_prose_is_called_prose(zygote: Sandbox, prose: str):
-    text = error_of(zygote, f"{prose}\nprint(1)")
+def test_prose_is_called_prose(sandbox: Sandbox, prose: str):
+    text = error_of(sandbox, f"{prose}\nprint(1)")
     assert f"    {prose.strip()}" in text
     assert "SyntaxError: " in text
     assert text.endswith(
@@ -81,9 +81,9 @@ def test_prose_is_called_prose(zygote: Sandbox, prose: str):
     )
 
 
-def test_an_exception_of_the_programs_own_and_its_cause_are_shown(zygote: Sandbox):
+def test_an_exception_of_the_programs_own_and_its_cause_are_shown(sandbox: Sandbox):
     text = error_of(
-        zygote,
+        sandbox,
         "class NotFound(Exception):\n    pass\ntry:\n    search_pages(5)\n"
         "except ToolError as e:\n    raise NotFound('no') from e",
     )
@@ -95,8 +95,8 @@ def test_an_exception_of_the_programs_own_and_its_cause_are_shown(zygote: Sandbo
     assert "runner" not in text
 
 
-def test_warnings_and_standard_error_come_out_as_output(zygote: Sandbox):
-    session = zygote.open({})
+def test_warnings_and_standard_error_come_out_as_output(sandbox: Sandbox):
+    session = sandbox.open({})
     result = session.run("import sys\nprint('to stderr', file=sys.stderr)\nsys.stdout.write('to stdout\\n')")
     session.close()
     assert result.stdout == "to stderr\nto stdout\n"

@@ -1,8 +1,8 @@
 """Runs Python that a language model wrote, as if an attacker had written it.
 
-`open_sandbox` starts a back end; `Sandbox.open` gives one episode an interpreter of its own; `SandboxSession.run` runs
-a program in it and says what happened. The default back end forks a confined child per episode from a clean
-interpreter (`guest/`); `monty` is a portable interpreter of a dialect of Python.
+`open_sandbox` starts a fork server; `Sandbox.open` gives one episode an interpreter of its own; `SandboxSession.run`
+runs a program in it and says what happened. The server forks a confined child per episode from a clean interpreter
+(`guest/`).
 
 What it does NOT stop: a bug in the Linux kernel behind an allowed system call; timing and cache side channels between
 processes of one machine; a program that burns its share of processor and memory up to the limits; whatever the
@@ -13,25 +13,21 @@ from __future__ import annotations
 
 from seekling.config import SandboxConfig
 from seekling.env.sandbox.back_end import OUTCOMES, HostFunction, Outcome, Result, Sandbox, SandboxSession
-from seekling.env.sandbox.monty import MontySandbox
 from seekling.env.sandbox.pool import ZygoteSandbox
 
 __all__ = ["OUTCOMES", "HostFunction", "Outcome", "Result", "Sandbox", "SandboxSession", "open_sandbox"]
 
 
 def open_sandbox(config: SandboxConfig) -> Sandbox:
-    """Start the back end that the recipe names.
+    """Start the fork server.
 
     Args:
-        config: the back end and the limits on each program.
+        config: the limits on each program.
 
     Returns:
         A sandbox; use it as a context manager, or close it.
 
     Raises:
         SandboxError: this machine cannot run it, or not safely.
-        MissingExtraError: the back end's package is not installed.
     """
-    if config.backend == "monty":
-        return MontySandbox(config)
     return ZygoteSandbox(config)

@@ -31,7 +31,8 @@ class ZygoteSandbox(Sandbox):
         super().__init__()
         if sys.platform != "linux":
             raise SandboxError(
-                f'env.sandbox.backend = "zygote" needs Linux, this is {sys.platform}; use env.sandbox.backend = "monty"'
+                f"the sandbox of the code protocol needs Linux, this is {sys.platform}; use a container, or "
+                'env.protocol = "tags" or "tools"'
             )
         self._config = config
         self._without = tuple(without)

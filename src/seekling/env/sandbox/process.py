@@ -44,7 +44,7 @@ class ZygoteProcess:
             os.close(trainer_fd)
             raise SandboxError(
                 f"this system does not tell what a process has computed ({error}), by which programs are limited: the "
-                'sandbox needs /proc and Linux\'s CPU clocks; use env.sandbox.backend = "monty" where there are none'
+                'sandbox needs /proc and Linux\'s CPU clocks; where there are none use env.protocol = "tags" or "tools"'
             ) from None
         self._lock = threading.Lock()
         self._control, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -146,8 +146,8 @@ class ZygoteProcess:
         if "seccomp" not in self.layers and not config.allow_unsafe:
             raise SandboxError(
                 f"this machine has no system call filter ({reply['notes'].get('seccomp', 'seccomp')}), so programs "
-                'written by a model could read your files. Use env.sandbox.backend = "monty", or, to run without it, '
-                "env.sandbox.allow_unsafe = true"
+                'written by a model could read your files. Use env.protocol = "tags" or "tools", or, to run without '
+                "it, env.sandbox.allow_unsafe = true"
             )
 
     def _error_output(self) -> str:
