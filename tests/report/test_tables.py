@@ -8,7 +8,7 @@ import pytest
 from seekling.cli.main import main
 from seekling.config import ExpectedConfig, Recipe, recipe_to_toml
 from seekling.errors import DataError
-from seekling.report.formats import cell_text, print_results, to_json, to_markdown
+from seekling.report.formats import cell_text, escape_latex, print_results, to_json, to_latex, to_markdown
 from seekling.report.results import Table, read_policies
 from seekling.report.tables import TABLES
 from tests.evaluate.episodes import write_evaluations
@@ -91,6 +91,23 @@ def test_markdown_escapes_what_could_be_markup_and_leaves_intervals_readable(run
     assert to_markdown(evil) == (
         "**t**\n\n| a\\|b | c |\n|---|---|\n| \\<script\\> | [x]\\(http://y) \\# z |\n\n- \\`n\\`\n"
     )
+
+
+def test_latex_escapes_every_character_that_means_something():
+    assert escape_latex("a_b & 5 % $x^2$ #1 {~} \\input{/etc/passwd}\n[2]") == (
+        r"a\_b \& 5 \% \$x\textasciicircum{}2\$ \#1 \{\textasciitilde{}\} "
+        r"\textbackslash{}input\{/etc/passwd\} {[}2{]}"
+    )
+
+
+def test_a_latex_table_has_one_column_per_header_and_one_line_per_row(run):
+    text = to_latex(table_of("results", run))
+    assert text.startswith("\\begin{table}\n  \\centering\n  \\caption{Held-out questions}\n  \\label{tab:results}\n")
+    assert "\\begin{tabular}{lllllllll}" in text
+    body = text.partition("\\midrule\n")[2].partition("    \\bottomrule")[0].splitlines()
+    assert [line.count(" & ") for line in body] == [8, 8]
+    assert all(line.endswith(r" \\") for line in body)
+    assert body[1].startswith(r"    SFT+RL & 3/4 = 75.0 \% {[}30.1, 95.4{]} & ")
 
 
 def test_runs_that_asked_different_questions_are_not_shown_as_comparable(tmp_path, run):

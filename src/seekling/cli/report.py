@@ -76,6 +76,7 @@ def watch(
 
 def table(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; their evaluations become rows.")],
+    output_format: Annotated[str, typer.Option("--format", help="md or latex.")] = "md",
     show: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,12 +87,15 @@ def table(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
 ) -> None:
-    """Print the result tables of runs as Markdown.
+    r"""Print the result tables of runs as Markdown or LaTeX.
 
-    Every figure has its k/n and its interval; rows that were asked different questions are marked as such.
+    Every figure has its k/n and its interval; rows that were asked different questions are marked as such. LaTeX needs
+    \usepackage{booktabs}.
     """
+    if output_format not in ("md", "latex"):
+        raise ConfigError(f"--format {output_format!r} is not known; choose md or latex")
     from seekling.files import write_atomically
-    from seekling.report.formats import to_markdown
+    from seekling.report.formats import to_latex, to_markdown
     from seekling.report.results import read_policies
     from seekling.report.tables import TABLES
 
@@ -101,7 +105,8 @@ def table(
         raise ConfigError(f"--show {unknown[0]!r} is no table; choose from {', '.join(TABLES)}")
     policies, problems = read_policies(runs)
     _tell(problems)
-    text = "\n".join(to_markdown(TABLES[name](policies)) for name in wanted)
+    write = to_latex if output_format == "latex" else to_markdown
+    text = "\n".join(write(TABLES[name](policies)) for name in wanted)
     if out is None:
         typer.echo(text, nl=False)
         return

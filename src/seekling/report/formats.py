@@ -1,4 +1,4 @@
-"""Tables of results in Markdown, for the terminal and for the page."""
+"""Tables of results in Markdown, in LaTeX, for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ from seekling.types import Json
 
 _MARKDOWN = re.compile(r"([\\`*_<>|~#]|(?<=\])[(\[])")
 """Brackets are left alone unless they would make a link: every interval has them."""
+_LATEX = {
+    **{sign: f"\\{sign}" for sign in "{}$&#%_"},
+    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", '"': r"\textquotedbl{}"},
+    # At the beginning of a cell a bracket would be taken for an argument of the line break before it.
+    **{"[": "{[}", "]": "{]}"},
+}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -44,9 +51,24 @@ def to_markdown(table: Table) -> str:
     return "\n".join([f"**{_markdown(table.title)}**", "", *lines]) + "\n"
 
 
+def to_latex(table: Table) -> str:
+    r"""The table as a LaTeX float that needs `\usepackage{booktabs}`; everything in it is escaped."""
+    header, *rows = ["    " + " & ".join(map(escape_latex, row)) + r" \\" for row in _texts(table)]
+    lines = [r"\begin{table}", r"  \centering", f"  \\caption{{{escape_latex(table.title)}}}"]
+    lines += [f"  \\label{{tab:{table.label}}}", f"  \\begin{{tabular}}{{{'l' * len(table.header)}}}", r"    \toprule"]
+    lines += [header, r"    \midrule", *rows, r"    \bottomrule", r"  \end{tabular}"]
+    lines += [f"  \\par\\footnotesize {escape_latex(note)}" for note in table.notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
 def _texts(table: Table) -> list[list[str]]:
     """The header and the rows."""
     return [list(table.header), *([cell_text(cell) for cell in row] for row in table.rows)]
+
+
+def escape_latex(text: str) -> str:
+    """A text as LaTeX sets it: none of its characters is a command, white space is single."""
+    return "".join(_LATEX.get(character, character) for character in _one_line(text))
 
 
 def to_json(table: Table) -> dict[str, Json]:
@@ -94,5 +116,9 @@ def _json_cell(cell: Cell) -> Json:
     return cell if cell is None or isinstance(cell, str) else {**asdict(cell), "text": cell_text(cell)}
 
 
+def _one_line(text: str) -> str:
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
 def _markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", " ".join(_CONTROL.sub(" ", text).split()))
+    return _MARKDOWN.sub(r"\\\1", _one_line(text))
