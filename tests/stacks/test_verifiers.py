@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from tests.chat_server import chat_server, completion
+from seekling.serve import chat_form
+from tests.chat_server import chat_server
 
 vf = pytest.importorskip("verifiers.v1", reason="pip install verifiers", exc_type=ImportError)
 pytestmark = [
@@ -31,13 +32,20 @@ def play(env, url, num_tasks):
 def policy(body):
     """Searches for the mill that is asked about, then answers 1612."""
     said = [message["content"] for message in body["messages"]]
-    is_asked = "<information>" in said[-1]
-    return 200, completion("<answer> 1612 </answer>" if is_asked else f"<search> {said[0].split()[-3]} Mill </search>")
+    is_found = "<information>" in said[-1]
+    text = "<answer> 1612 </answer>" if is_found else f"<search> {said[0].split()[-3]} Mill </search>"
+    about = chat_form.about_reply("policy")
+    words, end = (
+        chat_form.chunk(about, {"role": "assistant", "content": text}),
+        chat_form.chunk(about, {}, finish="stop"),
+    )
+    usage = chat_form.usage_chunk(about, chat_form.usage_of(10, 5))
+    return 200, (words + end + usage + chat_form.DONE).encode()
 
 
 def test_an_episode_of_verifiers_searches_and_is_scored_by_our_reward(village):
     env = importlib.import_module("seekling_env").load_environment(str(village))
-    with chat_server(policy) as server:
+    with chat_server(policy, {"Content-Type": "text/event-stream"}) as server:
         episodes = play(env, server.url, 2)
     assert [episode.ok for episode in episodes] == [True, True]
     found = {}

@@ -9,14 +9,14 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import SampleRequest
 from seekling.stacks.environment import open_environment
-from tests.rollout.policies import open_sampler
+from tests.rollout.policies import ScriptedSampler, open_sampler
 
 agent_loop = pytest.importorskip(
     "verl.experimental.agent_loop.agent_loop", reason="pip install verl", exc_type=ImportError
 )
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-PROMPT, RESPONSE, TURN = 200, 400, 60
+PROMPT, RESPONSE = 200, 400
 SCRIPT = ("<think> a mill </think><search> Alder Mill </search>", "<answer> 1612 </answer>")
 
 
@@ -92,35 +92,43 @@ def renderer(tiny_model_dir):
     return Renderer(AutoTokenizer.from_pretrained(tiny_model_dir))
 
 
+def ours(village, sampler, renderer, place):
+    """The question at a place of train.parquet, and its trajectory from our own rollout."""
+    environment = open_environment(str(village))
+    question = environment.world().train[place]
+    num_prompt = len(renderer.prompt(environment.env.protocol.prompt(question)))
+    decoding = Decoding(environment.recipe.rollout.turn_tokens, num_prompt + RESPONSE, temperature=0.0)
+    (group,) = Roller(environment.env, sampler, renderer).rollout([question], decoding)
+    return num_prompt, group.trajectories[0]
+
+
+def assert_same(batch, place, num_prompt, trajectory):
+    """Ids and mask of a row of verl's batch are those of a trajectory; gives back where in the responses they stand."""
+    length = len(trajectory.token_ids_T) - num_prompt
+    assert batch["prompts"][place][-num_prompt:].tolist() == trajectory.token_ids_T[:num_prompt].tolist()
+    assert batch["responses"][place][:length].tolist() == trajectory.token_ids_T[num_prompt:].tolist()
+    mask = trajectory.train_mask_T[num_prompt:].tolist() + [False] * (RESPONSE - length)
+    assert batch["response_mask"][place].bool().tolist() == mask
+    return length
+
+
 def test_a_search_and_an_answer_are_scored_and_passages_are_masked(village, tiny_model_dir, sampler, renderer):
     batch = rollout(village, tiny_model_dir, server := Server(sampler, renderer, SCRIPT))
     place = [info["index"] for info in batch.non_tensor_batch["extra_info"]].index("single")
-    response, mask = batch.batch["responses"][place], batch.batch["response_mask"][place].bool()
-    assert renderer.decode(response[mask].tolist()) == "".join(SCRIPT)
-    assert "It was built in 1612" in renderer.decode(response[~mask].tolist())
-    assert batch.batch["rm_scores"][place].sum() == 1.0
+    script = ScriptedSampler([[(renderer.encode_action(text), "stop") for text in SCRIPT]])
+    length = assert_same(batch.batch, place, *ours(village, script, renderer, place))
+    assert "It was built in 1612" in renderer.decode(batch.batch["responses"][place][:length].tolist())
+    assert not batch.batch["response_mask"][place][:length].bool().all()
+    assert batch.batch["rm_scores"][place].tolist() == [0.0] * (length - 1) + [1.0] + [0.0] * (RESPONSE - length)
     assert batch.non_tensor_batch["num_searches"].tolist()[place] == 1.0
     assert batch.non_tensor_batch["__num_turns__"].tolist()[place] == 4
-    assert batch.batch["rollout_log_probs"][place][mask].unique().tolist() == [-1.0]
     assert server.requests[0]["stop"] == ["</search>", "</answer>"]
 
 
 def test_verl_gets_the_ids_and_logprobs_that_our_own_rollout_gets(village, tiny_model_dir, sampler, renderer):
     batch = rollout(village, tiny_model_dir, Server(sampler, renderer, ()))
-    environment = open_environment(str(village))
-    questions = environment.world().train
-    turn_tokens = environment.recipe.rollout.turn_tokens
-    for place, question in enumerate(questions):
-        num_prompt = len(renderer.prompt(environment.env.protocol.prompt(question)))
-        decoding = Decoding(turn_tokens, num_prompt + RESPONSE, temperature=0.0)
-        (group,) = Roller(environment.env, sampler, renderer).rollout([question], decoding)
-        (ours,) = group.trajectories
-        length = min(len(ours.token_ids_T) - num_prompt, RESPONSE)
-        here = slice(num_prompt, num_prompt + length)
-        assert batch.batch["prompts"][place][-num_prompt:].tolist() == ours.token_ids_T[:num_prompt].tolist()
-        assert batch.batch["responses"][place][:length].tolist() == ours.token_ids_T[here].tolist()
-        mask = batch.batch["response_mask"][place][:length].bool()
-        assert mask.tolist() == ours.train_mask_T[here].tolist()
-        assert 0 < mask.sum() < length  # more than one turn
+    for place in range(len(batch)):
+        num_prompt, trajectory = ours(village, sampler, renderer, place)
+        length = assert_same(batch.batch, place, num_prompt, trajectory)
         theirs = batch.batch["rollout_log_probs"][place][:length].numpy()
-        assert abs(theirs - ours.logprobs_T[here]).max() < 1e-5
+        assert abs(theirs - trajectory.logprobs_T[num_prompt:]).max() < 1e-5
