@@ -44,7 +44,7 @@ class SearchAgentLoop(AgentLoopBase):
 
         Raises:
             ConfigError: the prompt is longer than `rollout.prompt_length`.
-            InfrastructureError: search, sandbox, judge or a server of verl failed: the episode has no reward.
+            InfrastructureError: search, sandbox or a server of verl failed: the episode has no reward.
         """
         environment, question = await asyncio.to_thread(open_row, row.get("extra_info"), recipe=self._recipe)
         renderer, limits = _renderer_of(self.tokenizer), self.rollout_config
@@ -55,8 +55,7 @@ class SearchAgentLoop(AgentLoopBase):
                 f"{limits.prompt_length}; raise it"
             )
         sampler = _ServerSampler(self.server_manager, sampling_params, self.tokenizer, engine=limits.name)
-        turn_tokens = min(environment.recipe.rollout.turn_tokens, limits.response_length)
-        decoding = Decoding(turn_tokens, num_prompt + limits.response_length)
+        decoding = Decoding(environment.recipe.rollout.turn_tokens, num_prompt + limits.response_length)
         episode, trajectory = await Roller(environment.env, sampler, renderer).episode(question, decoding, seed=0)
         if trajectory is None:
             raise InfrastructureError(episode.failure)
