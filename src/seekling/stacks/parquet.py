@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from seekling.files import replacing, write_atomically
 from seekling.stacks.environment import NAME, RecipeEnvironment, Split

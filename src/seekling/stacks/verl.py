@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from collections.abc import Iterable
 from uuid import uuid4
 
 from transformers import PreTrainedTokenizerBase
@@ -20,9 +21,10 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
-from seekling.rollout.sampler import Sample, Sampler, SampleRequest
+from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.rollout.turn_end import TurnEnd
 from seekling.stacks.environment import NAME, metrics_of, open_row
+from seekling.types import Trajectory
 
 
 @register(NAME)
@@ -73,7 +75,7 @@ class SearchAgentLoop(AgentLoopBase):
         )
 
 
-class _ServerSampler(Sampler):
+class _ServerSampler:
     """verl's servers as a `Sampler`, for one episode."""
 
     policy_version, num_slots, dtype = 0, 1, ""
@@ -117,6 +119,12 @@ class _ServerSampler(Sampler):
             if len(output.token_ids) < num_left and not any(stop in text for stop in request.stops.strings):
                 return Sample(tuple(ids), tuple(logprobs), "eos", 0)  # a token that ends turns in the server's settings
         return Sample(tuple(ids), tuple(logprobs), "length", 0)
+
+    # Caches and weights are verl's.
+    def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None: ...
+    def close_session(self, session: int) -> None: ...
+    def release_caches(self) -> None: ...
+    def close(self) -> None: ...
 
 
 @functools.lru_cache(maxsize=2)
