@@ -32,7 +32,7 @@ def play(env, url, num_tasks):
 def policy(body):
     """Searches for the mill that is asked about, then answers 1612."""
     said = [message["content"] for message in body["messages"]]
-    is_found = "<information>" in said[-1]
+    is_found = "</information>" in said[-1]
     text = "<answer> 1612 </answer>" if is_found else f"<search> {said[0].split()[-3]} Mill </search>"
     about = chat_form.about_reply("policy")
     words, end = (
