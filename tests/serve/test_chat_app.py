@@ -126,6 +126,8 @@ def test_text_pieces_stops_and_the_newer_limit_are_understood(url):
     text = whole["choices"][0]["message"]["content"]
     stopped = complete(url, stop=text[10:14], **settings)["choices"][0]
     assert (stopped["message"]["content"], stopped["finish_reason"]) == (text[: text.find(text[10:14])], "stop")
+    kept = complete(url, stop=text[10:14], include_stop_str_in_output=True, **settings)["choices"][0]
+    assert (kept["message"]["content"], kept["finish_reason"]) == (text[: text.find(text[10:14]) + 4], "stop")
 
 
 @pytest.mark.parametrize(
