@@ -43,6 +43,7 @@ ROOM_IMPORTS = {
     "tinker": {*BASE, "models", "env", "rollout", "learn", "serve"},
 }
 ROOM_IMPORTS["pipeline"] = set(ROOM_IMPORTS)
+ROOM_IMPORTS["stacks"] = {*BASE, "retrieval", "env", "rollout", "reward", "serve", "pipeline"}
 ROOM_IMPORTS["cli"] = set(ROOM_IMPORTS)
 """What each room may import besides itself, the standard library and numpy."""
 
@@ -68,6 +69,7 @@ HEAVY = {
         "learn",
         "pipeline",
         "serve",
+        "stacks/verl.py",
     },
     "tokenizers": {"models", "rollout"},
     "safetensors": {"models", "learn", "retrieval/local_encoder.py", "pipeline"},
@@ -82,7 +84,7 @@ HEAVY = {
     "chromadb": {"retrieval/chroma.py"},
     "httpx": {"retrieval/chroma.py"},
     "Stemmer": {"retrieval"},
-    "pyarrow": {"corpus"},
+    "pyarrow": {"corpus", "stacks/parquet.py"},
     "pypdf": {"corpus"},
     "trafilatura": {"corpus"},
     "mwparserfromhell": {"corpus"},
@@ -97,6 +99,9 @@ HEAVY = {
     "mcp_types": {"serve/mcp_server.py"},
     "tinker": {"tinker"},
     "google": {"tinker/wire.py"},
+    "verifiers": {"stacks/verifiers.py"},
+    "skyrl_gym": {"stacks/skyrl.py"},
+    "verl": {"stacks/verl.py"},
 }
 """Rooms or files in which a package may be imported at all. Packages in no list may be imported by nobody."""
 

@@ -1,5 +1,7 @@
 """A local model behind messages: the replies of a plain forward pass, whole or in pieces."""
 
+from dataclasses import replace
+
 import pytest
 
 from seekling.errors import InfrastructureError
@@ -58,6 +60,7 @@ def test_a_stop_string_ends_the_reply_before_it_wherever_it_falls(chat):
         request = ChatRequest(ASKED, 60, temperature=1.3, seed=3, stop=(stop,))
         pieces, grown = streamed(chat, request)
         assert grown.text == "".join(pieces) == whole.text[: whole.text.find(stop)]
+        assert chat.submit(replace(request, keeps_stop=True)).result().text == grown.text + stop
         assert not grown.is_cut
         assert chat.submit(request).result().text == grown.text
 

@@ -118,6 +118,18 @@ def test_a_failure_that_nobody_foresaw_is_500_and_says_that_the_connection_ends(
         connection.close()
 
 
+def test_text_pieces_stops_and_the_newer_limit_are_understood(url):
+    pieces = [{"type": "text", "text": "Where is "}, {"type": "text", "text": "Fowey?"}]
+    settings = {"max_completion_tokens": 30, "temperature": 1.3, "seed": 3}
+    whole = complete(url, **settings)
+    assert complete(url, messages=[{"role": "user", "content": pieces}], **settings)["usage"] == whole["usage"]
+    text = whole["choices"][0]["message"]["content"]
+    stopped = complete(url, stop=text[10:14], **settings)["choices"][0]
+    assert (stopped["message"]["content"], stopped["finish_reason"]) == (text[: text.find(text[10:14])], "stop")
+    kept = complete(url, stop=text[10:14], include_stop_str_in_output=True, **settings)["choices"][0]
+    assert (kept["message"]["content"], kept["finish_reason"]) == (text[: text.find(text[10:14]) + 4], "stop")
+
+
 @pytest.mark.parametrize(
     ("change", "status", "code", "words"),
     [

@@ -1,4 +1,4 @@
-"""`seekling data`: an almanac of an invented world, step-wise records of episodes, questions out of feedback."""
+"""`seekling data`: an invented world, step-wise records, questions out of feedback, questions for other stacks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from seekling.cli.options import AsJson
+from seekling.cli.options import AsJson, Overrides, Recipe
 from seekling.errors import ConfigError
 
-app = typer.Typer(help="Make data: an invented world, or step-wise records of episodes.", no_args_is_help=True)
+app = typer.Typer(
+    help="Make data: an invented world, records and questions to train on.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
@@ -100,3 +103,23 @@ def feedback(
 
     report = export_feedback(run, out)
     typer.echo(json.dumps(asdict(report)) if as_json else f"{out}: {report}")
+
+
+@app.command()
+def parquet(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the recipe>.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a recipe's questions for training in verl or SkyRL (docs/OTHER_STACKS.md).
+
+    The folder gets the recipe, its index, train.parquet, dev.parquet, test.parquet and verl's agent_loop.yaml.
+    """
+    from seekling.stacks.environment import open_environment
+    from seekling.stacks.parquet import write_parquet
+
+    environment = open_environment(str(recipe), overrides or (), out=str(out or ""))
+    counts = write_parquet(environment)
+    row = {"out": str(environment.folder), **counts}
+    typer.echo(json.dumps(row) if as_json else f"{environment.folder}: {counts}")

@@ -103,7 +103,7 @@ def collect_episodes(recipe: Recipe, path: Path, request: CollectRequest, report
     count_tokens, _ = token_counter(recipe, reporter)
     with open_judge(request.judge, path, reporter) if request.judge else contextlib.nullcontext() as judge:
         with (
-            open_env(recipe, world, count_tokens) as (env, _),
+            open_env(recipe, world.library, count_tokens) as (env, _),
             deferred_interrupt(reporter, "replies that are under way are paid for and kept") as is_interrupted,
         ):
             journal = path / "replies.jsonl"

@@ -221,7 +221,7 @@ def _open_roller(
     if request.endpoint is not None:
         client = ChatClient(request.endpoint)
         count_tokens, counter = token_counter(recipe, reporter)
-        with open_env(recipe, world, count_tokens) as (env, layers):
+        with open_env(recipe, world.library, count_tokens) as (env, layers):
             roller = ChatRoller(
                 _env_of_mode(env, recipe, world, request.mode), client, in_flight=request.in_flight, price=request.price
             )

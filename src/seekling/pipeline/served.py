@@ -18,7 +18,7 @@ from seekling.errors import ConfigError, MissingExtraError, ModelError
 from seekling.files import write_atomically
 from seekling.models import resolve_model
 from seekling.pipeline.reporter import Reporter
-from seekling.pipeline.world import World
+from seekling.retrieval.library import Library
 from seekling.types import Json
 
 CHARS_PER_TOKEN = 4
@@ -27,10 +27,10 @@ CHARS_PER_TOKEN = 4
 
 @contextlib.contextmanager
 def open_env(
-    recipe: Recipe, world: World, count_tokens: Callable[[str], int]
+    recipe: Recipe, library: Library, count_tokens: Callable[[str], int]
 ) -> Iterator[tuple[SearchEnv, tuple[str, ...]]]:
     """The recipe's environment and its sandbox's layers; the sandbox is closed at the end."""
-    tools = all_tools(world.library, recipe.retrieval.top_k, recipe.env.tools)
+    tools = all_tools(library, recipe.retrieval.top_k, recipe.env.tools)
     protocol = make_protocol(recipe.env, tools)
     with contextlib.ExitStack() as stack:
         sandbox = stack.enter_context(open_sandbox(recipe.env.sandbox)) if protocol.name == "code" else None

@@ -36,6 +36,8 @@ class ChatRequest:
     seed: int = 0
     stop: tuple[str, ...] = ()
     """The reply ends before the first of these."""
+    keeps_stop: bool = False
+    """It ends after it."""
 
 
 class LocalChat:
@@ -111,7 +113,7 @@ class LocalChat:
                 f"the messages are {len(prompt_ids)} tokens long; prompt and reply together have {self.context_tokens}"
             )
         limit = min(request.max_tokens, self.context_tokens - len(prompt_ids))
-        growing = _Growing(request.stop)
+        growing = _Growing(request.stop, keeps_stop=request.keeps_stop)
         token_ids: tuple[int, ...] = ()
         sample: Sample | None = None
         try:
@@ -146,7 +148,8 @@ class LocalChat:
 class _Growing:
     """A text that grows, and what of it may be shown: nothing that may still change or turn out to be a stop string."""
 
-    def __init__(self, stop: Sequence[str]) -> None:
+    def __init__(self, stop: Sequence[str], *, keeps_stop: bool) -> None:
+        self._keeps_stop = keeps_stop
         self._stop, self._held = tuple(stop), max((len(each) - 1 for each in stop), default=0)
         self.text = ""
         self.is_stopped = False
@@ -154,9 +157,12 @@ class _Growing:
 
     def grow(self, text: str) -> str:
         """Take the whole text so far; give back the new part that is safe to show."""
-        ends = [text.find(each) for each in self._stop if each in text]
+        ends = [(text.find(each), each) for each in self._stop if each in text]
         self.is_stopped = bool(ends)
-        self.text = text[: min(ends)] if ends else text
+        if ends:
+            start, stop = min(ends)
+            text = text[: start + len(stop) * self._keeps_stop]
+        self.text = text
         # The last character may be half of one, and the tail the beginning of a stop string.
         safe = len(self.text) if ends else len(self.text.rstrip("\ufffd")) - self._held
         return self._show(max(safe, self._num_shown))

@@ -113,7 +113,8 @@ async def _ready(body: ChatBody, chat: LocalChat) -> ChatRequest:
     limit = body.max_completion_tokens or body.max_tokens or chat.context_tokens
     seed = random.getrandbits(62) if body.seed is None else body.seed % 2**62
     temperature = 1.0 if body.temperature is None else body.temperature
-    return ChatRequest(messages, limit, temperature, body.top_p or 1.0, seed, tuple(stop))
+    keeps = body.include_stop_str_in_output
+    return ChatRequest(messages, limit, temperature, body.top_p or 1.0, seed, tuple(stop), keeps)
 
 
 async def _stream(chat: LocalChat, ready: ChatRequest, about: dict[str, Json], with_usage: bool) -> AsyncIterator[str]:

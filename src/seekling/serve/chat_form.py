@@ -65,6 +65,8 @@ class ChatBody(pydantic.BaseModel):
     seed: int | None = None
     n: Literal[1] | None = None
     stop: str | list[str] | None = None
+    include_stop_str_in_output: bool = False
+    """vLLM's: the reply ends after its stop string, not before it."""
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
 
