@@ -172,6 +172,16 @@ class Recipe(Section):
         return ""
 
     @pydantic.model_validator(mode="after")
+    def _a_critic_is_not_divided(self) -> Recipe:
+        is_divided = self.scale.engine == "ray" and self.scale.learner_ranks > 1
+        if is_divided and self.rl.steps and self.rl.has_critic:
+            raise ValueError(
+                f'rl.advantage.baseline = "gae" trains a critic, whose weights scale.learner_ranks = '
+                f"{self.scale.learner_ranks} cannot divide; set scale.learner_ranks = 1, or another baseline"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _rollback_has_a_state_to_go_to(self) -> Recipe:
         if self.rl.health.action == "rollback" and not self.checkpoint.best_every:
             raise ValueError('rl.health.action = "rollback" goes back to the best state: set checkpoint.best_every too')

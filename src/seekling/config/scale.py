@@ -27,6 +27,8 @@ class ScaleConfig(Section):
     """GPUs that Ray reserves for each of them."""
     learner_ranks: Positive = 1
     """Processes among which the learner's weights are divided (FSDP2)."""
+    learner_timeout_s: PositiveFloat = 1800.0
+    """A learner process that takes longer for one batch or step hangs: all of them are started again."""
     weights_dir: str = ""
     """Where each version of the weights is written once and read by all samplers: a folder that all machines have.
     Empty: `weights/` in the run folder."""

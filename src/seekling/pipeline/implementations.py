@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,19 +19,19 @@ from seekling.doctor.shape import read_model_shape
 from seekling.errors import ModelError
 from seekling.kernels.backend import use_kernels
 from seekling.kernels.memory import release_free_memory
-from seekling.learn.checkpoint import LocalCheckpoint
-from seekling.learn.learner import Checkpoint, WeightSync
+from seekling.learn.learner import Checkpoint, Learner, WeightSync
 from seekling.learn.local import LocalLearner
 from seekling.models import cache_home, load_model, pick_device, pick_dtype
 from seekling.models.load import load_tokenizer
 from seekling.pipeline.sync import PROBE, CheckedSync, InMemorySync
 from seekling.retrieval.library import Library
 from seekling.rollout.sampler import takes_vllm
+from seekling.scale.state import AnyCheckpoint
 from seekling.serve.agent import Agent, open_agent
 from seekling.types import Message
 
-CHECKPOINT: Checkpoint = LocalCheckpoint()
-"""Keeps the weights of what `new_learner` makes."""
+CHECKPOINT: Checkpoint = AnyCheckpoint()
+"""Keeps the weights of what `new_learner` and `open_learner` make."""
 
 
 def new_learner(
@@ -57,6 +58,51 @@ def new_learner(
         checkpoint_layers=checkpoint_layers,
         dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
     )
+
+
+def open_learner(recipe: Recipe, model_dir: Path, stage: Stage, *, run: Path, log: Callable[[str], None]) -> Learner:
+    """The learner of a run, in this process or among those that `recipe.scale` asks for; see `new_learner`.
+
+    Args:
+        recipe: of the run.
+        model_dir: as for `new_learner`; on a disk that all machines see.
+        stage: likewise.
+        run: the run's folder, on such a disk too.
+        log: told what becomes of the processes.
+
+    Raises:
+        MissingExtraError: the engine is not installed.
+        SeeklingError: its processes do not start.
+    """
+    scale = recipe.scale
+    if scale.engine != "ray" or scale.learner_ranks == 1:
+        return new_learner(recipe, model_dir, stage, log=log)
+    from seekling.scale.cluster import connect, need_ray
+
+    need_ray()
+    from seekling.scale.rank import LearnerSpec
+    from seekling.scale.ranks import Ranks
+    from seekling.scale.sharded import ShardedLearner
+
+    connect(scale, log)
+    settings = recipe.sft if stage == "sft" else recipe.rl
+    optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
+    ranks = Ranks(scale.learner_ranks, device=recipe.model.device, timeout_s=scale.learner_timeout_s)
+    spec = LearnerSpec(
+        model_dir.absolute(),
+        dtype=recipe.model.dtype,
+        device=ranks.device,
+        lora_rank=recipe.model.rank_in(stage),
+        lora_alpha=recipe.model.lora_alpha,
+        seed=recipe.seed,
+        weight_decay=optimizer.weight_decay,
+        row_tokens=settings.row_tokens,
+        max_grad_norm=optimizer.max_grad_norm,
+        # What a GPU of another machine has free is not known here.
+        checkpoint_layers=ranks.device == "cuda" or _must_checkpoint(recipe, model_dir),
+    )
+    scratch = run / "checkpoints" / f".learner.{os.getpid()}.tmp"  # what a crash leaves is removed at the next start
+    return ShardedLearner(ranks, spec, scratch=scratch, max_restarts=scale.max_restarts, log=log)
 
 
 def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:

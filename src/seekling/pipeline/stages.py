@@ -35,7 +35,7 @@ from seekling.pipeline.experts_file import (
 )
 from seekling.pipeline.export import copy_policy, export_stage, stage_base
 from seekling.pipeline.guard import HealthGuard
-from seekling.pipeline.implementations import CHECKPOINT, new_learner, new_sync, open_sampling
+from seekling.pipeline.implementations import CHECKPOINT, new_sync, open_learner, open_sampling
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, best_of
@@ -273,7 +273,9 @@ class _Run:
             self._close_learner()
             self._base = base
         is_new = self._learner is None
-        learner = self._learner = self._learner or new_learner(recipe, base, stage, log=self.reporter.line)
+        learner = self._learner = self._learner or open_learner(
+            recipe, base, stage, run=self.folder.path, log=self.reporter.line
+        )
         add_critic = partial(learner.add_critic, recipe.rl, lora_rank=recipe.model.rank_in("rl"))
         has_critic = stage == "rl" and recipe.rl.has_critic
         if is_new and saved is not None and (base == self.model_dir or saved.stage == stage):

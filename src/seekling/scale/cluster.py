@@ -74,18 +74,22 @@ def connect(config: ScaleConfig, log: Callable[[str], None]) -> Callable[[], Non
     return ray.shutdown
 
 
-def sampler_options(config: ScaleConfig) -> dict[str, object]:
-    """What Ray must know of a sampler's process: its share of a machine, and its environment."""
-    threads = str(max(1, int(config.sampler_cpus)))
+def environment(num_threads: int, num_gpus: float) -> dict[str, object]:
+    """What a process must know of this one's environment, as Ray's `runtime_env`."""
     paths = [str(Path(seekling.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     variables = {
         **{name: os.environ[name] for name in _KEPT if name in os.environ},
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
-        "OMP_NUM_THREADS": threads,
-        "NUMBA_NUM_THREADS": threads,
+        "OMP_NUM_THREADS": str(num_threads),
+        "NUMBA_NUM_THREADS": str(num_threads),
     }
-    if config.sampler_gpus:
+    if num_gpus:
         variables.pop("CUDA_VISIBLE_DEVICES", None)  # Ray's to say
+    return {"env_vars": variables}
+
+
+def sampler_options(config: ScaleConfig) -> dict[str, object]:
+    """What Ray must know of a sampler's process: its share of a machine, and its environment."""
     return {
         "num_cpus": config.sampler_cpus,
         "num_gpus": config.sampler_gpus,
@@ -93,5 +97,5 @@ def sampler_options(config: ScaleConfig) -> dict[str, object]:
         "max_task_retries": 0,
         "max_concurrency": 1000,
         "scheduling_strategy": "SPREAD",
-        "runtime_env": {"env_vars": variables},
+        "runtime_env": environment(max(1, int(config.sampler_cpus)), config.sampler_gpus),
     }
