@@ -70,7 +70,7 @@ def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
 
 
 def _store_sync(recipe: Recipe, load: Callable[[Path], PreTrainedModel]) -> WeightSync:
-    from seekling.scale.sync import StoreSync
+    from seekling.scale.pool import StoreSync
 
     return StoreSync(load, keeps_digits=recipe.rollout.weight_bits == 8)
 
