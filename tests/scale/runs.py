@@ -81,8 +81,10 @@ def assert_balanced(run: Path, recipe: Recipe) -> list[str]:
 
 
 @contextlib.contextmanager
-def killing(run: Path, dispatches: Sequence[int], *, seed: int = 0) -> Iterator[list[int]]:
-    """While a run goes on, SIGKILL the sampler that was given the n-th group, soon after; yields who was killed."""
+def killing(
+    run: Path, dispatches: Sequence[int], *, seed: int = 0, how: signal.Signals = signal.SIGKILL
+) -> Iterator[list[int]]:
+    """While a run goes on, kill the sampler that was given the n-th group, soon after; yields who was killed."""
     killed: list[int] = []
     is_over = threading.Event()
     dice = random.Random(seed)
@@ -97,7 +99,7 @@ def killing(run: Path, dispatches: Sequence[int], *, seed: int = 0) -> Iterator[
                     processes = [row["process"] for row in events if row.get("sampler") == sampler and "process" in row]
                     time.sleep(dice.random() * 0.2)
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(processes[-1], signal.SIGKILL)
+                        os.kill(processes[-1], how)
                         killed.append(processes[-1])
                     break
                 time.sleep(0.01)

@@ -1,7 +1,11 @@
-"""A recipe on a real Ray cluster of two nodes on this machine: the same run, whoever dies."""
+"""A recipe on a real Ray cluster of two nodes on this machine: the same run, whoever dies.
+
+SEEKLING_KILLS=10 pytest -m long tests/scale/test_ray.py kills each of them at ten random points, in ten runs.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -16,8 +20,10 @@ from tests.scale.runs import assert_balanced, assert_same_rl, go_on, killing, sc
 
 ray = pytest.importorskip("ray")
 
-# Of Ray's own files and sockets.
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.filterwarnings("default")  # of Ray's own files and sockets
+
+NODE = {"num_cpus": 1, "object_store_memory": 100 * 1024**2}
+POINTS = range(int(os.environ.get("SEEKLING_KILLS", "1")))
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +42,11 @@ def local(begun, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes with one processor each; the second is the last one."""
+    """Two nodes with one processor each."""
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 1, "object_store_memory": 100 * 1024**2, "include_dashboard": False}
-    started = Cluster(initialize_head=True, head_node_args=node)
-    started.add_node(num_cpus=1, object_store_memory=100 * 1024**2)
+    started = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    started.add_node(**NODE)
     yield started
     ray.shutdown()
     started.shutdown()
@@ -72,47 +77,70 @@ def test_one_or_two_samplers_learn_what_one_process_learns(begun, local, cluster
 
 
 @pytest.mark.long
-def test_samplers_that_are_killed_are_started_again_and_nothing_is_lost(begun, local, cluster, tmp_path):
-    recipe = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2)
-    with killing(tmp_path / "run", random.Random(1).sample(range(1, 9), 3)) as killed:
-        reporter = go_on(recipe, begun[1], tmp_path / "run")
-    assert len(killed) == 3
-    assert_same_rl(tmp_path / "run", local)
-    assert "the sampler died" in assert_balanced(tmp_path / "run", recipe)
+@pytest.mark.parametrize("point", POINTS)
+def test_samplers_that_are_killed_are_started_again_and_nothing_is_lost(begun, local, cluster, tmp_path, point):
+    recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2), tmp_path / "run"
+    with killing(run, random.Random(point).sample(range(1, 9), 2), seed=point) as killed:
+        reporter = go_on(recipe, begun[1], run)
+    assert len(killed) == 2
+    assert_same_rl(run, local)
+    assert "the sampler died" in assert_balanced(run, recipe)
     assert any("is lost, and" in line for line in reporter.lines)
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_goes_on_and_counts_no_episode_twice(begun, local, cluster, tmp_path):
-    recipe = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=1)
-    run, kill_at = tmp_path / "run", 60
-    shutil.copytree(begun[1], run)
-    code, _ = run_in_child(recipe, run, kill_at=kill_at)
-    assert code == -signal.SIGKILL
-    attempts = sum(row["event"] == "dispatched" for row in rows(run / "ledger.jsonl"))
-    assert attempts > 0, "killed before RL"
-    go_on(recipe, begun[1], run)
+def test_a_sampler_that_hangs_has_its_groups_made_by_another_and_is_ended(begun, local, cluster, tmp_path):
+    recipe, run = (
+        scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2, straggler_s=8),
+        tmp_path / "run",
+    )
+    with killing(run, [3], how=signal.SIGSTOP) as stopped:
+        reporter = go_on(recipe, begun[1], run)
     assert_same_rl(run, local)
-    reasons = assert_balanced(run, recipe)
-    assert {*reasons} <= {"the driver stopped", "the run went on from an earlier step"}
-    assert reasons
+    assert_balanced(run, recipe)
+    assert any("makes it too" in line for line in reporter.lines)
+    assert any("finished none for" in line for line in reporter.lines)
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped[0], 0)
 
 
 @pytest.mark.long
-def test_a_node_that_is_gone_leaves_its_work_to_the_other(begun, local, cluster, tmp_path):
-    recipe = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2)
-    run = tmp_path / "run"
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_that_is_killed_goes_on_and_counts_no_episode_twice(begun, local, cluster, tmp_path, point):
+    recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=1), tmp_path / "run"
+    shutil.copytree(begun[1], run)
+    code, _ = run_in_child(recipe, run, kill_at=random.Random(point).randint(20, 100))
+    assert code == -signal.SIGKILL
+    assert dispatched(run) > 0, "killed before RL"
+    go_on(recipe, begun[1], run)
+    assert_same_rl(run, local)
+    assert {*assert_balanced(run, recipe)} <= {"the driver stopped", "the run went on from an earlier step"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", POINTS)
+def test_a_node_that_is_gone_leaves_its_work_to_the_other(begun, local, cluster, tmp_path, point):
+    recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2), tmp_path / "run"
+    last, is_over = random.Random(point).randint(2, 6), threading.Event()
 
     def remove() -> None:
-        ledger = run / "ledger.jsonl"
-        while not ledger.exists() or sum(row["event"] == "started" for row in rows(ledger)) < 2:
-            time.sleep(0.05)
-        cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
+        while dispatched(run) < last and not is_over.is_set():
+            time.sleep(0.01)
+        cluster.remove_node(max(cluster.worker_nodes, key=id), allow_graceful=False)
 
-    thread = threading.Thread(target=remove, daemon=True)
+    thread = threading.Thread(target=remove)
     thread.start()
-    reporter = go_on(recipe, begun[1], run)
-    thread.join()
+    try:
+        reporter = go_on(recipe, begun[1], run)
+    finally:
+        is_over.set()
+        thread.join()
+        cluster.add_node(**NODE)
     assert_same_rl(run, local)
     assert_balanced(run, recipe)
     assert any("is lost, and" in line for line in reporter.lines)
+
+
+def dispatched(run) -> int:
+    ledger = run / "ledger.jsonl"
+    return sum(row["event"] == "dispatched" for row in rows(ledger)) if ledger.exists() else 0

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.config import Recipe
 from seekling.doctor.machine import free_bytes
@@ -103,10 +103,14 @@ def open_sampling(
     from seekling.scale.pool import SamplerPool, open_place
     from seekling.scale.roller import PoolRoller
 
-    use_kernels(recipe.model.kernels)  # what learns computes with them, too
-    pool = SamplerPool(recipe, open_place(recipe, run, model_dir), Ledger(run / "ledger.jsonl"), log)
-    with open_agent(recipe, library, model_dir, lambda _, path: (pool, load_tokenizer(path))) as agent:
-        yield replace(agent, roller=PoolRoller(agent.env, pool, agent.renderer))
+    def open_pool(recipe: Recipe, model_dir: Path) -> tuple[SamplerPool, PreTrainedTokenizerBase]:
+        use_kernels(recipe.model.kernels)  # what learns computes with them, too
+        tokenizer = load_tokenizer(model_dir)
+        return SamplerPool(recipe, open_place(recipe, run, model_dir), Ledger(run / "ledger.jsonl"), log), tokenizer
+
+    with open_agent(recipe, library, model_dir, open_pool) as agent:
+        assert isinstance(agent.sampler, SamplerPool)
+        yield replace(agent, roller=PoolRoller(agent.env, agent.sampler, agent.renderer))
 
 
 def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:

@@ -40,7 +40,7 @@ class Weights:
     """Which weights to sample with."""
 
     number: int
-    """In the store."""
+    """In the store; 0: those of the model, before any was published."""
     version: int
     """As the learner counts."""
 
@@ -85,7 +85,7 @@ class SamplerActor:
     def __init__(self, place: Place) -> None:
         self._place, self._store = place, WeightStore(place.weights)
         self._stack, self._running = ExitStack(), set[asyncio.Task[EpisodeGroup]]()
-        self._weights: Weights | None = None
+        self._weights = Weights(0, 0)
         self._lock = asyncio.Lock()
         self._rollers: dict[EnvConfig, Roller] = {}
 

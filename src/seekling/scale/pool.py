@@ -6,10 +6,11 @@ A pool says which weights are to be used; the actors fetch these themselves. Who
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
@@ -34,7 +35,7 @@ GET_S = 120.0
 """For a result that is ready to arrive; a machine that died with it never sends it."""
 COMPLAIN_S = 60.0
 """Between two lines that say that no sampler is there."""
-CLOSE_S = 5.0
+OTHERS_S, CLOSE_S = 30.0, 5.0
 
 
 @dataclass(slots=True)
@@ -50,8 +51,8 @@ class Member:
     """Groups that it has."""
     num_deaths: int = 0
     """In a row, without a group in between."""
-    heard: float = field(default_factory=time.monotonic)
-    """When it last answered, or was given something to do while it had nothing."""
+    quiet_s: float = 0.0
+    """Seconds that it had groups, since it last finished one."""
 
     def __str__(self) -> str:
         where = f"process {self.opened.process} on {self.opened.machine}" if self.opened else "not ready yet"
@@ -166,7 +167,6 @@ class SamplerPool:
             except ray.exceptions.RayError as error:
                 self.replace(member, first_line(error))
                 continue
-            member.heard = time.monotonic()
             self.ledger.note("started", sampler=member.number, process=member.opened.process)
             self.log(f"{member} is ready")
         if any(self.ready):
@@ -205,11 +205,14 @@ class SamplerPool:
         return Member(number, handle, handle.open.remote(self._taught))
 
     def _wait_for_first(self) -> Opened:
+        """Until one is ready, and a while longer for the others: together they are faster."""
+        until = math.inf
         while True:
             self.welcome()
-            for member in self.members:
-                if member.opened is not None:
-                    return member.opened
+            ready = [member.opened for member in self.members if member.opened is not None]
+            until = min(until, time.monotonic() + OTHERS_S) if ready else math.inf
+            if ready and (len(ready) == len(self.members) or time.monotonic() > until):
+                return ready[0]
             ray.wait(self.opening, timeout=1.0)
 
 

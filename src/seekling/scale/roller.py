@@ -7,6 +7,7 @@ on seed and position alone.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -125,11 +126,13 @@ class _Rollout:
         self.pool.welcome()
         self._hand_out()
         self._look_for_late_ones()
-        num_busy, before = len({each.member.number for each in self._out.values()}), time.monotonic()
+        busy, before = {each.member.number: each.member for each in self._out.values()}, time.monotonic()
         done, _ = ray.wait([*self._out, *self.pool.opening], timeout=LOOK_S)
         waited_s = time.monotonic() - before
         self._queue_s += len(self._todo) * waited_s
-        self._busy_s += num_busy * waited_s
+        self._busy_s += len(busy) * waited_s
+        for member in busy.values():
+            member.quiet_s += waited_s
         handed = [(ref, self._out.pop(ref)) for ref in done if ref in self._out]
         return [group for ref, each in handed if (group := self._take(ref, each)) is not None]
 
@@ -171,11 +174,9 @@ class _Rollout:
         return [each for each in ready if each.opened and each.num_running * size < each.opened.num_slots]
 
     def _hand(self, position: int, member: Member) -> None:
-        job, now = self.jobs[position], time.monotonic()
+        job = self.jobs[position]
         attempt = self.pool.ledger.dispatch(self.step, position, sampler=member.number, weights=job.weights.number)
-        self._out[member.handle.roll.remote(job)] = _Handed(attempt, position, member, now)
-        if not member.num_running:
-            member.heard = now
+        self._out[member.handle.roll.remote(job)] = _Handed(attempt, position, member, time.monotonic())
         member.num_running += 1
 
     def _take(self, ref: ray.ObjectRef, handed: _Handed) -> EpisodeGroup | None:
@@ -189,9 +190,9 @@ class _Rollout:
         except ray.exceptions.RayError as error:
             self._lose(member, handed, first_line(error))
             return None
-        member.heard, member.num_deaths = time.monotonic(), 0
+        member.quiet_s, member.num_deaths = 0.0, 0
         self._load_s = max(self._load_s, outcome.load_s)
-        group, ledger = outcome.group, self.pool.ledger
+        group, ledger = copy.deepcopy(outcome.group), self.pool.ledger  # its arrays are Ray's, and cannot be written to
         assert outcome.weights == self.jobs[position].weights, "a sampler answered for other weights"
         ledger.take_back(handed.attempt, episodes=len(group.episodes) + len(group.failed))
         if position in self.made:
@@ -217,8 +218,8 @@ class _Rollout:
         now, limit_s = time.monotonic(), self.pool.config.straggler_s
         for member in list(self.pool.ready):
             mine = [each for each in self._out.values() if each.member is member]
-            if mine and now - member.heard > HANGS_AFTER * limit_s:
-                why = f"it had groups and finished none for {now - member.heard:.0f} s (scale.straggler_s)"
+            if mine and member.quiet_s > HANGS_AFTER * limit_s:
+                why = f"it had groups and finished none for {member.quiet_s:.0f} s (scale.straggler_s = {limit_s:g})"
                 self._lose(member, mine[0], why)
         newest = {each.position: each for each in self._out.values()}  # in the order they went out
         for position, each in newest.items():
