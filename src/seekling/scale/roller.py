@@ -67,9 +67,10 @@ class PoolRoller(Roller):
             Job(question, decoding, self._env.config, group_size, seed, first, pool.weights)
             for question, first in zip(questions, first_numbers(questions, group_size), strict=True)
         ]
-        rollout = _Rollout(pool, jobs, step=pool.policy_version + 1 if self._trains else 0)
-        if rollout.step:
-            pool.ledger.rewind(rollout.step)
+        step = pool.policy_version + 1 if self._trains else 0
+        rollout = _Rollout(pool, jobs, step, pool.num_deaths, deque(range(len(jobs))))
+        if step:
+            pool.ledger.rewind(step)
         try:
             while not rollout.is_done:
                 for group in rollout.go_on():
@@ -98,8 +99,9 @@ class _Rollout:
     pool: SamplerPool
     jobs: Sequence[Job]
     step: int
+    _deaths_before: int
+    _todo: deque[int]
     made: dict[int, EpisodeGroup] = field(default_factory=dict)
-    _todo: deque[int] = field(init=False)
     _out: dict[ray.ObjectRef, _Handed] = field(default_factory=dict)
     _tokens: Counter[int] = field(default_factory=Counter)
     """By sampler."""
@@ -110,11 +112,6 @@ class _Rollout:
     _queue_s: float = 0.0
     """Groups that waited for a sampler, times seconds."""
     _started: float = field(default_factory=time.monotonic)
-    _deaths_before: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._todo = deque(range(len(self.jobs)))
-        self._deaths_before = self.pool.num_deaths
 
     @property
     def is_done(self) -> bool:
@@ -125,16 +122,18 @@ class _Rollout:
         """Hand out what there is room for, and wait for what comes back; the groups that did."""
         self.pool.welcome()
         self._hand_out()
-        self._look_for_late_ones()
         busy, before = {each.member.number: each.member for each in self._out.values()}, time.monotonic()
-        done, _ = ray.wait([*self._out, *self.pool.opening], timeout=LOOK_S)
+        ray.wait([*self._out, *self.pool.opening], timeout=LOOK_S)
         waited_s = time.monotonic() - before
         self._queue_s += len(self._todo) * waited_s
         self._busy_s += len(busy) * waited_s
         for member in busy.values():
             member.quiet_s += waited_s
-        handed = [(ref, self._out.pop(ref)) for ref in done if ref in self._out]
-        return [group for ref, each in handed if (group := self._take(ref, each)) is not None]
+        done = ray.wait(list(self._out), num_returns=len(self._out), timeout=0)[0] if self._out else ()
+        # What is no longer out was lost with its sampler, a moment before.
+        groups = [self._take(ref, self._out.pop(ref)) for ref in done if ref in self._out]
+        self._look_for_late_ones()
+        return [group for group in groups if group is not None]
 
     def end(self) -> None:
         """Give up what is still out: its groups are there already, or the rollout was given up."""
