@@ -20,6 +20,7 @@ from machine import describe
 from seekling.config import ScaleConfig
 from seekling.corpus.questions import read_questions
 from seekling.pipeline.implementations import new_sync, open_sampling
+from seekling.pipeline.run_folder import RunFolder
 from seekling.retrieval.library import open_library
 from seekling.serve.agent import training_decoding
 from seekling.serve.local_model import recipe_of_run, trained_policy
@@ -38,14 +39,15 @@ def measure(run: Path, num_samplers: int, arguments: argparse.Namespace) -> floa
     walls, rates = [], []
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_sampling(recipe, Path(folder), library, policy, print) as agent,
+        open_sampling(recipe, RunFolder(Path(folder), recipe), library, policy, print) as agent,
     ):
+        roller = agent.roller.over(agent.env)  # no step of a training run
         for repeat in range(arguments.repeats + 1):
             new_sync(recipe, agent).publish_exported(policy, agent.sampler, version=repeat)
             started = time.perf_counter()
-            agent.roller.rollout(questions, training_decoding(recipe), group_size=arguments.group_size, seed=7)
+            roller.rollout(questions, training_decoding(recipe), group_size=arguments.group_size, seed=7)
             walls.append(time.perf_counter() - started)
-            rates.append(agent.roller.statistics)
+            rates.append(roller.statistics)
             agent.sampler.release_caches()
     wall, last = statistics.median(walls[1:]), rates[-1]
     print(

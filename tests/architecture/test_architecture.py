@@ -115,7 +115,15 @@ LOOPS_NAMED = {"rollout/engine/fused.py": "runs a decoder layer in one call of t
 FLOWS = {f"learn/{name}.py" for name in ("rl", "sft", "update")} | {"pipeline/stages.py", "pipeline/guard.py"}
 IMPLEMENTATIONS = tuple(
     f"seekling.{name}"
-    for name in ("learn.local", "learn.trained", "learn.critic", "learn.checkpoint", "rollout.engine", "rollout.vllm")
+    for name in (
+        "learn.local",
+        "learn.trained",
+        "learn.critic",
+        "learn.checkpoint",
+        "rollout.engine",
+        "rollout.vllm",
+        "scale",
+    )
 )
 """Modules that those files do not import."""
 

@@ -76,7 +76,7 @@ def assert_balanced(run: Path, recipe: Recipe) -> list[str]:
     kept = Counter(row["step"] for row in rows(run / "episodes" / "rl.jsonl"))
     assert kept == dict.fromkeys(range(1, STEPS + 1), recipe.rl.questions_per_step * recipe.rl.group_size)
     ledger = run / "ledger.jsonl"
-    assert problems(ledger, groups_per_step=recipe.rl.questions_per_step, episodes=kept) == []
+    assert problems(ledger, kept) == []
     return [reason for each in read_attempts(ledger) for reason in each.reasons]
 
 

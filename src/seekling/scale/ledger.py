@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,23 +110,23 @@ def read_attempts(path: Path) -> list[Attempt]:
     return list(attempts.values())
 
 
-def problems(path: Path, *, groups_per_step: int, episodes: Mapping[int, int]) -> list[str]:
+def problems(path: Path, episodes: Mapping[int, int]) -> list[str]:
     """What does not balance, in words.
 
     Args:
-        path: the ledger of a run that is over.
-        groups_per_step: questions of an RL step.
+        path: the ledger of a run whose RL is over.
         episodes: how many each RL step has in the run's episodes file.
     """
     attempts = read_attempts(path)
     found = [f"attempt {each.number} has no end" for each in attempts if each.is_open]
     found += [f"attempt {each.number} was dropped {len(each.reasons)} times" for each in attempts if each.reasons[1:]]
     found += [f"attempt {each.number} was used, not returned" for each in attempts if each.is_used > each.num_returned]
-    counted = [each for each in attempts if each.counts]
-    for (step, group), times in Counter((each.step, each.group) for each in counted).items():
-        found += [f"step {step} used group {group} {times} times"] if times > 1 else []
-    for step in sorted({*episodes, *(each.step for each in counted)}):
-        mine, kept = [each.num_returned for each in counted if each.step == step], episodes.get(step, 0)
-        if (len(mine), sum(mine)) != (groups_per_step, kept):
-            found.append(f"step {step} used {len(mine)} of {groups_per_step} groups: {sum(mine)} episodes, {kept} kept")
+    for step in sorted({each.step for each in attempts if each.counts}):
+        wanted = {each.group for each in attempts if each.step == step}
+        mine = [each for each in attempts if each.step == step and each.counts]
+        if sorted(each.group for each in mine) != sorted(wanted):
+            found.append(f"step {step} used groups {sorted(each.group for each in mine)} of {sorted(wanted)}")
+        num_used, num_kept = sum(each.num_returned for each in mine), episodes.get(step, 0)
+        if num_used != num_kept:
+            found.append(f"step {step} used {num_used} episodes, and {num_kept} were kept")
     return found
