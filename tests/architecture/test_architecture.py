@@ -113,9 +113,9 @@ LOOPS_NAMED = {"rollout/engine/fused.py": "runs a decoder layer in one call of t
 """file -> why it may import a back end's loops."""
 
 FLOWS = {f"learn/{name}.py" for name in ("rl", "sft", "update")} | {"pipeline/stages.py", "pipeline/guard.py"}
-IMPLEMENTATIONS = tuple(
-    f"seekling.{name}"
-    for name in ("learn.local", "learn.trained", "learn.critic", "learn.checkpoint", "rollout.engine", "rollout.vllm")
+IMPLEMENTATIONS = (
+    *(f"seekling.learn.{name}" for name in ("local", "trained", "critic", "checkpoint")),
+    *(f"seekling.{name}" for name in ("rollout.engine", "rollout.vllm", "scale")),
 )
 """Modules that those files do not import."""
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.config import Recipe
 from seekling.doctor.machine import free_bytes
@@ -23,6 +23,7 @@ from seekling.learn.learner import Checkpoint, Learner, WeightSync
 from seekling.learn.local import LocalLearner
 from seekling.models import cache_home, load_model, pick_device, pick_dtype
 from seekling.models.load import load_tokenizer
+from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.sync import PROBE, CheckedSync, InMemorySync
 from seekling.retrieval.library import Library
 from seekling.rollout.sampler import takes_vllm
@@ -116,23 +117,23 @@ def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
 
 
 def _store_sync(recipe: Recipe, load: Callable[[Path], PreTrainedModel]) -> WeightSync:
-    from seekling.scale.sync import StoreSync
+    from seekling.scale.pool import StoreSync
 
     return StoreSync(load, keeps_digits=recipe.rollout.weight_bits == 8)
 
 
 @contextmanager
 def open_sampling(
-    recipe: Recipe, run: Path, library: Library, model_dir: Path, log: Callable[[str], None]
+    recipe: Recipe, folder: RunFolder, library: Library, model_dir: Path, log: Callable[[str], None]
 ) -> Iterator[Agent]:
     """The agent of a run: its episodes are made in this process, or by the samplers that `recipe.scale` asks for.
 
     Args:
         recipe: of the run.
-        run: its folder.
+        folder: of the run.
         library: what this process searches; other samplers open their own.
         model_dir: a directory that `resolve_model` returned.
-        log: told what becomes of the samplers.
+        log: told what becomes of the samplers, and of episodes that are lost or counted twice.
 
     Raises:
         MissingExtraError: the engine is not installed.
@@ -145,14 +146,22 @@ def open_sampling(
     from seekling.scale.cluster import need_ray
 
     need_ray()
-    from seekling.scale.ledger import Ledger
+    from seekling.scale.ledger import Ledger, problems
     from seekling.scale.pool import SamplerPool, open_place
     from seekling.scale.roller import PoolRoller
 
-    use_kernels(recipe.model.kernels)  # what learns computes with them, too
-    pool = SamplerPool(recipe, open_place(recipe, run, model_dir), Ledger(run / "ledger.jsonl"), log)
-    with open_agent(recipe, library, model_dir, lambda _, path: (pool, load_tokenizer(path))) as agent:
-        yield replace(agent, roller=PoolRoller(agent.env, pool, agent.renderer))
+    ledger = folder.path / "ledger.jsonl"
+
+    def open_pool(recipe: Recipe, model_dir: Path) -> tuple[SamplerPool, PreTrainedTokenizerBase]:
+        use_kernels(recipe.model.kernels)  # what learns computes with them, too
+        tokenizer = load_tokenizer(model_dir)
+        return SamplerPool(recipe, open_place(recipe, folder.path, model_dir), Ledger(ledger), log), tokenizer
+
+    with open_agent(recipe, library, model_dir, open_pool) as agent:
+        assert isinstance(agent.sampler, SamplerPool)
+        yield replace(agent, roller=PoolRoller(agent.env, agent.sampler, agent.renderer))
+    for problem in problems(ledger, folder.count_episodes("rl")):
+        log(f"warning: {ledger.name} does not balance: {problem}")
 
 
 def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:

@@ -10,6 +10,7 @@ import json
 import shutil
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -257,6 +258,10 @@ class RunFolder:
                     f"{path}:{number}: not an episode record ({error}); delete the file to redo it"
                 ) from None
         return records
+
+    def count_episodes(self, stage: str) -> Counter[int]:
+        """How many episodes each step of a stage has; damaged lines are passed over."""
+        return Counter(int(row["step"]) for _, row in _read_rows(self.episodes_path(stage)) if row is not None)
 
     def rewind(self, stage: str, step: int) -> None:
         """Forget what was logged after the step whose weights were saved; damaged lines stay where they are."""

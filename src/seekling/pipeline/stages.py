@@ -71,7 +71,7 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
         track = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
         world = open_world(recipe, path, reporter)
         model_dir = resolve_model(recipe.model.spec, log=reporter.line)
-        agent = stack.enter_context(open_sampling(recipe, path, world.library, model_dir, reporter.line))
+        agent = stack.enter_context(open_sampling(recipe, folder, world.library, model_dir, reporter.line))
         run = _Run(recipe, folder, world, agent, model_dir, reporter, track)
         folder.write_record(describe_run(recipe, folder, world, agent, model_dir))
         folder.add_seconds("setup", time.perf_counter() - started)

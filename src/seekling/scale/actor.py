@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seekling.config import EnvConfig, Recipe
-from seekling.errors import InfrastructureError
 from seekling.models import resolve_model
 from seekling.retrieval.library import open_library
 from seekling.rollout.loop import Decoding, Roller
@@ -41,7 +40,7 @@ class Weights:
     """Which weights to sample with."""
 
     number: int
-    """In the store."""
+    """In the store; 0: those of the model, before any was published."""
     version: int
     """As the learner counts."""
 
@@ -72,10 +71,9 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job."""
+    """A finished job."""
 
-    group: EpisodeGroup | None
-    """None: it was given up, since other weights or a stop came first."""
+    group: EpisodeGroup
     weights: Weights
     load_s: float
     """Seconds that taking the weights took, for the job that took them."""
@@ -87,7 +85,7 @@ class SamplerActor:
     def __init__(self, place: Place) -> None:
         self._place, self._store = place, WeightStore(place.weights)
         self._stack, self._running = ExitStack(), set[asyncio.Task[EpisodeGroup]]()
-        self._weights: Weights | None = None
+        self._weights = Weights(0, 0)
         self._lock = asyncio.Lock()
         self._rollers: dict[EnvConfig, Roller] = {}
 
@@ -107,10 +105,9 @@ class SamplerActor:
         return Opened(os.getpid(), os.uname().nodename, self._sampler.num_slots, self._sampler.dtype)
 
     async def roll(self, job: Job) -> Outcome:
-        """Sample a group with the weights that it names."""
+        """Sample a group with the weights that it names; one that others have made meanwhile is cancelled."""
         started = time.perf_counter()
-        if not await self._take(job.weights):
-            return Outcome(None, job.weights, 0.0)
+        await self._take(job.weights)
         load_s = time.perf_counter() - started
         roller = self._rollers.get(job.env)
         if roller is None:
@@ -120,10 +117,6 @@ class SamplerActor:
         self._running.add(task)
         try:
             return Outcome(await task, job.weights, load_s)
-        except asyncio.CancelledError:
-            if not task.cancelled():
-                raise  # not the group: this call itself
-            return Outcome(None, job.weights, load_s)
         finally:
             self._running.discard(task)
 
@@ -151,20 +144,14 @@ class SamplerActor:
         """See `Sampler.teach_drafts`."""
         self._sampler.teach_drafts(taught)
 
-    async def _take(self, weights: Weights) -> bool:
-        """Use these weights from now on; False when newer ones are in use already."""
+    async def _take(self, weights: Weights) -> None:
+        """Use these weights from now on."""
         async with self._lock:
-            mine = self._weights
-            if mine is not None and mine.number > weights.number:
-                return False
-            if mine != weights:
+            if self._weights != weights:
                 await self._cancel()  # a straggler of an earlier step, whose place another has taken
-                sampler = self._sampler
-                if not isinstance(sampler, TakesWeights):
-                    raise InfrastructureError(f"{type(sampler).__name__} takes no weights, and cannot be behind Ray")
-                sampler.load_weights(self._store.read(weights.number), weights.version)
+                assert isinstance(self._sampler, TakesWeights), f"{type(self._sampler).__name__} takes no tensors"
+                self._sampler.load_weights(self._store.read(weights.number), weights.version)
                 self._weights = weights
-            return True
 
     async def _cancel(self) -> None:
         running = list(self._running)

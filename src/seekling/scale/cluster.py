@@ -17,16 +17,11 @@ from seekling.errors import ConfigError, MissingExtraError
 
 OBJECT_STORE_BYTES = 256 * 1024**2
 """Of a Ray that starts on this machine. Groups of episodes pass through it; weights do not."""
-_KEPT = ("SEEKLING_HOME", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM", "CUDA_VISIBLE_DEVICES")
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
 
 
 def need_ray() -> None:
-    """Say what to install.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-    """
+    """Raise MissingExtraError where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError("scale.engine = \"ray\" needs Ray: pip install 'seekling[ray]'")
 
@@ -68,23 +63,20 @@ def connect(config: ScaleConfig, log: Callable[[str], None]) -> Callable[[], Non
             '--head` printed, or "" to start Ray on this machine'
         ) from None
     finally:
-        for each, handler in before.items():  # Ray ends the process on SIGTERM, and would not save the training state
+        for each, handler in before.items():  # Ray puts its own in their place
             signal.signal(each, handler)
     log("ray: " + ("started on this machine" if not config.address else f"connected to {config.address}"))
     return ray.shutdown
 
 
-def environment(num_threads: int, num_gpus: float) -> dict[str, object]:
+def environment(num_threads: int) -> dict[str, object]:
     """What a process must know of this one's environment, as Ray's `runtime_env`."""
     paths = [str(Path(seekling.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     variables = {
-        **{name: os.environ[name] for name in _KEPT if name in os.environ},
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
         "OMP_NUM_THREADS": str(num_threads),
         "NUMBA_NUM_THREADS": str(num_threads),
     }
-    if num_gpus:
-        variables.pop("CUDA_VISIBLE_DEVICES", None)  # Ray's to say
     return {"env_vars": variables}
 
 
@@ -97,5 +89,5 @@ def sampler_options(config: ScaleConfig) -> dict[str, object]:
         "max_task_retries": 0,
         "max_concurrency": 1000,
         "scheduling_strategy": "SPREAD",
-        "runtime_env": environment(max(1, int(config.sampler_cpus)), config.sampler_gpus),
+        "runtime_env": environment(max(1, int(config.sampler_cpus))),
     }

@@ -6,28 +6,36 @@ A pool says which weights are to be used; the actors fetch these themselves. Who
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
+import torch
 from ray.actor import ActorHandle
 
 from seekling.config import Recipe
 from seekling.errors import InfrastructureError, SeeklingError
-from seekling.rollout.sampler import Sample, SampleRequest
+from seekling.learn.learner import Learner
+from seekling.rollout.sampler import Sample, Sampler, SampleRequest
 from seekling.scale.actor import Opened, Place, SamplerActor, Weights
 from seekling.scale.cluster import connect, sampler_options
 from seekling.scale.ledger import Ledger
 from seekling.scale.weight_store import WeightStore
 from seekling.types import Trajectory
 
+if typing.TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
 GET_S = 120.0
 """For a result that is ready to arrive; a machine that died with it never sends it."""
 COMPLAIN_S = 60.0
 """Between two lines that say that no sampler is there."""
-CLOSE_S = 5.0
+OTHERS_S, CLOSE_S = 30.0, 5.0
 
 
 @dataclass(slots=True)
@@ -43,8 +51,8 @@ class Member:
     """Groups that it has."""
     num_deaths: int = 0
     """In a row, without a group in between."""
-    heard: float = field(default_factory=time.monotonic)
-    """When it last answered, or was given something to do while it had nothing."""
+    quiet_s: float = 0.0
+    """Seconds that it had groups, since it last finished one."""
 
     def __str__(self) -> str:
         where = f"process {self.opened.process} on {self.opened.machine}" if self.opened else "not ready yet"
@@ -61,9 +69,7 @@ class SamplerPool:
         log: told the same in words.
 
     Raises:
-        MissingExtraError: Ray is not installed.
-        ConfigError: there is no cluster at the address.
-        SeeklingError: what kept a sampler from starting.
+        SeeklingError: what kept Ray or a sampler from starting.
     """
 
     def __init__(self, recipe: Recipe, place: Place, ledger: Ledger, log: Callable[[str], None]) -> None:
@@ -107,16 +113,14 @@ class SamplerPool:
         member = ready[request.session % len(ready)]
         try:
             sample: Sample = await member.handle.sample.remote(request, self.weights)
-        except ray.exceptions.RayTaskError as error:
-            raise failure_of(member, error) from None
         except ray.exceptions.RayError as error:
-            raise InfrastructureError(f"{member} died: {first_line(error)}") from None
+            raise failure_of(member, error) from None
         return sample
 
     def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
         """See `Sampler.teach_drafts`."""
         self._taught = ray.put(tuple(trajectories))
-        for member in self.ready:
+        for member in self.members:  # those that are not ready do it then
             member.handle.teach.remote(self._taught)
 
     def close_session(self, session: int) -> None:
@@ -151,11 +155,7 @@ class SamplerPool:
         return [member.opening for member in self.members if member.opening is not None]
 
     def welcome(self) -> None:
-        """Take note of samplers that have become ready, or have died before.
-
-        Raises:
-            SeeklingError: what kept one from becoming ready.
-        """
+        """Take note of samplers that have become ready, or died before; raises what kept one from becoming ready."""
         waiting = {member.opening: member for member in self.members if member.opening is not None}
         done = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)[0] if waiting else ()
         for ref in done:
@@ -167,7 +167,6 @@ class SamplerPool:
             except ray.exceptions.RayError as error:
                 self.replace(member, first_line(error))
                 continue
-            member.heard = time.monotonic()
             self.ledger.note("started", sampler=member.number, process=member.opened.process)
             self.log(f"{member} is ready")
         if any(self.ready):
@@ -179,16 +178,16 @@ class SamplerPool:
                 f"{self.config.sampler_gpus:g} GPUs, or loading takes long; waiting"
             )
 
-    def replace(self, member: Member, why: str) -> None:
-        """Start another process for one that died, or end one that hangs.
+    def replace(self, member: Member, why: str, *, num_lost: int = 0) -> None:
+        """Start another process for one that died with so many groups, or end one that hangs.
 
         Raises:
-            InfrastructureError: it has died too often without having done anything.
+            InfrastructureError: it has died too often without having finished a group.
         """
         member.num_deaths += 1
         self.num_deaths += 1
         self.ledger.note("died", sampler=member.number, why=why)
-        self.log(f"{member} is lost with {member.num_running} groups, which are dispatched again: {why}")
+        self.log(f"{member} is lost, and {num_lost} groups with it, which others make: {why}")
         if member.num_deaths > self.config.max_restarts:
             raise InfrastructureError(
                 f"sampler {member.number} died {member.num_deaths} times in a row without finishing a group, "
@@ -206,18 +205,21 @@ class SamplerPool:
         return Member(number, handle, handle.open.remote(self._taught))
 
     def _wait_for_first(self) -> Opened:
+        """Until one is ready, and a while longer for the others: together they are faster."""
+        until = math.inf
         while True:
             self.welcome()
-            for member in self.ready:
-                assert member.opened is not None
-                return member.opened
+            ready = [member.opened for member in self.members if member.opened is not None]
+            until = min(until, time.monotonic() + OTHERS_S) if ready else math.inf
+            if ready and (len(ready) == len(self.members) or time.monotonic() > until):
+                return ready[0]
             ray.wait(self.opening, timeout=1.0)
 
 
-def failure_of(member: Member, error: ray.exceptions.RayTaskError) -> SeeklingError:
-    """What a sampler raised, which another process would raise too."""
-    cause = error.cause
-    return cause if isinstance(cause, SeeklingError) else InfrastructureError(f"{member} failed: {cause or error}")
+def failure_of(member: Member, error: ray.exceptions.RayError) -> SeeklingError:
+    """What a sampler raised, or the reason why it raises nothing any more."""
+    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+    return cause if isinstance(cause, SeeklingError) else InfrastructureError(f"{member} failed: {first_line(cause)}")
 
 
 def first_line(error: BaseException) -> str:
@@ -233,3 +235,41 @@ def open_place(recipe: Recipe, run: Path, model: Path) -> Place:
     own = f"{run.name}-{hashlib.blake2b(str(run).encode(), digest_size=4).hexdigest()}"
     weights = Path(shared).resolve() / own if shared else run / "weights"
     return Place(recipe, recipe.retrieval.folder(run).resolve(), model.resolve(), weights)
+
+
+@typing.runtime_checkable
+class GivesWeights(typing.Protocol):
+    """A learner whose weights can be had in this process."""
+
+    def export_weights(self) -> Mapping[str, Tensor]:
+        """The policy's weights by the names of the plain transformers model, adapters merged."""
+        ...
+
+
+class StoreSync:
+    """The `WeightSync` of a pool: each version is written once, and samplers read it before their next group.
+
+    Args:
+        load: a model directory into memory.
+        keeps_digits: write weights as the learner has them; otherwise rounded to what the samplers compute in.
+    """
+
+    def __init__(self, load: Callable[[Path], PreTrainedModel], *, keeps_digits: bool) -> None:
+        self._load, self._keeps_digits = load, keeps_digits
+
+    def publish(self, learner: Learner, sampler: Sampler, version: int) -> None:
+        """See `WeightSync.publish`."""
+        assert isinstance(learner, GivesWeights), f"{type(learner).__name__} has its weights elsewhere"
+        self._publish(learner.export_weights(), sampler, version)
+
+    def publish_exported(self, folder: Path, sampler: Sampler, version: int) -> None:
+        """See `WeightSync.publish_exported`."""
+        self._publish(dict(self._load(folder).named_parameters()), sampler, version)
+
+    def _publish(self, weights: Mapping[str, Tensor], sampler: Sampler, version: int) -> None:
+        assert isinstance(sampler, SamplerPool), f"{type(sampler).__name__} reads no weights from a store"
+        started = time.perf_counter()
+        dtype = None if self._keeps_digits else getattr(torch, sampler.dtype.removeprefix("torch."))
+        sampler.weights = Weights(sampler.store.write(weights, dtype), version)
+        sampler.store.prune()
+        sampler.sync_s = time.perf_counter() - started

@@ -62,12 +62,11 @@ class Ranks:
         """
         self.stop()
         self.generation += 1
-        num_gpus = 1 if self.device == "cuda" else 0
         kind = ray.remote(_Actor).options(
             num_cpus=0,  # they learn while samplers wait for them, so both may count on the same processors
-            num_gpus=num_gpus,
+            num_gpus=1 if self.device == "cuda" else 0,
             scheduling_strategy="SPREAD",
-            runtime_env=environment(max(1, int(cores_here()) // self.number), num_gpus),
+            runtime_env=environment(max(1, int(cores_here()) // self.number)),
         )
         self._actors = [kind.remote(each, self.number, self.device, self.timeout_s) for each in range(self.number)]
         processes = self.call("process", limit_s=START_S)

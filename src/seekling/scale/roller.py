@@ -7,6 +7,7 @@ on seed and position alone.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -60,19 +61,16 @@ class PoolRoller(Roller):
         seed: int = 0,
         on_group: Callable[[EpisodeGroup], None] = lambda group: None,
     ) -> list[EpisodeGroup]:
-        """See `Roller.rollout`.
-
-        Raises:
-            InfrastructureError: a sampler failed, or dies again and again.
-        """
+        """See `Roller.rollout`; raises InfrastructureError when a sampler fails, or dies again and again."""
         pool = self._pool
         jobs = [
             Job(question, decoding, self._env.config, group_size, seed, first, pool.weights)
             for question, first in zip(questions, first_numbers(questions, group_size), strict=True)
         ]
-        rollout = _Rollout(pool, jobs, step=pool.policy_version + 1 if self._trains else 0)
-        if rollout.step:
-            pool.ledger.rewind(rollout.step)
+        step = pool.policy_version + 1 if self._trains else 0
+        rollout = _Rollout(pool, jobs, step, pool.num_deaths, deque(range(len(jobs))))
+        if step:
+            pool.ledger.rewind(step)
         try:
             while not rollout.is_done:
                 for group in rollout.go_on():
@@ -95,36 +93,25 @@ class _Handed:
 
 
 @dataclass(slots=True)
-class _Work:
-    """What a sampler did in a rollout."""
-
-    num_tokens: int = 0
-    busy_s: float = 0.0
-    since: float | None = None
-    """When it was last given something while it had nothing."""
-
-
-@dataclass(slots=True)
 class _Rollout:
     """One rollout, from its first group to its last."""
 
     pool: SamplerPool
     jobs: Sequence[Job]
     step: int
+    _deaths_before: int
+    _todo: deque[int]
     made: dict[int, EpisodeGroup] = field(default_factory=dict)
-    _todo: deque[int] = field(init=False)
     _out: dict[ray.ObjectRef, _Handed] = field(default_factory=dict)
-    _work: dict[int, _Work] = field(default_factory=dict)
-    _counts: Counter[str] = field(default_factory=Counter)
+    _tokens: Counter[int] = field(default_factory=Counter)
+    """By sampler."""
+    _busy_s: float = 0.0
+    """Samplers that had something to do, times seconds."""
+    _num_again: int = 0
     _load_s: float = 0.0
     _queue_s: float = 0.0
     """Groups that waited for a sampler, times seconds."""
     _started: float = field(default_factory=time.monotonic)
-    _deaths_before: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._todo = deque(range(len(self.jobs)))
-        self._deaths_before = self.pool.num_deaths
 
     @property
     def is_done(self) -> bool:
@@ -135,12 +122,18 @@ class _Rollout:
         """Hand out what there is room for, and wait for what comes back; the groups that did."""
         self.pool.welcome()
         self._hand_out()
+        busy, before = {each.member.number: each.member for each in self._out.values()}, time.monotonic()
+        ray.wait([*self._out, *self.pool.opening], timeout=LOOK_S)
+        waited_s = time.monotonic() - before
+        self._queue_s += len(self._todo) * waited_s
+        self._busy_s += len(busy) * waited_s
+        for member in busy.values():
+            member.quiet_s += waited_s
+        done = ray.wait(list(self._out), num_returns=len(self._out), timeout=0)[0] if self._out else ()
+        # What is no longer out was lost with its sampler, a moment before.
+        groups = [self._take(ref, self._out.pop(ref)) for ref in done if ref in self._out]
         self._look_for_late_ones()
-        waiting, before = len(self._todo), time.monotonic()
-        done, _ = ray.wait([*self._out, *self.pool.opening], timeout=LOOK_S)
-        self._queue_s += waiting * (time.monotonic() - before)
-        handed = [(ref, self._out.pop(ref)) for ref in done if ref in self._out]
-        return [group for ref, each in handed if (group := self._take(ref, each)) is not None]
+        return [group for group in groups if group is not None]
 
     def end(self) -> None:
         """Give up what is still out: its groups are there already, or the rollout was given up."""
@@ -152,17 +145,18 @@ class _Rollout:
 
     def statistics(self) -> dict[str, float]:
         """For the step's metrics."""
-        seconds = time.monotonic() - self._started
-        work = [self._work.get(number, _Work()) for number in range(len(self.pool.members))]
-        oldest = min((version for group in self.made.values() for version in _versions(group)), default=self.step - 1)
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        numbers = range(len(self.pool.members))
+        versions = (v for group in self.made.values() for each in group.trajectories for v in each.policy_versions)
+        oldest = min(versions, default=self.step - 1)
         return {
-            **{f"sampler_{number}_tokens_per_s": each.num_tokens / seconds for number, each in enumerate(work)},
-            "samplers_idle_share": 1 - sum(each.busy_s for each in work) / (seconds * len(work)),
+            **{f"sampler_{number}_tokens_per_s": self._tokens[number] / seconds for number in numbers},
+            "samplers_idle_share": 1 - self._busy_s / (seconds * len(numbers)),
             "queue_depth": self._queue_s / seconds,
             "staleness": float(max(self.step - 1 - oldest, 0)),
             "weights_write_s": self.pool.sync_s,
             "weights_read_s": self._load_s,
-            "num_redispatched_groups": self._counts["again"],
+            "num_redispatched_groups": self._num_again,
             "num_sampler_deaths": self.pool.num_deaths - self._deaths_before,
         }
 
@@ -171,25 +165,17 @@ class _Rollout:
             member = min(self._with_room(), key=lambda each: each.num_running, default=None)
             if member is None:
                 return
-            position = self._todo.popleft()
-            if position not in self.made:
-                self._hand(position, member)
+            self._hand(self._todo.popleft(), member)
 
     def _with_room(self) -> list[Member]:
-        return [member for member in self.pool.ready if member.num_running < self._room_of(member)]
-
-    def _room_of(self, member: Member) -> int:
-        """Groups that fill a sampler's slots; one more than that would only be kept from the others."""
-        assert member.opened is not None
-        return max(1, -(-member.opened.num_slots // self.jobs[0].group_size))
+        """Samplers whose slots are not all taken; a group more than that would only be kept from the others."""
+        size, ready = self.jobs[0].group_size, self.pool.ready
+        return [each for each in ready if each.opened and each.num_running * size < each.opened.num_slots]
 
     def _hand(self, position: int, member: Member) -> None:
-        job, now = self.jobs[position], time.monotonic()
+        job = self.jobs[position]
         attempt = self.pool.ledger.dispatch(self.step, position, sampler=member.number, weights=job.weights.number)
-        self._out[member.handle.roll.remote(job)] = _Handed(attempt, position, member, now)
-        if not member.num_running:
-            member.heard = now
-            self._work.setdefault(member.number, _Work()).since = now
+        self._out[member.handle.roll.remote(job)] = _Handed(attempt, position, member, time.monotonic())
         member.num_running += 1
 
     def _take(self, ref: ray.ObjectRef, handed: _Handed) -> EpisodeGroup | None:
@@ -203,73 +189,54 @@ class _Rollout:
         except ray.exceptions.RayError as error:
             self._lose(member, handed, first_line(error))
             return None
-        member.heard, member.num_deaths = time.monotonic(), 0
+        member.quiet_s, member.num_deaths = 0.0, 0
         self._load_s = max(self._load_s, outcome.load_s)
-        group, ledger = outcome.group, self.pool.ledger
-        if group is None:
-            self._drop(handed, "the sampler gave it up")
-            self._again(position)
-            return None
+        group, ledger = copy.deepcopy(outcome.group), self.pool.ledger  # its arrays are Ray's, and cannot be written to
         assert outcome.weights == self.jobs[position].weights, "a sampler answered for other weights"
         ledger.take_back(handed.attempt, episodes=len(group.episodes) + len(group.failed))
         if position in self.made:
             self._drop(handed, "another was first")
             return None
-        self._finish(handed)
+        member.num_running -= 1
         self.made[position] = group
-        self._work[member.number].num_tokens += sum(len(each.token_ids_T) for each in group.trajectories)
+        self._tokens[member.number] += sum(len(each.token_ids_T) for each in group.trajectories)
         ledger.use(handed.attempt, self.step)
         return group
 
     def _lose(self, member: Member, handed: _Handed, why: str) -> None:
         """A sampler is gone: with it all that it had."""
-        lost = [handed, *(each for each in self._out.values() if each.member is member)]
+        lost = {handed.attempt: handed, **{each.attempt: each for each in self._out.values() if each.member is member}}
         self._out = {ref: each for ref, each in self._out.items() if each.member is not member}
-        if self.pool.members[member.number] is member:
-            self.pool.replace(member, why)
-        for each in lost:
+        for each in lost.values():
             self._drop(each, "the sampler died")
             self._again(each.position)
+        self.pool.replace(member, why, num_lost=len(lost))
 
     def _look_for_late_ones(self) -> None:
         """Give groups that are past their deadline to others too, and end samplers that hang."""
         now, limit_s = time.monotonic(), self.pool.config.straggler_s
         for member in list(self.pool.ready):
             mine = [each for each in self._out.values() if each.member is member]
-            if mine and now - member.heard > HANGS_AFTER * limit_s:
-                why = f"it had groups and finished none for {now - member.heard:.0f} s (scale.straggler_s)"
-                self._out = {ref: each for ref, each in self._out.items() if each is not mine[0]}
+            if mine and member.quiet_s > HANGS_AFTER * limit_s:
+                why = f"it had groups and finished none for {member.quiet_s:.0f} s (scale.straggler_s = {limit_s:g})"
                 self._lose(member, mine[0], why)
-        newest = {each.position: each for each in sorted(self._out.values(), key=lambda each: each.since)}
+        newest = {each.position: each for each in self._out.values()}  # in the order they went out
         for position, each in newest.items():
-            if now - each.since <= limit_s or position in self.made:
-                continue
             have = {other.member.number for other in self._out.values() if other.position == position}
             others = [member for member in self._with_room() if member.number not in have]
-            if others:
+            if others and now - each.since > limit_s and position not in self.made:
                 member = min(others, key=lambda other: other.num_running)
                 late_s = now - each.since
                 self.pool.log(f"group {position}: {each.member} is late ({late_s:.0f} s); {member} makes it too")
-                self._counts["again"] += 1
+                self._num_again += 1
                 self._hand(position, member)
 
     def _again(self, position: int) -> None:
         """Put a group that was lost first in the queue, unless it is there or on its way from another."""
         if position not in self.made and all(each.position != position for each in self._out.values()):
-            self._counts["again"] += 1
+            self._num_again += 1
             self._todo.appendleft(position)
 
     def _drop(self, handed: _Handed, why: str) -> None:
         self.pool.ledger.drop(handed.attempt, why)
-        self._finish(handed)
-
-    def _finish(self, handed: _Handed) -> None:
-        member, work = handed.member, self._work[handed.member.number]
-        member.num_running -= 1
-        if not member.num_running and work.since is not None:
-            work.busy_s += time.monotonic() - work.since
-            work.since = None
-
-
-def _versions(group: EpisodeGroup) -> list[int]:
-    return [version for each in group.trajectories for version in each.policy_versions]
+        handed.member.num_running -= 1

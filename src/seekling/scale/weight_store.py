@@ -8,7 +8,6 @@ written; its marker, written last, says what must be in it.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import time
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from torch import Tensor
 from seekling.errors import InfrastructureError
 from seekling.files import remove_leftovers, replacing
 
-WEIGHTS, MARKER = "weights.safetensors", "complete.json"
+WEIGHTS, MARKER = "weights.safetensors", "complete.blake2b"
 TRIES, PAUSE_S = 10, 1.0
 """A network file system may show a folder's name before its content."""
 
@@ -37,7 +36,7 @@ class WeightStore:
         """Add a version.
 
         Args:
-            weights: by the names of the plain transformers model; tensors made on demand are made one at a time.
+            weights: by the names of the plain transformers model.
             dtype: what they are rounded to; None: nothing.
 
         Returns:
@@ -51,13 +50,9 @@ class WeightStore:
         number = max(self._numbers(), default=0) + 1
         with replacing(self._path(number)) as folder:
             folder.mkdir()
-            # A tied tensor has one place in memory and may have two names; the file format wants one.
-            tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in weights.items()}
-            places = {tensor.data_ptr(): name for name, tensor in reversed(tensors.items())}
-            kept = {name: tensor for name, tensor in tensors.items() if places[tensor.data_ptr()] == name}
-            save_file(kept, folder / WEIGHTS)
-            marker = {"bytes": (folder / WEIGHTS).stat().st_size, "blake2b": _digest(folder / WEIGHTS)}
-            (folder / MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            tensors = {name: each.detach().to(device="cpu", dtype=dtype).contiguous() for name, each in weights.items()}
+            save_file(tensors, folder / WEIGHTS)
+            (folder / MARKER).write_text(_digest(folder / WEIGHTS), encoding="ascii")
         return number
 
     def read(self, number: int) -> dict[str, Tensor]:
@@ -66,19 +61,18 @@ class WeightStore:
         Raises:
             InfrastructureError: it is not there, or damaged, also after some seconds.
         """
-        problem = ""
-        for attempt in range(TRIES):
-            if attempt:
-                time.sleep(PAUSE_S)
-            if number < max(self._numbers(), default=0) and not self._path(number).is_dir():
-                break  # a newer one has taken its place
+        folder = self._path(number)
+        for _ in range(TRIES):
             try:
-                return self._read(number)
-            except (OSError, ValueError, KeyError, SafetensorError) as error:
-                problem = str(error) or type(error).__name__
+                if _digest(folder / WEIGHTS) == (folder / MARKER).read_text(encoding="ascii"):
+                    return load_file(folder / WEIGHTS)
+                problem = "another checksum"
+            except (OSError, SafetensorError) as error:
+                problem = str(error)
+            time.sleep(PAUSE_S)
         raise InfrastructureError(
-            f"{self._path(number)} does not hold the weights that were written there ({problem or 'it was removed'}); "
-            "scale.weights_dir must be one folder that every machine of the cluster sees"
+            f"{folder} does not hold the weights that were written there ({problem}); scale.weights_dir must be one "
+            "folder that every machine of the cluster sees"
         )
 
     def prune(self, keep: int = 2) -> None:
@@ -89,14 +83,6 @@ class WeightStore:
     def remove(self) -> None:
         """Remove the folder with all that is in it: a run that is over needs none."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _read(self, number: int) -> dict[str, Tensor]:
-        folder = self._path(number)
-        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        size = (folder / WEIGHTS).stat().st_size
-        if size != marker["bytes"] or _digest(folder / WEIGHTS) != marker["blake2b"]:
-            raise ValueError(f"{WEIGHTS} has {size} bytes of {marker['bytes']}, or another checksum")
-        return load_file(folder / WEIGHTS)
 
     def _numbers(self) -> list[int]:
         if not self._folder.is_dir():
