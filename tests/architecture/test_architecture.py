@@ -296,11 +296,11 @@ def arguments_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.a
 
 
 def wide_classes(path: Path) -> Iterator[str]:
-    """No section of settings has more than 12 fields, no other class of config and retrieval more than 15."""
+    """No section of settings has more than 12 fields, the recipe no more than 16, a class of retrieval than 15."""
     for node in tree_of(path).body if room_of(path) in ("config", "retrieval") else ():
         if isinstance(node, ast.ClassDef):
             num_fields = sum(isinstance(each, ast.AnnAssign) for each in node.body)
-            limit = 12 if room_of(path) == "config" and node.name != "Recipe" else 15
+            limit = 16 if node.name == "Recipe" else 12 if room_of(path) == "config" else 15
             if num_fields > limit:
                 yield f"{node.lineno}: {node.name} has {num_fields} fields, at most {limit} are read at a glance"
 

@@ -91,18 +91,18 @@ def killing(
 
     def watch() -> None:
         for number in sorted(dispatches):
-            while not is_over.is_set():
+            num_before = len(killed)
+            while len(killed) == num_before and not is_over.is_set():
+                time.sleep(0.01)
                 events = rows(run / "ledger.jsonl") if (run / "ledger.jsonl").exists() else []
                 dispatched = [row for row in events if row["event"] == "dispatched"]
                 if len(dispatched) >= number:
                     sampler = dispatched[-1]["sampler"]
                     processes = [row["process"] for row in events if row.get("sampler") == sampler and "process" in row]
                     time.sleep(dice.random() * 0.2)
-                    with contextlib.suppress(ProcessLookupError):
+                    with contextlib.suppress(ProcessLookupError):  # dead already, and nobody has taken note of it yet
                         os.kill(processes[-1], how)
                         killed.append(processes[-1])
-                    break
-                time.sleep(0.01)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

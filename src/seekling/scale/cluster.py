@@ -66,7 +66,8 @@ def connect(config: ScaleConfig, log: Callable[[str], None]) -> Callable[[], Non
         for each, handler in before.items():  # Ray puts its own in their place
             signal.signal(each, handler)
     log("ray: " + ("started on this machine" if not config.address else f"connected to {config.address}"))
-    return ray.shutdown
+    disconnect: Callable[[], None] = ray.shutdown
+    return disconnect
 
 
 def environment(num_threads: int) -> dict[str, object]:
