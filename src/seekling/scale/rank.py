@@ -27,7 +27,6 @@ from transformers import PreTrainedModel
 
 from seekling.config import RlConfig
 from seekling.errors import ModelError, SeeklingError
-from seekling.kernels.memory import in_steps
 from seekling.learn.local import LocalLearner
 from seekling.learn.lora import save_adapter
 from seekling.learn.pack import PackedRow, pack_rows
@@ -253,7 +252,7 @@ def divide_rows(num_tokens: Sequence[int], num_ranks: int) -> list[list[tuple[in
 
 
 def _sizes(rows: Sequence[PackedRow]) -> list[int]:
-    return [in_steps(len(row.token_ids_N)) for row in rows]
+    return [len(row.token_ids_N) for row in rows]
 
 
 def _duration(num_tokens: Sequence[int], num_ranks: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -69,7 +69,7 @@ class Ranks:
             runtime_env=environment(max(1, int(cores_here()) // self.number)),
         )
         self._actors = [kind.remote(each, self.number, self.device, self.timeout_s) for each in range(self.number)]
-        processes = self.call("process", limit_s=START_S)
+        processes = cast("list[int]", self.call("process", limit_s=START_S))
         address = self._ask([self._actors[0].address.remote()], START_S)[0]
         self.call("join", address, limit_s=START_S)
         self.processes = processes
@@ -80,7 +80,7 @@ class Ranks:
             ray.kill(actor)
         self._actors, self.processes = [], []
 
-    def call(self, method: str, *args: object, limit_s: float | None = None, **kwargs: object) -> list[Any]:
+    def call(self, method: str, *args: object, limit_s: float | None = None, **kwargs: object) -> list[object]:
         """Call a method of all of them at once.
 
         Args:
