@@ -24,15 +24,11 @@ from seekling.pipeline.sync import CheckedSync, InMemorySync
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sampler, SampleRequest
-from seekling.scale.rank import LearnerSpec
-from seekling.scale.sharded import ShardedLearner
-from seekling.scale.state import AnyCheckpoint
 from seekling.types import Question, Reward
 from tests.env.fakes import make_env
 from tests.learn.models import group, trajectory
 from tests.learn.recording import JsonCheckpoint, RecordingLearner, RecordingSync
 from tests.rollout.policies import ScriptedSampler, encode, open_sampler, run, sample_all
-from tests.scale.ranks import two_ranks
 from tests.settings import rl_config
 
 UNTRAINED = trajectory([3, 4, 5], [0, 0, 0])
@@ -58,6 +54,8 @@ def tokenizer(tiny_model_dir):
 
 @pytest.fixture(scope="module")
 def ranks():
+    from tests.scale.ranks import two_ranks
+
     with two_ranks() as started:
         yield started
 
@@ -77,6 +75,11 @@ def kind(request, tiny_model_dir, tokenizer, tmp_path_factory):
         return LocalLearner(load(tiny_model_dir), lora_rank=rank)
 
     if request.param == "sharded":
+        pytest.importorskip("ray")
+        from seekling.scale.rank import LearnerSpec
+        from seekling.scale.sharded import ShardedLearner
+        from seekling.scale.state import AnyCheckpoint
+
         ranks, sampler = request.getfixturevalue("ranks"), open_sampler(tiny_model_dir, episode_tokens=1024)
 
         def new_sharded():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import threading
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+pytest.importorskip("ray")
+
 from seekling.config import LossConfig, build_recipe
 from seekling.errors import ConfigError, ModelError
 from seekling.learn.batch import Batch
@@ -20,10 +24,14 @@ from seekling.learn.local import LocalLearner
 from seekling.learn.loss import clipped_policy_loss, cross_entropy, make_policy_loss, make_policy_measure
 from seekling.models import load_model
 from seekling.scale.rank import LearnerSpec, divide_rows
+from seekling.scale.ranks import Ranks
 from seekling.scale.sharded import ShardedLearner
 from seekling.scale.state import AnyCheckpoint, load_state, save_state
 from tests.learn.models import group, small_model, trajectory
 from tests.scale.ranks import two_ranks
+from tests.scale.runs import assert_same_rl, go_on, scaled, until_rl
+
+pytestmark = pytest.mark.filterwarnings("default")  # of Ray's own files and sockets
 
 SETTINGS = {"row_tokens": 60, "weight_decay": 0.1, "max_grad_norm": 0.5}
 RATE = 0.01
@@ -204,3 +212,31 @@ def test_one_row_becomes_two_where_a_process_would_wait(sharded, model_dir):
     )
     assert (one.num_packed_tokens, two.num_packed_tokens) == (10 + num * 30, 2 * 10 + num * 30)
     assert two.loss == pytest.approx(one.loss, abs=1e-6)
+
+
+@pytest.mark.long
+def test_a_run_begun_by_one_process_goes_on_with_two_that_are_killed(tiny_model_dir, tmp_path, monkeypatch):
+    recipe, begun = until_rl(tmp_path, tiny_model_dir)
+    go_on(recipe, begun, tmp_path / "local")
+    started: list[list[int]] = []
+    start, optim_step, draw = (
+        Ranks.start,
+        ShardedLearner.optim_step,
+        random.Random(int(os.environ.get("SEEKLING_SEED", 0))),
+    )
+
+    def start_and_note(self):
+        start(self)
+        started.append(self.processes)
+
+    def step_and_kill(self, *args, **kwargs):
+        """Soon one of them is no more, whatever it is doing then."""
+        if len(started) < 3:
+            threading.Timer(draw.random(), os.kill, (draw.choice(started[-1]), signal.SIGKILL)).start()
+        return optim_step(self, *args, **kwargs)
+
+    monkeypatch.setattr(Ranks, "start", start_and_note)
+    monkeypatch.setattr(ShardedLearner, "optim_step", step_and_kill)
+    reporter = go_on(scaled(recipe, engine="ray", learner_ranks=2), begun, tmp_path / "run")
+    assert sum("ranks are started again" in line for line in reporter.lines) == len(started) - 1 >= 2
+    assert_same_rl(tmp_path / "run", tmp_path / "local")

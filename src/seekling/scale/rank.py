@@ -10,6 +10,8 @@ A gather takes all ranks. One that has no row of its own computes one of another
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,8 +27,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_f
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from seekling.config import RlConfig
-from seekling.errors import ModelError, SeeklingError
+from seekling.errors import SeeklingError
 from seekling.learn.local import LocalLearner
 from seekling.learn.lora import save_adapter
 from seekling.learn.pack import PackedRow, pack_rows
@@ -95,16 +96,14 @@ class RankLearner(LocalLearner):
         register_fsdp_forward_method(model, _SCORE)
 
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
-        score = cast("Callable[[PackedRow], tuple[Tensor, Tensor]]", getattr(model, _SCORE))
-        return score(row)
+        return cast("Callable[[PackedRow], tuple[Tensor, Tensor]]", getattr(model, _SCORE))(row)
 
     def _pack(self, trajectories: Sequence[Trajectory]) -> list[PackedRow]:
         """Rows that take the ranks the least time, where there are so few that it matters how many."""
         rows, num_ranks = super()._pack(trajectories), self._mesh.size()
         if not rows or len(rows) % num_ranks == 0 or len(rows) > 4 * num_ranks:
             return rows
-        num_even = -(-len(rows) // num_ranks) * num_ranks
-        share = sum(len(row.token_ids_N) for row in rows) / num_even
+        share = sum(len(row.token_ids_N) for row in rows) / (-(-len(rows) // num_ranks) * num_ranks)
         tries = [rows, *(pack_rows(trajectories, row_tokens=int(share * room) + 1) for room in _ROOM)]
         return min(tries, key=lambda rows: _duration(_sizes(rows), num_ranks))
 
@@ -155,16 +154,9 @@ class RankLearner(LocalLearner):
             parameter.copy_(weights[name])
         return made
 
-    def add_critic(self, config: RlConfig, *, lora_rank: int, begins_at: Path | None = None) -> None:
-        """Refused: a critic's weights are not divided yet."""
-        raise ModelError(
-            f"a critic cannot be trained by {self._mesh.size()} ranks; set scale.learner_ranks = 1, or another "
-            "rl.advantage.baseline"
-        )
-
     def save(self, folder: Path) -> None:
         """Write what training goes on from; each rank its part."""
-        save_state(self, folder, writes_settings=self._mesh.get_local_rank() == 0)
+        save_state(self, folder)
 
     def load(self, folder: Path) -> None:
         """Read what any number of ranks saved."""
@@ -195,29 +187,31 @@ class Rank:
     """
 
     def __init__(self, number: int, num_ranks: int, device: Device, timeout_s: float) -> None:
-        self._number, self._num_ranks, self._timeout_s = number, num_ranks, timeout_s
-        self._device: Device = device
-        self._mesh: DeviceMesh | None = None
+        self._number, self._num_ranks, self._device, self._timeout_s = number, num_ranks, device, timeout_s
         self._learners: dict[int, RankLearner] = {}
+
+    def place(self) -> tuple[int, str]:
+        """Its process id, and a free port of its machine where the others can meet it, as host:port."""
+        import ray
+
+        with socket.socket() as found:
+            found.bind(("", 0))
+            return os.getpid(), f"{ray.util.get_node_ip_address()}:{found.getsockname()[1]}"
 
     @_returning_errors
     def join(self, address: str) -> None:
-        """Meet the other ranks at an address, host:port, which is the first one's."""
+        """Meet the other ranks at the place of the first one."""
         self._device = pick_device(self._device)
+        backend = "cpu:gloo,cuda:nccl" if self._device == "cuda" else "gloo"
+        limit = timedelta(seconds=self._timeout_s)
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if self._device == "cuda" else "gloo",
-            init_method=f"tcp://{address}",
-            rank=self._number,
-            world_size=self._num_ranks,
-            timeout=timedelta(seconds=self._timeout_s),
+            backend, f"tcp://{address}", rank=self._number, world_size=self._num_ranks, timeout=limit
         )
-        self._mesh = init_device_mesh(self._device, (self._num_ranks,))
 
     @_returning_errors
     def open(self, key: int, spec: LearnerSpec) -> None:
         """Make this rank's part of a learner."""
-        assert self._mesh is not None, "join comes first"
-        self._learners[key] = RankLearner(spec, self._mesh)
+        self._learners[key] = RankLearner(spec, init_device_mesh(self._device, (self._num_ranks,)))
 
     def drop(self, key: int) -> None:
         """Give a learner's memory back."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +20,7 @@ from seekling.config import RlConfig
 from seekling.errors import InfrastructureError, ModelError
 from seekling.files import link_or_copy
 from seekling.learn.batch import Batch, LearnStats
-from seekling.learn.loss import Aggregation, TokenLoss, TokenMeasure
+from seekling.learn.loss import TokenLoss
 from seekling.scale.rank import LearnerSpec
 from seekling.scale.ranks import START_S, RankLostError, Ranks
 from seekling.types import Trajectory
@@ -30,11 +30,8 @@ REPLAYED_STEPS = 50
 _KEYS = count()
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    name: str
-    args: tuple[object, ...]
-    more: Mapping[str, object] = field(default_factory=dict)
+_Call = tuple[str, tuple[object, ...], dict[str, object]]
+"""Name of a method of `RankLearner`, and what it is given."""
 
 
 class ShardedLearner:
@@ -73,56 +70,44 @@ class ShardedLearner:
         self._saved: Path | None = None
         self._numbers = count()
         ranks.learners.add(self._key)
-        self._run(_Call("num_steps", ()))  # it is made now, so that whatever is wrong with the model is known
+        self._run("num_steps")  # it is made now, so that whatever is wrong with the model is known
 
     @property
     def num_steps(self) -> int:
         """See `Trained.num_steps`."""
-        return cast("int", self._run(_Call("num_steps", ())))
+        return cast("int", self._run("num_steps"))
 
     @property
     def has_reference(self) -> bool:
         """See `Learner.has_reference`."""
-        return cast("bool", self._run(_Call("has_reference", ())))
+        return cast("bool", self._run("has_reference"))
 
-    def forward_backward(
-        self,
-        batch: Batch,
-        loss: TokenLoss,
-        *,
-        aggregation: Aggregation = "token_mean",
-        divide_by: float | None = None,
-        measure: TokenMeasure | None = None,
-    ) -> LearnStats:
+    def forward_backward(self, batch: Batch, loss: TokenLoss, **how: object) -> LearnStats:
         """See `Trained.forward_backward`."""
-        more = {"aggregation": aggregation, "divide_by": divide_by, "measure": measure}
-        return cast("LearnStats", self._change(_Call("forward_backward", (batch, loss), more)))
+        return cast("LearnStats", self._change("forward_backward", batch, loss, **how))
 
     def optim_step(self, learning_rate: float, *, divide_by: float = 1.0) -> float:
         """See `Trained.optim_step`."""
-        norm = cast("float", self._change(_Call("optim_step", (learning_rate,), {"divide_by": divide_by})))
-        if sum(call.name == "optim_step" for call in self._calls) >= REPLAYED_STEPS:
+        norm = cast("float", self._change("optim_step", learning_rate, divide_by=divide_by))
+        if self._num_replayed >= REPLAYED_STEPS:
             self._keep()
         return norm
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """See `Learner.logprobs`."""
-        return cast("list[np.ndarray]", self._run(_Call("logprobs", (trajectories,))))
+        return cast("list[np.ndarray]", self._run("logprobs", trajectories))
 
     def reference_logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """See `Learner.reference_logprobs`."""
-        return cast("list[np.ndarray]", self._run(_Call("reference_logprobs", (trajectories,))))
+        return cast("list[np.ndarray]", self._run("reference_logprobs", trajectories))
 
     def keep_reference(self, folder: Path | None = None) -> None:
         """See `Learner.keep_reference`."""
-        begins: list[_Call] = []
-        if folder is None:
-            if self._calls:
-                self._keep()
-            begins = [_Call("load", (self._saved,))] if self._saved else []
-        call = _Call("keep_reference", (folder,))
-        self._run(call)
-        self._anchor = [*begins, call]
+        if folder is None and self._calls:
+            self._keep()
+        begins: list[_Call] = [("load", (self._saved,), {})] if folder is None and self._saved else []
+        self._run("keep_reference", folder)
+        self._anchor = [*begins, ("keep_reference", (folder,), {})]
 
     def add_critic(self, config: RlConfig, *, lora_rank: int, begins_at: Path | None = None) -> None:
         """Refused: a critic's weights are not divided."""
@@ -131,21 +116,12 @@ class ShardedLearner:
             "rl.advantage.baseline"
         )
 
-    def start_stage(
-        self,
-        *,
-        row_tokens: int,
-        max_grad_norm: float,
-        betas: tuple[float, float] | None = None,
-        weight_decay: float | None = None,
-        keep_moments: bool = False,
-    ) -> None:
+    def start_stage(self, *, row_tokens: int, max_grad_norm: float, **more: object) -> None:
         """See `Learner.start_stage`."""
         if self._calls:
             self._keep()  # what came before was with other settings, which are no part of a state
         self._spec = replace(self._spec, row_tokens=row_tokens, max_grad_norm=max_grad_norm)
-        more = {"betas": betas, "weight_decay": weight_decay, "keep_moments": keep_moments}
-        self._change(_Call("start_stage", (), {"row_tokens": row_tokens, "max_grad_norm": max_grad_norm, **more}))
+        self._change("start_stage", row_tokens=row_tokens, max_grad_norm=max_grad_norm, **more)
 
     def close(self) -> None:
         """See `Learner.close`."""
@@ -161,20 +137,20 @@ class ShardedLearner:
 
     def export_weights(self) -> Mapping[str, Tensor]:
         """The policy's weights by the names of the plain transformers model, adapters merged; copies."""
-        return cast("Mapping[str, Tensor]", self._run(_Call("export_weights", ())))
+        return cast("Mapping[str, Tensor]", self._run("export_weights"))
 
     def save_adapter(self, folder: Path, *, base_model: str) -> None:
         """See `LocalLearner.save_adapter`; the folder is on a disk that all ranks see."""
-        self._run(_Call("save_adapter", (folder.absolute(),), {"base_model": base_model}))
+        self._run("save_adapter", folder.absolute(), base_model=base_model)
 
     def save(self, folder: Path) -> None:
         """See `Checkpoint.save`; the folder is on a disk that all ranks see, and may be moved afterwards."""
-        self._run(_Call("save", (folder.absolute(),)))
+        self._run("save", folder.absolute())
         self._recover_from(folder)
 
     def load(self, folder: Path) -> None:
         """See `Checkpoint.load`."""
-        self._run(_Call("load", (folder.absolute(),)))
+        self._run("load", folder.absolute())
         self._calls = []
         self._recover_from(folder)
 
@@ -189,48 +165,46 @@ class ShardedLearner:
         """Begin anew from this state, should ranks die; its files stay for that, whatever becomes of the folder."""
         path, old = self._scratch.absolute() / f"state-{next(self._numbers)}", self._saved
         shutil.copytree(folder, path, copy_function=link_or_copy)
-        ends = [number for number, call in enumerate(self._calls) if call.name != "forward_backward"]
+        ends = [number for number, (name, _, _) in enumerate(self._calls) if name != "forward_backward"]
         # Gradients that wait for their step are in no state.
         self._saved, self._calls = path, self._calls[ends[-1] + 1 :] if ends else self._calls
-        if old is not None and not any(old in call.args for call in self._anchor):
+        if old is not None and not any(old in args for _, args, _ in self._anchor):
             shutil.rmtree(old, ignore_errors=True)
 
-    def _change(self, call: _Call) -> object:
-        found = self._run(call)
-        self._calls.append(call)
+    @property
+    def _num_replayed(self) -> int:
+        return sum(name == "optim_step" for name, _, _ in self._calls)
+
+    def _change(self, name: str, *args: object, **kwargs: object) -> object:
+        found = self._run(name, *args, **kwargs)
+        self._calls.append((name, args, kwargs))
         return found
 
-    def _run(self, call: _Call) -> object:
+    def _run(self, name: str, *args: object, **kwargs: object) -> object:
         """What the ranks answer; where one of them dies, what those answer that take their place."""
-        problem = ""
+        problem, ranks = "", self._ranks
         for _ in range(self._max_restarts + 1):
             try:
-                if not self._ranks.processes:
-                    self._ranks.start()
-                if self._generation != self._ranks.generation:
-                    self._restore(call if problem else None)
-                return self._ask(call)
+                if not ranks.processes:
+                    ranks.start()
+                if self._generation != ranks.generation:
+                    self._restore()
+                    if problem:
+                        since = f"read {self._saved or self._spec.model_dir}, did {self._num_replayed} steps again"
+                        self._log(f"learner: {ranks.number} ranks {since}, and do {name} again")
+                return ranks.call("run", self._key, name, *args, **kwargs)[0]
             except RankLostError as error:
                 problem = str(error)
-                self._log(f"learner: {problem} in {call.name}; all {self._ranks.number} ranks are started again")
-                self._ranks.stop()
+                self._log(f"learner: {problem} in {name}; all {ranks.number} ranks are started again")
+                ranks.stop()
         raise InfrastructureError(
-            f"the learner's ranks were started {self._max_restarts + 1} times and did not get through {call.name}: "
+            f"the learner's ranks were started {self._max_restarts + 1} times and did not get through {name}: "
             f"{problem}. When that is mended, give the same command again: the run goes on from its last training state"
         )
 
-    def _restore(self, interrupted: _Call | None) -> None:
+    def _restore(self) -> None:
         self._ranks.call("open", self._key, self._spec, limit_s=START_S)
-        saved = [_Call("load", (self._saved,))] if self._saved else []
-        for call in (*self._anchor, *saved, *self._calls):
-            self._ask(call)
+        saved: list[_Call] = [("load", (self._saved,), {})] if self._saved else []
+        for name, args, kwargs in (*self._anchor, *saved, *self._calls):
+            self._ranks.call("run", self._key, name, *args, limit_s=None, **kwargs)
         self._generation = self._ranks.generation
-        if interrupted is not None:
-            num_steps = sum(call.name == "optim_step" for call in self._calls)
-            self._log(
-                f"learner: {self._ranks.number} ranks read {self._saved or self._spec.model_dir}, did "
-                f"{num_steps} steps again, and do {interrupted.name} again"
-            )
-
-    def _ask(self, call: _Call) -> Any:
-        return self._ranks.call("run", self._key, call.name, *call.args, **call.more)[0]
