@@ -215,15 +215,13 @@ def test_one_row_becomes_two_where_a_process_would_wait(sharded, model_dir):
 
 
 @pytest.mark.long
-def test_a_run_begun_by_one_process_goes_on_with_two_that_are_killed(tiny_model_dir, tmp_path, monkeypatch):
+def test_a_run_begun_by_one_process_goes_on_with_two_of_which_one_is_killed(tiny_model_dir, tmp_path, monkeypatch):
     recipe, begun = until_rl(tmp_path, tiny_model_dir)
     go_on(recipe, begun, tmp_path / "local")
     started: list[list[int]] = []
-    start, optim_step, draw = (
-        Ranks.start,
-        ShardedLearner.optim_step,
-        random.Random(int(os.environ.get("SEEKLING_SEED", 0))),
-    )
+    killers: list[threading.Timer] = []
+    start, optim_step = Ranks.start, ShardedLearner.optim_step
+    draw = random.Random(int(os.environ.get("SEEKLING_SEED", "0")))
 
     def start_and_note(self):
         start(self)
@@ -231,12 +229,13 @@ def test_a_run_begun_by_one_process_goes_on_with_two_that_are_killed(tiny_model_
 
     def step_and_kill(self, *args, **kwargs):
         """Soon one of them is no more, whatever it is doing then."""
-        if len(started) < 3:
-            threading.Timer(draw.random(), os.kill, (draw.choice(started[-1]), signal.SIGKILL)).start()
+        if not killers:
+            killers.append(threading.Timer(0.1 * draw.random(), os.kill, (draw.choice(started[0]), signal.SIGKILL)))
+            killers[0].start()
         return optim_step(self, *args, **kwargs)
 
     monkeypatch.setattr(Ranks, "start", start_and_note)
     monkeypatch.setattr(ShardedLearner, "optim_step", step_and_kill)
     reporter = go_on(scaled(recipe, engine="ray", learner_ranks=2), begun, tmp_path / "run")
-    assert sum("ranks are started again" in line for line in reporter.lines) == len(started) - 1 >= 2
+    assert sum("ranks are started again" in line for line in reporter.lines) == len(started) - 1 == 1
     assert_same_rl(tmp_path / "run", tmp_path / "local")

@@ -236,7 +236,7 @@ def divide_rows(num_tokens: Sequence[int], num_ranks: int) -> list[list[tuple[in
         For each turn and rank, the index of a row and whether it counts; those that count are all rows, each once.
     """
     order = sorted(range(len(num_tokens)), key=lambda index: -num_tokens[index])
-    turns = []
+    turns: list[list[tuple[int, bool]]] = []
     for start in range(0, len(order), num_ranks):
         own = order[start : start + num_ranks]
         idle = [(order[-1], False)] * (num_ranks - len(own))

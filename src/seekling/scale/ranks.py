@@ -7,6 +7,8 @@ then all are replaced, and whoever had weights in them brings these back (`Shard
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 import ray
@@ -70,14 +72,20 @@ class Ranks:
             ray.kill(actor)
         self._actors, self.processes = [], []
 
-    def call(self, method: str, *args: object, limit_s: float | None = None, **kwargs: object) -> list[object]:
+    def call(
+        self,
+        method: str,
+        *args: object,
+        more: Mapping[str, object] = MappingProxyType({}),
+        limit_s: float | None = None,
+    ) -> list[object]:
         """Call a method of all of them at once.
 
         Args:
             method: of `Rank`.
             args: the same for all.
+            more: by name.
             limit_s: so long they may take; None: `timeout_s`.
-            kwargs: as `args`.
 
         Returns:
             What each one returned.
@@ -87,7 +95,7 @@ class Ranks:
             SeeklingError: what the method raises.
         """
         shared = [ray.put(each) for each in args]
-        asked = [getattr(actor, method).remote(*shared, **kwargs) for actor in self._actors]
+        asked = [getattr(actor, method).remote(*shared, **more) for actor in self._actors]
         answers: dict[Any, Any] = {}
         limit_s = limit_s or self.timeout_s
         ends, waiting = time.monotonic() + limit_s, list(asked)
@@ -107,8 +115,8 @@ class Ranks:
         problems = [f"rank {asked.index(each)} gave no answer for {limit_s:.0f} s" for each in waiting]
         failures = [(rank, each) for rank, each in enumerate(found) if isinstance(each, RayError)]
         # A death explains the other failures, and these explain that somebody waits.
-        for rank, error in sorted(failures, key=lambda each: isinstance(each[1], RayActorError)):
-            problems.insert(0, f"rank {rank} {_reason(error)}")
+        for rank, failure in sorted(failures, key=lambda each: isinstance(each[1], RayActorError)):
+            problems.insert(0, f"rank {rank} {_reason(failure)}")
         if mistakes and problems:
             self.stop()  # the others wait for it
         if mistakes:

@@ -192,7 +192,7 @@ class ShardedLearner:
                     if problem:
                         since = f"read {self._saved or self._spec.model_dir}, did {self._num_replayed} steps again"
                         self._log(f"learner: {ranks.number} ranks {since}, and do {name} again")
-                return ranks.call("run", self._key, name, *args, **kwargs)[0]
+                return ranks.call("run", self._key, name, *args, more=kwargs)[0]
             except RankLostError as error:
                 problem = str(error)
                 self._log(f"learner: {problem} in {name}; all {ranks.number} ranks are started again")
@@ -206,5 +206,5 @@ class ShardedLearner:
         self._ranks.call("open", self._key, self._spec, limit_s=START_S)
         saved: list[_Call] = [("load", (self._saved,), {})] if self._saved else []
         for name, args, kwargs in (*self._anchor, *saved, *self._calls):
-            self._ranks.call("run", self._key, name, *args, limit_s=None, **kwargs)
+            self._ranks.call("run", self._key, name, *args, more=kwargs)
         self._generation = self._ranks.generation

@@ -26,11 +26,11 @@ _UNREADABLE = (OSError, RuntimeError, KeyError, ValueError, TypeError, Attribute
 
 def save_state(model: TrainedModel, folder: Path) -> None:
     """Write a training state into a folder; all ranks that have a part of the model do so together."""
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        dcp.save(cast("dict[str, Any]", model.state()), checkpoint_id=folder / STATE)
+        save(cast("dict[str, Any]", model.state()), checkpoint_id=folder / STATE)
 
 
 def load_state(model: TrainedModel, folder: Path) -> None:
@@ -39,7 +39,7 @@ def load_state(model: TrainedModel, folder: Path) -> None:
     Raises:
         DataError: it is missing, damaged, or of another model. Nothing has changed.
     """
-    from torch.distributed.checkpoint import CheckpointException
+    from torch.distributed.checkpoint.api import CheckpointException
 
     is_file = (folder / WEIGHTS).exists() and not (folder / STATE).exists()
     path = folder / (WEIGHTS if is_file else STATE)
@@ -55,10 +55,11 @@ def load_state(model: TrainedModel, folder: Path) -> None:
 
 def _read(model: TrainedModel, path: Path) -> TrainingState | None:
     """A state in new tensors; None: of another model."""
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     masters, optimizer = model.state()["masters"], model.state()["optimizer"]
-    known: dict[str, Any] = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+    known: dict[str, Any] = FileSystemReader(path).read_metadata().state_dict_metadata
     shapes = {name: each.size for name, each in known.items() if name.startswith("masters.")}
     if shapes != {f"masters.{name}": value.shape for name, value in masters.items()}:
         return None
@@ -77,7 +78,7 @@ def _read(model: TrainedModel, path: Path) -> TrainingState | None:
         state["reference"] = {name: torch.empty_like(value) for name, value in masters.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        dcp.load(cast("dict[str, Any]", state), checkpoint_id=path)
+        load(cast("dict[str, Any]", state), checkpoint_id=path)
     return state
 
 
