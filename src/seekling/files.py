@@ -59,6 +59,14 @@ def move_over(path: Path, new: Path, *, aside: Path) -> None:
         raise
 
 
+def link_or_copy(source: str, target: str) -> None:
+    """Give a file a second name; where the disk cannot, copy it. It is for files that are replaced, not changed."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file's content as a whole.
 

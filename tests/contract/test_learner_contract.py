@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seekling.config import RlConfig, SftConfig
-from seekling.errors import DataError, InfrastructureError, NothingToLearnError
+from seekling.errors import DataError, InfrastructureError, ModelError, NothingToLearnError
 from seekling.learn.batch import Batch
 from seekling.learn.checkpoint import LocalCheckpoint
 from seekling.learn.learner import Checkpoint, Learner, WeightSync
@@ -44,6 +44,7 @@ class Kind:
     sync: WeightSync
     checkpoint: Checkpoint
     rank: int = 0
+    has_critic: bool = True
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +52,16 @@ def tokenizer(tiny_model_dir):
     return load_policy(tiny_model_dir, dtype="float32")[1]
 
 
-@pytest.fixture(params=["local", "adapters", "checked", "recording"])
-def kind(request, tiny_model_dir, tokenizer):
+@pytest.fixture(scope="module")
+def ranks():
+    from tests.scale.ranks import two_ranks
+
+    with two_ranks() as started:
+        yield started
+
+
+@pytest.fixture(params=["local", "adapters", "checked", "recording", "sharded"])
+def kind(request, tiny_model_dir, tokenizer, tmp_path_factory):
     if request.param == "recording":
         script = [(encode(tokenizer, f"<answer> {word} </answer>"), "stop") for word in ("x", "y")]
         sampler = ScriptedSampler([[turn] * 9 for turn in script], keeps_budgets=True)
@@ -65,6 +74,19 @@ def kind(request, tiny_model_dir, tokenizer):
     def new_learner():
         return LocalLearner(load(tiny_model_dir), lora_rank=rank)
 
+    if request.param == "sharded":
+        pytest.importorskip("ray")
+        from seekling.scale.rank import LearnerSpec
+        from seekling.scale.sharded import ShardedLearner
+        from seekling.scale.state import AnyCheckpoint
+
+        ranks, sampler = request.getfixturevalue("ranks"), open_sampler(tiny_model_dir, episode_tokens=1024)
+
+        def new_sharded():
+            scratch = tmp_path_factory.mktemp("scratch")
+            return ShardedLearner(ranks, LearnerSpec(tiny_model_dir), scratch=scratch)
+
+        return Kind(partial(new_sharded), sampler, sync, AnyCheckpoint(), has_critic=False)
     return Kind(partial(new_learner), open_sampler(tiny_model_dir, episode_tokens=1024), sync, LocalCheckpoint(), rank)
 
 
@@ -160,6 +182,10 @@ def test_a_reference_stays_while_the_policy_moves_and_may_be_a_policy_of_a_folde
 
 def test_a_critic_begins_at_0_and_learns(kind, learner):
     assert learner.critic is None
+    if not kind.has_critic:
+        with pytest.raises(ModelError, match="critic"):
+            learner.add_critic(RlConfig(), lora_rank=0)
+        return
     learner.add_critic(RlConfig(), lora_rank=kind.rank)
     critic, before = learner.critic, logprobs(learner)
     assert not np.concatenate(critic.values(group(0))).any()
@@ -178,17 +204,19 @@ def test_a_critic_begins_at_0_and_learns(kind, learner):
 
 def test_a_learner_that_was_saved_and_loaded_goes_on_as_if_nothing_had_been(kind, tmp_path):
     straight, first, second = (kind.new_learner() for _ in range(3))
-    for each in (straight, first, second):
+    for each in (straight, first, second) if kind.has_critic else ():
         each.add_critic(RlConfig(), lora_rank=kind.rank)
     steps(straight, range(5))
     steps(first, range(3))
-    first.critic.forward_backward(batch_of(0), cross_entropy)
-    first.critic.optim_step(RATE)
+    if kind.has_critic:
+        first.critic.forward_backward(batch_of(0), cross_entropy)
+        first.critic.optim_step(RATE)
     kind.checkpoint.save(first, tmp_path)
     steps(second, [9])  # whatever it was before is gone
     kind.checkpoint.load(second, tmp_path)
     assert second.num_steps == 3
-    for one, other in zip(second.critic.values(group(0)), first.critic.values(group(0)), strict=True):
+    values = [each.critic.values(group(0)) for each in (first, second) if kind.has_critic]
+    for one, other in zip(*values, strict=True):
         np.testing.assert_array_equal(one, other)
     steps(second, range(3, 5))
     np.testing.assert_array_equal(logprobs(second), logprobs(straight))
@@ -197,7 +225,8 @@ def test_a_learner_that_was_saved_and_loaded_goes_on_as_if_nothing_had_been(kind
 @pytest.mark.parametrize("how", ["missing", "cut", "empty", "text"])
 def test_a_damaged_state_is_one_clear_error_and_changes_nothing(kind, learner, tmp_path, how):
     kind.checkpoint.save(learner, tmp_path)
-    (path,) = tmp_path.iterdir()
+    (state,) = tmp_path.iterdir()
+    path = max((each for each in tmp_path.rglob("*") if each.is_file()), key=lambda each: each.stat().st_size)
     whole = path.read_bytes()
     if how == "missing":
         path.unlink()
@@ -206,7 +235,7 @@ def test_a_damaged_state_is_one_clear_error_and_changes_nothing(kind, learner, t
     other = kind.new_learner()
     steps(other, [0])
     before = logprobs(other)
-    with pytest.raises(DataError, match=str(path)):
+    with pytest.raises(DataError, match=str(state)):
         kind.checkpoint.load(other, tmp_path)
     np.testing.assert_array_equal(logprobs(other), before)
     assert other.num_steps == 1

@@ -18,6 +18,7 @@ from seekling.config.base import Section
 from seekling.config.endpoint import JudgeConfig
 from seekling.config.evaluation import EVALUATIONS, EvalConfig, EvalRolloutConfig, Evaluation, ExpectedConfig
 from seekling.config.rl import GroupConfig, LossConfig, OptimizerConfig, RlConfig
+from seekling.config.scale import ScaleConfig
 from seekling.config.training import CheckpointConfig, ExpertConfig, RolloutConfig, SftConfig, TrackingConfig
 from seekling.config.world import (
     DataConfig,
@@ -78,6 +79,7 @@ class Recipe(Section):
     rl: RlConfig = RlConfig()
     judge: JudgeConfig = JudgeConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    scale: ScaleConfig = ScaleConfig()
     eval: EvalConfig = EvalConfig()
     tracking: TrackingConfig = TrackingConfig()
     expected: ExpectedConfig = ExpectedConfig()
@@ -168,6 +170,16 @@ class Recipe(Section):
                     "which applies top-p to what min-p has left; set one of them to its default"
                 )
         return ""
+
+    @pydantic.model_validator(mode="after")
+    def _a_critic_is_not_divided(self) -> Recipe:
+        is_divided = self.scale.engine == "ray" and self.scale.learner_ranks > 1
+        if is_divided and self.rl.steps and self.rl.has_critic:
+            raise ValueError(
+                f'rl.advantage.baseline = "gae" trains a critic, whose weights scale.learner_ranks = '
+                f"{self.scale.learner_ranks} cannot divide; set scale.learner_ranks = 1, or another baseline"
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _rollback_has_a_state_to_go_to(self) -> Recipe:

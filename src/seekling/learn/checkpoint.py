@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import safetensors.torch
 import torch
+from torch import Tensor
 
 from seekling.errors import DataError
 from seekling.files import replacing
@@ -23,8 +26,21 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
+@runtime_checkable
+class GivesWeights(Protocol):
+    """A learner whose weights can be had in this process."""
+
+    def export_weights(self) -> Mapping[str, Tensor]:
+        """The policy's weights by the names of the plain transformers model, adapters merged."""
+        ...
+
+    def save_adapter(self, folder: Path, *, base_model: str) -> None:
+        """Write the low-rank adapters alone; see `Checkpoint.export_adapter`."""
+        ...
+
+
 class LocalCheckpoint:
-    """A `Checkpoint` of a `LocalLearner`."""
+    """A `Checkpoint` of a `LocalLearner`; exports every learner that gives its weights."""
 
     def save(self, learner: Learner, folder: Path) -> None:
         """See `Checkpoint.save`."""
@@ -51,7 +67,7 @@ class LocalCheckpoint:
                 if (base / name).exists():
                     shutil.copy(base / name, building / name)
             weights = {
-                name: tensor.detach().cpu().contiguous() for name, tensor in _local(learner).export_weights().items()
+                name: tensor.detach().cpu().contiguous() for name, tensor in giving(learner).export_weights().items()
             }
             safetensors.torch.save_file(weights, building / "model.safetensors", metadata={"format": "pt"})
             config = json.loads((building / "config.json").read_text(encoding="utf-8"))
@@ -62,8 +78,14 @@ class LocalCheckpoint:
     def export_adapter(self, learner: Learner, folder: Path, *, base: Path, base_name: str) -> None:
         """See `Checkpoint.export_adapter`."""
         with replacing(folder) as building:
-            _local(learner).save_adapter(building, base_model=base_name)
+            giving(learner).save_adapter(building, base_model=base_name)
             load_tokenizer(base).save_pretrained(str(building))
+
+
+def giving(learner: Learner) -> GivesWeights:
+    """The learner, as one that gives its weights."""
+    assert isinstance(learner, GivesWeights), f"{type(learner).__name__} has its weights elsewhere"
+    return learner
 
 
 def _local(learner: Learner) -> LocalLearner:

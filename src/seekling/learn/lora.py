@@ -65,13 +65,16 @@ def _same(base: Tensor) -> Tensor:
     return base
 
 
-def save_adapter(adapted: PeftModel, folder: Path, *, base_model: str) -> None:
+def save_adapter(
+    adapted: PeftModel, folder: Path, *, base_model: str, weights: Mapping[str, Tensor] | None = None
+) -> None:
     """Write adapters as PEFT, transformers and vLLM load them: adapter_config.json and adapter_model.safetensors.
 
     Args:
         adapted: made by `add_lora`.
         folder: made when it is missing.
         base_model: the model that they belong to; a hub id or a directory.
+        weights: those of `adapted`, by its names, where they are not its own tensors.
     """
     config = adapted.peft_config["default"]
     assert isinstance(config, LoraConfig)
@@ -82,5 +85,5 @@ def save_adapter(adapted: PeftModel, folder: Path, *, base_model: str) -> None:
     with warnings.catch_warnings():
         # PEFT looks up the base model's vocabulary on the hub, and says so when there is no hub.
         warnings.filterwarnings("ignore", message=".*Could not find a config file.*")
-        adapted.save_pretrained(str(folder), save_embedding_layers=False)
+        adapted.save_pretrained(str(folder), save_embedding_layers=False, state_dict=weights)
     (folder / "README.md").unlink(missing_ok=True)  # a model card with nothing filled in

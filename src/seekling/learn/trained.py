@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -49,6 +49,9 @@ KEPT_WHEN_SHORT_BYTES = 200_000_000
 """The same where layers are computed twice, because memory is short."""
 MAX_SKIPPED = 3
 """So many optimizer steps in a row whose gradient is not finite end the run."""
+
+
+T = TypeVar("T")
 
 
 class TrainingState(TypedDict):
@@ -108,6 +111,7 @@ class TrainedModel:
         for module in model.modules():
             if checkpoint_layers and isinstance(module, GradientCheckpointingLayer):
                 module.training = True  # of the layer alone, which asks for it
+        self._place(model)
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # float32 parameters are their own masters.
         self._masters = {
@@ -125,6 +129,9 @@ class TrainedModel:
         self._least_bytes = self._row_bytes = 0
         self._rows_since_release = 0
 
+    def _place(self, model: PreTrainedModel) -> None:
+        """Before anything is made of its parameters: where they are to be, for learners that want them elsewhere."""
+
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
@@ -140,7 +147,7 @@ class TrainedModel:
         measure: TokenMeasure | None = None,
     ) -> LearnStats:
         """Add the gradients of a batch; see `Trained.forward_backward`."""
-        rows = pack_rows(batch.trajectories, row_tokens=self._row_tokens)
+        rows = self._pack(batch.trajectories)
         num_trained_B = batch.num_trained_B
         if not rows:
             raise NothingToLearnError(
@@ -150,12 +157,15 @@ class TrainedModel:
         if divide_by is None:
             divide_by = denominator(num_trained_B, aggregation, represented_B=batch.represented_B)
         weights_B = batch.represented_B * token_weights(num_trained_B, aggregation) / divide_by
-        found = []
         is_short = self.checkpoints_layers and self.device.type == "cpu"
-        for row in rows:
+
+        def learn(row: PackedRow, share: float) -> dict[str, float]:
             with large_blocks_apart() if is_short else nullcontext():
-                found.append(self._learn_row(row, batch, loss, weights_B, measure))
+                found = self._learn_row(row, batch, loss, share * weights_B, measure)
             self._release_grown_memory()
+            return found
+
+        found = self._each_row(rows, learn)
         num_trained = int(num_trained_B.sum())
         means = {name: sum(each[name] for each in found) / num_trained for name in found[0].keys() & MEANS}
         return LearnStats(
@@ -166,6 +176,13 @@ class TrainedModel:
             **means,
             **{name: max(each[name] for each in found) for name in found[0].keys() & MAXIMA},
         )
+
+    def _pack(self, trajectories: Sequence[Trajectory]) -> list[PackedRow]:
+        return pack_rows(trajectories, row_tokens=self._row_tokens)
+
+    def _each_row(self, rows: Sequence[PackedRow], work: Callable[[PackedRow, float], T]) -> list[T]:
+        """What `work` gives for each row, in their order; it is told too what share its gradients have: 1, or 0."""
+        return [work(row, 1.0) for row in rows]
 
     def _release_grown_memory(self) -> None:
         grown = resident_bytes() - self._least_bytes
@@ -221,8 +238,9 @@ class TrainedModel:
         """B arrays (T,) float32 of what `_score` finds for the trained tokens, 0 elsewhere."""
         scored = [np.zeros(len(t.token_ids_T), np.float32) for t in trajectories]
         places = [np.flatnonzero(t.train_mask_T[1:]) + 1 for t in trajectories]
-        for row in pack_rows(trajectories, row_tokens=self._row_tokens):
-            values_A = self._score(model, row)[0].float().cpu().numpy()
+        rows = self._pack(trajectories)
+        found = self._each_row(rows, lambda row, share: self._score(model, row)[0].float().cpu().numpy())
+        for row, values_A in zip(rows, found, strict=True):
             for index in np.unique(row.sequence_A):
                 scored[index][places[index]] = values_A[row.sequence_A == index]
         return scored
@@ -235,8 +253,9 @@ class TrainedModel:
             for master in self._masters.values():
                 if master.grad is not None:
                     master.grad.mul_(1 / divide_by)
-        limit = self._max_grad_norm or math.inf
-        norm = float(nn.utils.clip_grad_norm_(self._masters.values(), limit, foreach=True))
+        total = self._gradient_norm()
+        nn.utils.clip_grads_with_norm_(self._masters.values(), self._max_grad_norm or math.inf, total, foreach=True)
+        norm = float(total)
         self.num_steps += 1
         if not math.isfinite(norm):
             self._optimizer.zero_grad(set_to_none=True)
@@ -254,6 +273,11 @@ class TrainedModel:
         self._optimizer.zero_grad(set_to_none=True)
         self._put(self._masters)
         return norm
+
+    def _gradient_norm(self) -> Tensor:
+        """Of the waiting gradients together, a number."""
+        grads = [master.grad for master in self._masters.values() if master.grad is not None]
+        return nn.utils.get_total_norm(grads, foreach=True)
 
     def start_stage(
         self,

@@ -42,7 +42,8 @@ def make_lean(model: PreTrainedModel) -> int:
 
 
 def _norm(module: Any, hidden: Tensor) -> Tensor:
-    return rms_norm(hidden, module.weight, module.variance_epsilon)
+    # A copy: memory that loops have seen cannot be given back, and weights that are divided among processes are.
+    return rms_norm(hidden, module.weight.clone(), module.variance_epsilon)
 
 
 def _mlp(module: Any, hidden: Tensor) -> Tensor:

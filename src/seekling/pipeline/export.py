@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -13,7 +12,7 @@ from typing import cast
 from seekling.config import Recipe
 from seekling.doctor.memory import Stage
 from seekling.errors import ConfigError
-from seekling.files import replacing
+from seekling.files import link_or_copy, replacing
 from seekling.learn.learner import Learner
 from seekling.models import resolve_model
 from seekling.models.gguf_write import Bits, write_gguf
@@ -57,18 +56,11 @@ def _base_name(recipe: Recipe, model_dir: Path, base: Path) -> str:
 
 def copy_policy(source: Path, out: Path) -> None:
     """Write what `export_stage` wrote under another name too, atomically; where the disk can, without its bytes."""
-
-    def link(file: str, copy: str) -> None:
-        try:
-            os.link(file, copy)
-        except OSError:
-            shutil.copy2(file, copy)
-
     for suffix in (_ADAPTER, ""):
         folder = source.with_name(source.name + suffix)
         if folder.is_dir():
             with replacing(out.with_name(out.name + suffix)) as building:
-                shutil.copytree(folder, building, copy_function=link)
+                shutil.copytree(folder, building, copy_function=link_or_copy)
 
 
 def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = False) -> str:

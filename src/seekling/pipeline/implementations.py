@@ -1,30 +1,38 @@
-"""Which implementations a run learns with: the one place that names them. Its sampler is chosen with the agent."""
+"""Which implementations a run samples and learns with: the one place that names them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.config import Recipe
 from seekling.doctor.machine import free_bytes
 from seekling.doctor.memory import MemoryPlan, Stage, opened_memory
 from seekling.doctor.shape import read_model_shape
 from seekling.errors import ModelError
+from seekling.kernels.backend import use_kernels
 from seekling.kernels.memory import release_free_memory
-from seekling.learn.checkpoint import LocalCheckpoint
-from seekling.learn.learner import Checkpoint, WeightSync
+from seekling.learn.learner import Checkpoint, Learner, WeightSync
 from seekling.learn.local import LocalLearner
 from seekling.models import cache_home, load_model, pick_device, pick_dtype
+from seekling.models.load import load_tokenizer
+from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.sync import PROBE, CheckedSync, InMemorySync
+from seekling.retrieval.library import Library
 from seekling.rollout.sampler import takes_vllm
-from seekling.serve.agent import Agent
+from seekling.scale.state import AnyCheckpoint
+from seekling.serve.agent import Agent, open_agent
 from seekling.types import Message
 
-CHECKPOINT: Checkpoint = LocalCheckpoint()
-"""Keeps the weights of what `new_learner` makes."""
+CHECKPOINT: Checkpoint = AnyCheckpoint()
+"""Keeps the weights of what `new_learner` and `open_learner` make."""
 
 
 def new_learner(
@@ -53,14 +61,107 @@ def new_learner(
     )
 
 
+def open_learner(recipe: Recipe, model_dir: Path, stage: Stage, *, run: Path, log: Callable[[str], None]) -> Learner:
+    """The learner of a run, in this process or among those that `recipe.scale` asks for; see `new_learner`.
+
+    Args:
+        recipe: of the run.
+        model_dir: as for `new_learner`; on a disk that all machines see.
+        stage: likewise.
+        run: the run's folder, on such a disk too.
+        log: told what becomes of the processes.
+
+    Raises:
+        MissingExtraError: the engine is not installed.
+        SeeklingError: its processes do not start.
+    """
+    scale = recipe.scale
+    if scale.engine != "ray" or scale.learner_ranks == 1:
+        return new_learner(recipe, model_dir, stage, log=log)
+    from seekling.scale.cluster import connect, need_ray
+
+    need_ray()
+    from seekling.scale.rank import LearnerSpec
+    from seekling.scale.ranks import Ranks
+    from seekling.scale.sharded import ShardedLearner
+
+    connect(scale, log)
+    settings = recipe.sft if stage == "sft" else recipe.rl
+    optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
+    ranks = Ranks(scale.learner_ranks, device=recipe.model.device, timeout_s=scale.learner_timeout_s)
+    spec = LearnerSpec(
+        model_dir.absolute(),
+        dtype=recipe.model.dtype,
+        device=ranks.device,
+        lora_rank=recipe.model.rank_in(stage),
+        lora_alpha=recipe.model.lora_alpha,
+        seed=recipe.seed,
+        weight_decay=optimizer.weight_decay,
+        row_tokens=settings.row_tokens,
+        max_grad_norm=optimizer.max_grad_norm,
+        # What a GPU of another machine has free is not known here.
+        checkpoint_layers=ranks.device == "cuda" or _must_checkpoint(recipe, model_dir),
+    )
+    scratch = run / "checkpoints" / f".learner.{os.getpid()}.tmp"  # what a crash leaves is removed at the next start
+    return ShardedLearner(ranks, spec, scratch=scratch, max_restarts=scale.max_restarts, log=log)
+
+
 def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
     """How weights reach the agent's sampler; one that is not ours is asked each time whether it has them."""
     load = partial(load_model, dtype=recipe.model.dtype, device=recipe.model.device)
-    sync = InMemorySync(load)
+    sync = _store_sync(recipe, load) if recipe.scale.engine == "ray" else InMemorySync(load)
     if not takes_vllm(recipe):
         return sync
     prompt = agent.renderer.prompt([Message("user", PROBE)])
     return CheckedSync(sync, load, prompt, limit=recipe.rl.loss.drift_limit)
+
+
+def _store_sync(recipe: Recipe, load: Callable[[Path], PreTrainedModel]) -> WeightSync:
+    from seekling.scale.pool import StoreSync
+
+    return StoreSync(load, keeps_digits=recipe.rollout.weight_bits == 8)
+
+
+@contextmanager
+def open_sampling(
+    recipe: Recipe, folder: RunFolder, library: Library, model_dir: Path, log: Callable[[str], None]
+) -> Iterator[Agent]:
+    """The agent of a run: its episodes are made in this process, or by the samplers that `recipe.scale` asks for.
+
+    Args:
+        recipe: of the run.
+        folder: of the run.
+        library: what this process searches; other samplers open their own.
+        model_dir: a directory that `resolve_model` returned.
+        log: told what becomes of the samplers, and of episodes that are lost or counted twice.
+
+    Raises:
+        MissingExtraError: the engine is not installed.
+        SeeklingError: a sampler cannot start.
+    """
+    if recipe.scale.engine != "ray":
+        with open_agent(recipe, library, model_dir) as agent:
+            yield agent
+        return
+    from seekling.scale.cluster import need_ray
+
+    need_ray()
+    from seekling.scale.ledger import Ledger, problems
+    from seekling.scale.pool import SamplerPool, open_place
+    from seekling.scale.roller import PoolRoller
+
+    ledger = folder.path / "ledger.jsonl"
+
+    def open_pool(recipe: Recipe, model_dir: Path) -> tuple[SamplerPool, PreTrainedTokenizerBase]:
+        use_kernels(recipe.model.kernels)  # what learns computes with them, too
+        tokenizer = load_tokenizer(model_dir)
+        return SamplerPool(recipe, open_place(recipe, folder.path, model_dir), Ledger(ledger), log), tokenizer
+
+    with open_agent(recipe, library, model_dir, open_pool) as agent:
+        assert isinstance(agent.sampler, SamplerPool)
+        yield replace(agent, roller=PoolRoller(agent.env, agent.sampler, agent.renderer))
+    for problem in problems(ledger, folder.count_episodes("rl")):
+        log(f"warning: {ledger.name} does not balance: {problem}")
 
 
 def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:

@@ -10,6 +10,7 @@ import json
 import shutil
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -258,6 +259,10 @@ class RunFolder:
                 ) from None
         return records
 
+    def count_episodes(self, stage: str) -> Counter[int]:
+        """How many episodes each step of a stage has; damaged lines are passed over."""
+        return Counter(int(row["step"]) for _, row in _read_rows(self.episodes_path(stage)) if row is not None)
+
     def rewind(self, stage: str, step: int) -> None:
         """Forget what was logged after the step whose weights were saved; damaged lines stay where they are."""
         for path in (self.path / "metrics.jsonl", self.episodes_path(stage)):
@@ -316,6 +321,8 @@ def _refuse_other_recipe(path: Path, toml: Path, recipe: Recipe) -> None:
         earlier = build_recipe(tomllib.loads(toml.read_text(encoding="utf-8")), origin=str(toml))
     except (tomllib.TOMLDecodeError, ConfigError) as error:
         raise ConfigError(f"{toml} cannot be read ({error}); choose another folder with --out") from None
+    # The same run may go on elsewhere: where it is worked on changes nothing of what is learned.
+    earlier = earlier.model_copy(update={"scale": recipe.scale})
     differing = list(_differing(earlier.model_dump(), recipe.model_dump()))
     if differing:
         raise ConfigError(

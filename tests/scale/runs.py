@@ -1,0 +1,113 @@
+"""A run at the beginning of its RL, copied as often as wanted; what of it must repeat anywhere; and killing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from seekling.config import Recipe, ScaleConfig
+from seekling.pipeline.stages import run_recipe
+from seekling.scale.ledger import problems, read_attempts
+from tests.pipeline.runs import QuietReporter, rows, village_recipe
+
+STEPS = 5
+TOLERANCE = 1e-5
+"""Of losses. Which episodes are sampled side by side plays a part in the last digits of float32."""
+
+
+def scaled(recipe: Recipe, **settings: object) -> Recipe:
+    """The recipe with other settings of its section scale."""
+    return recipe.model_copy(update={"scale": ScaleConfig.model_validate(settings)})
+
+
+def until_rl(folder: Path, model: Path) -> tuple[Recipe, Path]:
+    """A recipe in float32, and a run of it in this process that has done its SFT and no step of RL."""
+    recipe = village_recipe(
+        folder, model, rl={"steps": STEPS}, eval={"stages": []}, checkpoint={"every_steps": 2}, sft={"epochs": 50}
+    )
+    run = folder / "until rl"
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, run, QuietReporter("rl", 1))
+    return recipe, run
+
+
+def go_on(recipe: Recipe, begun: Path, run: Path) -> QuietReporter:
+    """End a copy of a run that was begun; the reporter has what was said."""
+    if not run.exists():
+        shutil.copytree(begun, run)
+    reporter = QuietReporter()
+    run_recipe(recipe, run, reporter)
+    return reporter
+
+
+def assert_same_rl(run: Path, expected: Path) -> None:
+    """The same episodes, losses and weights."""
+    mine, theirs = (
+        [[turn["action"] for turn in row["episode"]["turns"]] for row in rows(each / "episodes" / "rl.jsonl")]
+        for each in (run, expected)
+    )
+    assert mine == theirs
+    mine, theirs = ([row for row in rows(each / "metrics.jsonl") if row["stage"] == "rl"] for each in (run, expected))
+    assert [row["step"] for row in mine] == [row["step"] for row in theirs] == list(range(1, STEPS + 1))
+    for name in ("loss", "reward_mean", "entropy"):
+        np.testing.assert_allclose(
+            [row.get(name, 0.0) for row in mine], [row.get(name, 0.0) for row in theirs], atol=TOLERANCE, err_msg=name
+        )
+    assert sum("loss" in row for row in mine) >= 3, "too few steps had anything to learn from"
+    mine, theirs = (load_file(each / "checkpoints" / "rl" / "model.safetensors") for each in (run, expected))
+    for name, tensor in theirs.items():
+        np.testing.assert_allclose(mine[name], tensor, atol=1e-3, err_msg=name)
+
+
+def assert_balanced(run: Path, recipe: Recipe) -> list[str]:
+    """The ledger agrees with the episodes that were kept; why attempts were dropped."""
+    kept = Counter(row["step"] for row in rows(run / "episodes" / "rl.jsonl"))
+    assert kept == dict.fromkeys(range(1, STEPS + 1), recipe.rl.questions_per_step * recipe.rl.group_size)
+    ledger = run / "ledger.jsonl"
+    assert problems(ledger, kept) == []
+    return [reason for each in read_attempts(ledger) for reason in each.reasons]
+
+
+@contextlib.contextmanager
+def killing(
+    run: Path, dispatches: Sequence[int], *, seed: int = 0, how: signal.Signals = signal.SIGKILL
+) -> Iterator[list[int]]:
+    """While a run goes on, kill the sampler that was given the n-th group, soon after; yields who was killed."""
+    killed: list[int] = []
+    is_over = threading.Event()
+    dice = random.Random(seed)
+
+    def watch() -> None:
+        for number in sorted(dispatches):
+            num_before = len(killed)
+            while len(killed) == num_before and not is_over.is_set():
+                time.sleep(0.01)
+                events = rows(run / "ledger.jsonl") if (run / "ledger.jsonl").exists() else []
+                dispatched = [row for row in events if row["event"] == "dispatched"]
+                if len(dispatched) >= number:
+                    sampler = dispatched[-1]["sampler"]
+                    processes = [row["process"] for row in events if row.get("sampler") == sampler and "process" in row]
+                    time.sleep(dice.random() * 0.2)
+                    with contextlib.suppress(ProcessLookupError):  # dead already, and nobody has taken note of it yet
+                        os.kill(processes[-1], how)
+                        killed.append(processes[-1])
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        is_over.set()
+        thread.join()

@@ -1,0 +1,146 @@
+"""A recipe on a real Ray cluster of two nodes on this machine: the same run, whoever dies.
+
+SEEKLING_KILLS=10 pytest -m long tests/scale/test_ray.py kills each of them at ten random points, in ten runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from tests.pipeline.killing import run_in_child
+from tests.pipeline.runs import rows
+from tests.scale.runs import assert_balanced, assert_same_rl, go_on, killing, scaled, until_rl
+
+ray = pytest.importorskip("ray")
+
+pytestmark = pytest.mark.filterwarnings("default")  # of Ray's own files and sockets
+
+NODE = {"num_cpus": 1, "object_store_memory": 100 * 1024**2}
+POINTS = range(int(os.environ.get("SEEKLING_KILLS", "1")))
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory, tiny_model_dir):
+    return until_rl(tmp_path_factory.mktemp("village"), tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def local(begun, tmp_path_factory):
+    """The run that all others must be like: in one process, and undisturbed."""
+    recipe, run = begun
+    folder = tmp_path_factory.mktemp("runs") / "local"
+    go_on(recipe, run, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes with one processor each."""
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    started.add_node(**NODE)
+    yield started
+    ray.shutdown()
+    started.shutdown()
+
+
+def test_ray_missing_says_how_to_install_it(begun, tmp_path, monkeypatch):
+    from seekling.errors import MissingExtraError
+    from seekling.scale import cluster
+
+    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'seekling\[ray\]'"):
+        go_on(scaled(begun[0], engine="ray"), begun[1], tmp_path / "run")
+
+
+@pytest.mark.parametrize("num_samplers", [1, 2])
+def test_one_or_two_samplers_learn_what_one_process_learns(begun, local, cluster, tmp_path, num_samplers):
+    recipe = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=num_samplers)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    go_on(recipe, begun[1], tmp_path / "run")
+    assert_same_rl(tmp_path / "run", local)
+    assert assert_balanced(tmp_path / "run", recipe) == []
+    last = rows(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert {f"sampler_{number}_tokens_per_s" for number in range(num_samplers)} <= last.keys()
+    assert last["staleness"] == last["num_sampler_deaths"] == 0 < last["weights_write_s"]
+    assert 0 <= last["samplers_idle_share"] <= 1
+    assert not (tmp_path / "run" / "weights").exists()
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", POINTS)
+def test_samplers_that_are_killed_are_started_again_and_nothing_is_lost(begun, local, cluster, tmp_path, point):
+    recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2), tmp_path / "run"
+    with killing(run, random.Random(point).sample(range(1, 7), 2), seed=point) as killed:
+        reporter = go_on(recipe, begun[1], run)
+    assert len(killed) == 2
+    assert_same_rl(run, local)
+    assert "the sampler died" in assert_balanced(run, recipe)
+    assert any("is lost, and" in line for line in reporter.lines)
+
+
+@pytest.mark.long
+def test_a_sampler_that_hangs_has_its_groups_made_by_another_and_is_ended(begun, local, cluster, tmp_path):
+    recipe, run = (
+        scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2, straggler_s=8),
+        tmp_path / "run",
+    )
+    with killing(run, [3], how=signal.SIGSTOP) as stopped:
+        reporter = go_on(recipe, begun[1], run)
+    assert_same_rl(run, local)
+    assert_balanced(run, recipe)
+    assert any("makes it too" in line for line in reporter.lines)
+    assert any("finished none for" in line for line in reporter.lines)
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped[0], 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_that_is_killed_goes_on_and_counts_no_episode_twice(begun, local, cluster, tmp_path, point):
+    recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=1), tmp_path / "run"
+    shutil.copytree(begun[1], run)
+    code, _ = run_in_child(recipe, run, kill_at=random.Random(point).randint(20, 100))
+    assert code == -signal.SIGKILL
+    assert dispatched(run) > 0, "killed before RL"
+    go_on(recipe, begun[1], run)
+    assert_same_rl(run, local)
+    assert {*assert_balanced(run, recipe)} <= {"the driver stopped", "the run went on from an earlier step"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", POINTS)
+def test_a_node_that_is_gone_leaves_its_work_to_the_other(begun, local, cluster, tmp_path, point):
+    recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2), tmp_path / "run"
+    last, is_over = random.Random(point).randint(2, 6), threading.Event()
+
+    def remove() -> None:
+        while dispatched(run) < last and not is_over.is_set():
+            time.sleep(0.01)
+        cluster.remove_node(max(cluster.worker_nodes, key=id), allow_graceful=False)
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    try:
+        reporter = go_on(recipe, begun[1], run)
+    finally:
+        is_over.set()
+        thread.join()
+        cluster.add_node(**NODE)
+    assert_same_rl(run, local)
+    assert_balanced(run, recipe)
+    assert any("is lost, and" in line for line in reporter.lines)
+
+
+def dispatched(run) -> int:
+    ledger = run / "ledger.jsonl"
+    return sum(row["event"] == "dispatched" for row in rows(ledger)) if ledger.exists() else 0
