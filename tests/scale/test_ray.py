@@ -109,7 +109,7 @@ def test_a_sampler_that_hangs_has_its_groups_made_by_another_and_is_ended(begun,
 def test_a_driver_that_is_killed_goes_on_and_counts_no_episode_twice(begun, local, cluster, tmp_path, point):
     recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=1), tmp_path / "run"
     shutil.copytree(begun[1], run)
-    code, _ = run_in_child(recipe, run, kill_at=random.Random(point).randint(20, 100))
+    code, _ = run_in_child(recipe, run, kill_at=random.Random(point).randint(45, 110))
     assert code == -signal.SIGKILL
     assert dispatched(run) > 0, "killed before RL"
     go_on(recipe, begun[1], run)
