@@ -42,11 +42,12 @@ def local(begun, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes with one processor each."""
+    """A head that does no work, and two nodes with one processor each."""
     from ray.cluster_utils import Cluster
 
-    started = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-    started.add_node(**NODE)
+    started = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        started.add_node(**NODE)
     yield started
     ray.shutdown()
     started.shutdown()
@@ -109,7 +110,7 @@ def test_a_sampler_that_hangs_has_its_groups_made_by_another_and_is_ended(begun,
 def test_a_driver_that_is_killed_goes_on_and_counts_no_episode_twice(begun, local, cluster, tmp_path, point):
     recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=1), tmp_path / "run"
     shutil.copytree(begun[1], run)
-    code, _ = run_in_child(recipe, run, kill_at=random.Random(point).randint(20, 100))
+    code, _ = run_in_child(recipe, run, kill_at=random.Random(point).randint(45, 110))
     assert code == -signal.SIGKILL
     assert dispatched(run) > 0, "killed before RL"
     go_on(recipe, begun[1], run)
@@ -126,7 +127,9 @@ def test_a_node_that_is_gone_leaves_its_work_to_the_other(begun, local, cluster,
     def remove() -> None:
         while dispatched(run) < last and not is_over.is_set():
             time.sleep(0.01)
-        cluster.remove_node(max(cluster.worker_nodes, key=id), allow_graceful=False)
+        mine = ray._private.worker.global_worker.node  # the one that this process is connected to
+        others = (node for node in cluster.worker_nodes if node._raylet_socket_name != mine._raylet_socket_name)
+        cluster.remove_node(next(others), allow_graceful=False)
 
     thread = threading.Thread(target=remove)
     thread.start()
