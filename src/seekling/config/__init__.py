@@ -30,6 +30,7 @@ from seekling.config.rl import (
     RewardConfig,
     RlConfig,
 )
+from seekling.config.scale import ScaleConfig
 from seekling.config.training import (
     CheckpointConfig,
     ExpertConfig,
@@ -76,6 +77,7 @@ __all__ = [
     "RlConfig",
     "RolloutConfig",
     "SandboxConfig",
+    "ScaleConfig",
     "SearchServerConfig",
     "Section",
     "ServeConfig",

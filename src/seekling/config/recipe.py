@@ -18,6 +18,7 @@ from seekling.config.base import Section
 from seekling.config.endpoint import JudgeConfig
 from seekling.config.evaluation import EVALUATIONS, EvalConfig, EvalRolloutConfig, Evaluation, ExpectedConfig
 from seekling.config.rl import GroupConfig, LossConfig, OptimizerConfig, RlConfig
+from seekling.config.scale import ScaleConfig
 from seekling.config.training import CheckpointConfig, ExpertConfig, RolloutConfig, SftConfig, TrackingConfig
 from seekling.config.world import (
     DataConfig,
@@ -78,6 +79,7 @@ class Recipe(Section):
     rl: RlConfig = RlConfig()
     judge: JudgeConfig = JudgeConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    scale: ScaleConfig = ScaleConfig()
     eval: EvalConfig = EvalConfig()
     tracking: TrackingConfig = TrackingConfig()
     expected: ExpectedConfig = ExpectedConfig()
