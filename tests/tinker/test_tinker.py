@@ -20,13 +20,11 @@ from seekling.learn.loss import TokenData, importance_sampling
 from seekling.models import load_policy
 from seekling.serve.gate import GateRules
 from seekling.serve.keys import Keys, add_key, revoke_key
-from tests.app_server import served
 
 tinker = pytest.importorskip("tinker", reason="the tinker SDK is not installed: pip install 'seekling[tinker]'")
 
-from seekling.tinker.app import make_tinker_app  # noqa: E402
-from seekling.tinker.engine import Engine  # noqa: E402
 from seekling.tinker.wire import all_trained  # noqa: E402
+from tests.tinker_server import tinker_server  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -41,13 +39,6 @@ def _collected() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-@contextlib.contextmanager
-def tinker_server(model: Path, saves: Path, rules: GateRules | None = None, **limits: int) -> Iterator[str]:
-    engine = Engine(model, saves, dtype="float32", context_tokens=256, cache_bytes=64 * 1024**2)
-    with served(make_tinker_app(engine, (str(model), "tiny"), rules=rules, **limits)) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from seekling.config import Recipe
 from seekling.doctor.machine import free_bytes
 from seekling.doctor.memory import MemoryPlan, Stage, opened_memory
 from seekling.doctor.shape import read_model_shape
-from seekling.errors import ModelError
+from seekling.errors import MissingExtraError, ModelError
 from seekling.kernels.memory import release_free_memory
 from seekling.learn.checkpoint import LocalCheckpoint
-from seekling.learn.learner import Checkpoint, WeightSync
+from seekling.learn.learner import Checkpoint, Learner, WeightSync
 from seekling.learn.local import LocalLearner
-from seekling.models import cache_home, load_model, pick_device, pick_dtype
+from seekling.models import cache_home, load_model, pick_device, pick_dtype, resolve_model
 from seekling.pipeline.sync import PROBE, CheckedSync, InMemorySync
-from seekling.rollout.sampler import takes_vllm
+from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.serve.agent import Agent
 from seekling.types import Message
 
-CHECKPOINT: Checkpoint = LocalCheckpoint()
-"""Keeps the weights of what `new_learner` makes."""
+
+def new_checkpoint(recipe: Recipe) -> Checkpoint:
+    """Keeps the weights of what `new_learner` makes."""
+    if recipe.scale.engine != "tinker":
+        return LocalCheckpoint()
+    _need_tinker()
+    from seekling.scale.tinker_weights import TinkerCheckpoint
+
+    return TinkerCheckpoint(pick_dtype(recipe.model.dtype, recipe.model.device))
 
 
 def new_learner(
     recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
-) -> LocalLearner:
+) -> Learner:
     """A learner at the weights of a directory that `resolve_model` or `stage_base` returned, for a stage."""
+    if recipe.scale.engine != "tinker":
+        return new_local_learner(recipe, model_dir, stage, log=log)
+    _need_tinker()
+    from seekling.scale.tinker_client import Service, TinkerLearner
+
+    return TinkerLearner(Service.of(recipe, model_dir), rank=recipe.model.rank_in(stage), seed=recipe.seed)
+
+
+def new_local_learner(
+    recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
+) -> LocalLearner:
+    """As `new_learner`, in this process wherever the recipe learns."""
     settings = recipe.sft if stage == "sft" else recipe.rl
     optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
     # Before the model is loaded, since what is free then is for it too.
@@ -55,12 +76,40 @@ def new_learner(
 
 def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
     """How weights reach the agent's sampler; one that is not ours is asked each time whether it has them."""
+    if recipe.scale.engine == "tinker":
+        from seekling.scale.tinker_weights import TinkerSync
+
+        return TinkerSync(resolve_model(recipe.model.spec))
     load = partial(load_model, dtype=recipe.model.dtype, device=recipe.model.device)
     sync = InMemorySync(load)
     if not takes_vllm(recipe):
         return sync
     prompt = agent.renderer.prompt([Message("user", PROBE)])
     return CheckedSync(sync, load, prompt, limit=recipe.rl.loss.drift_limit)
+
+
+def far_sampler(recipe: Recipe, model_dir: Path) -> Callable[[PreTrainedTokenizerBase], Sampler] | None:
+    """Makes the sampler of a recipe that samples elsewhere, for a tokenizer; None: in this process.
+
+    Raises:
+        MissingExtraError: what it needs is not installed.
+    """
+    if recipe.scale.engine != "tinker":
+        return None
+    _need_tinker()
+    from seekling.scale.tinker_client import Service, TinkerSampler
+
+    num_slots, tokens = recipe.rollout.in_flight, recipe.cache_tokens
+    return lambda tokenizer: TinkerSampler(
+        Service.of(recipe, model_dir), tokenizer, model_dir, num_slots=num_slots, episode_tokens=tokens
+    )
+
+
+def _need_tinker() -> None:
+    if importlib.util.find_spec("tinker") is None:
+        raise MissingExtraError(
+            "scale.engine = \"tinker\" needs the tinker SDK; install it with: pip install 'seekling[tinker]'"
+        )
 
 
 def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:

@@ -256,7 +256,8 @@ class Engine:
     async def _draw(self, request: SampleRequest, index: int) -> Sample:
         session = next(self._sessions)
         try:
-            return await self._sampler.sample(replace(request, session=session, seed=derive_seed(request.seed, index)))
+            seed = derive_seed(request.seed, index) if index else request.seed
+            return await self._sampler.sample(replace(request, session=session, seed=seed))
         finally:
             self._sampler.close_session(session)
 
