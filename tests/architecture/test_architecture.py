@@ -41,6 +41,7 @@ ROOM_IMPORTS = {
     "serve": {*BASE, "corpus", "kernels", "models", "retrieval", "env", "rollout", "evaluate"},
     "evaluate": {*BASE, "corpus", "retrieval", "env", "rollout", "reward"},
     "tinker": {*BASE, "models", "env", "rollout", "learn", "serve"},
+    "scale": {*BASE, "models", "retrieval", "env", "rollout", "learn", "serve"},
 }
 ROOM_IMPORTS["pipeline"] = set(ROOM_IMPORTS)
 ROOM_IMPORTS["cli"] = set(ROOM_IMPORTS)
@@ -59,6 +60,7 @@ HEAVY = {
         "pipeline",
         "serve",
         "tinker",
+        "scale",
     },
     "transformers": {
         "retrieval/local_encoder.py",
@@ -68,14 +70,16 @@ HEAVY = {
         "learn",
         "pipeline",
         "serve",
+        "scale",
     },
     "tokenizers": {"models", "rollout", "retrieval"},
-    "safetensors": {"models", "learn", "retrieval/local_encoder.py", "pipeline"},
+    "safetensors": {"models", "learn", "retrieval/local_encoder.py", "pipeline", "scale"},
     "peft": {"learn"},
     "gguf": {"models"},
     "numba": {"compiled.py", "kernels", "retrieval/row_scores.py"},
     "llvmlite": {"kernels"},
     "vllm": {"rollout/vllm_sampler.py"},
+    "ray": {"scale"},
     "huggingface_hub": {"models"},
     "bm25s": {"retrieval"},
     "faiss": {"retrieval/compressed.py"},
@@ -100,7 +104,7 @@ HEAVY = {
     "prometheus_client": {"serve"},
     "mcp": {"serve/mcp_server.py"},
     "mcp_types": {"serve/mcp_server.py"},
-    "tinker": {"tinker"},
+    "tinker": {"tinker", "scale"},
     "google": {"tinker/wire.py"},
 }
 """Rooms or files in which a package may be imported at all. Packages in no list may be imported by nobody."""

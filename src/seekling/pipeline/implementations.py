@@ -1,28 +1,33 @@
-"""Which implementations a run learns with: the one place that names them. Its sampler is chosen with the agent."""
+"""Which implementations a run samples and learns with: the one place that names them."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.config import Recipe
 from seekling.doctor.machine import free_bytes
 from seekling.doctor.memory import MemoryPlan, Stage, opened_memory
 from seekling.doctor.shape import read_model_shape
 from seekling.errors import MissingExtraError, ModelError
+from seekling.kernels.backend import use_kernels
 from seekling.kernels.memory import release_free_memory
 from seekling.learn.checkpoint import LocalCheckpoint
 from seekling.learn.learner import Checkpoint, Learner, WeightSync
 from seekling.learn.local import LocalLearner
 from seekling.models import cache_home, load_model, pick_device, pick_dtype, resolve_model
+from seekling.models.load import load_tokenizer
 from seekling.pipeline.sync import PROBE, CheckedSync, InMemorySync
+from seekling.retrieval.library import Library
 from seekling.rollout.sampler import Sampler, takes_vllm
-from seekling.serve.agent import Agent
+from seekling.serve.agent import Agent, open_agent
 from seekling.types import Message
 
 
@@ -51,7 +56,7 @@ def new_learner(
 def new_local_learner(
     recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
 ) -> LocalLearner:
-    """As `new_learner`, in this process wherever the recipe learns."""
+    """The same in this process, wherever the recipe learns."""
     settings = recipe.sft if stage == "sft" else recipe.rl
     optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
     # Before the model is loaded, since what is free then is for it too.
@@ -81,28 +86,61 @@ def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
 
         return TinkerSync(resolve_model(recipe.model.spec))
     load = partial(load_model, dtype=recipe.model.dtype, device=recipe.model.device)
-    sync = InMemorySync(load)
+    sync = _store_sync(recipe, load) if recipe.scale.engine == "ray" else InMemorySync(load)
     if not takes_vllm(recipe):
         return sync
     prompt = agent.renderer.prompt([Message("user", PROBE)])
     return CheckedSync(sync, load, prompt, limit=recipe.rl.loss.drift_limit)
 
 
-def far_sampler(recipe: Recipe, model_dir: Path) -> Callable[[PreTrainedTokenizerBase], Sampler] | None:
-    """Makes the sampler of a recipe that samples elsewhere, for a tokenizer; None: in this process.
+def _store_sync(recipe: Recipe, load: Callable[[Path], PreTrainedModel]) -> WeightSync:
+    from seekling.scale.sync import StoreSync
+
+    return StoreSync(load, keeps_digits=recipe.rollout.weight_bits == 8)
+
+
+@contextmanager
+def open_sampling(
+    recipe: Recipe, run: Path, library: Library, model_dir: Path, log: Callable[[str], None]
+) -> Iterator[Agent]:
+    """The agent of a run: its episodes are made in this process, or by the samplers that `recipe.scale` asks for.
+
+    Args:
+        recipe: of the run.
+        run: its folder.
+        library: what this process searches; other samplers open their own.
+        model_dir: a directory that `resolve_model` returned.
+        log: told what becomes of the samplers.
 
     Raises:
-        MissingExtraError: what it needs is not installed.
+        MissingExtraError: the engine is not installed.
+        SeeklingError: a sampler cannot start.
     """
-    if recipe.scale.engine != "tinker":
-        return None
+    if recipe.scale.engine != "ray":
+        open_far = _open_tinker_sampler if recipe.scale.engine == "tinker" else None
+        with open_agent(recipe, library, model_dir, open_far) as agent:
+            yield agent
+        return
+    from seekling.scale.cluster import need_ray
+
+    need_ray()
+    from seekling.scale.ledger import Ledger
+    from seekling.scale.pool import SamplerPool, open_place
+    from seekling.scale.roller import PoolRoller
+
+    use_kernels(recipe.model.kernels)  # what learns computes with them, too
+    pool = SamplerPool(recipe, open_place(recipe, run, model_dir), Ledger(run / "ledger.jsonl"), log)
+    with open_agent(recipe, library, model_dir, lambda _, path: (pool, load_tokenizer(path))) as agent:
+        yield replace(agent, roller=PoolRoller(agent.env, pool, agent.renderer))
+
+
+def _open_tinker_sampler(recipe: Recipe, model_dir: Path) -> tuple[Sampler, PreTrainedTokenizerBase]:
     _need_tinker()
     from seekling.scale.tinker_client import Service, TinkerSampler
 
-    num_slots, tokens = recipe.rollout.in_flight, recipe.cache_tokens
-    return lambda tokenizer: TinkerSampler(
-        Service.of(recipe, model_dir), tokenizer, model_dir, num_slots=num_slots, episode_tokens=tokens
-    )
+    service, tokenizer = Service.of(recipe, model_dir), load_tokenizer(model_dir)
+    slots, tokens = recipe.rollout.in_flight, recipe.cache_tokens
+    return TinkerSampler(service, tokenizer, model_dir, num_slots=slots, episode_tokens=tokens), tokenizer
 
 
 def _need_tinker() -> None:

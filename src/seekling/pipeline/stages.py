@@ -35,7 +35,7 @@ from seekling.pipeline.experts_file import (
 )
 from seekling.pipeline.export import copy_policy, export_stage, stage_base
 from seekling.pipeline.guard import HealthGuard
-from seekling.pipeline.implementations import far_sampler, new_checkpoint, new_learner, new_sync
+from seekling.pipeline.implementations import new_checkpoint, new_learner, new_sync, open_sampling
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, best_of
@@ -45,7 +45,7 @@ from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
 from seekling.rollout.loop import Roller
-from seekling.serve.agent import Agent, open_agent, training_decoding
+from seekling.serve.agent import Agent, training_decoding
 from seekling.types import EpisodeRecord, Question
 
 BASE_VERSION = -1
@@ -71,7 +71,7 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
         track = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
         world = open_world(recipe, path, reporter)
         model_dir = resolve_model(recipe.model.spec, log=reporter.line)
-        agent = stack.enter_context(open_agent(recipe, world.library, model_dir, far_sampler(recipe, model_dir)))
+        agent = stack.enter_context(open_sampling(recipe, path, world.library, model_dir, reporter.line))
         run = _Run(recipe, folder, world, agent, model_dir, reporter, track)
         folder.write_record(describe_run(recipe, folder, world, agent, model_dir))
         folder.add_seconds("setup", time.perf_counter() - started)
@@ -179,9 +179,7 @@ class _Run:
             self._open_reward() as (roller, reward),
             self._training("rl", recipe.rl.steps, learner) as after_step,
         ):
-            guard = HealthGuard(
-                recipe, folder, lambda state: self._checkpoint.load(learner, state.path), run, self.reporter
-            )
+            guard = HealthGuard(recipe, folder, lambda state: self._checkpoint.load(learner, state.path), run, self.reporter)
             if recipe.rl.groups.skip_after:
                 run.curriculum.catch_up(first_step, folder.read_records("rl"))
             if recipe.checkpoint.best_every and first_step == 0:
@@ -189,6 +187,7 @@ class _Run:
 
             def on_step(step: int, metrics: Mapping[str, float], records: list[EpisodeRecord]) -> None:
                 folder.append_records(records)
+                metrics = {**metrics, **self.agent.roller.statistics}
                 note = f"reward {metrics.get('reward_mean', 0.0):.2f}, searches {metrics.get('searches_mean', 0.0):.1f}"
                 if "draft_acceptance" in metrics:
                     note += f", drafts {metrics['draft_acceptance']:.0%} right"
@@ -266,9 +265,7 @@ class _Run:
 
     def _save(self, stage: str, step: int, learner: Learner, mark: Mark = "") -> None:
         keep_last = self.recipe.checkpoint.keep_last
-        self.folder.save_state(
-            stage, step, lambda path: self._checkpoint.save(learner, path), keep_last=keep_last, mark=mark
-        )
+        self.folder.save_state(stage, step, lambda path: self._checkpoint.save(learner, path), keep_last=keep_last, mark=mark)
 
     def learner(self, stage: Stage) -> Learner:
         """The learner at the beginning of a stage, or where an earlier process left it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal, ParamSpec, TypeVar
@@ -146,34 +146,62 @@ class Roller:
         seed: int,
         on_group: Callable[[EpisodeGroup], None],
     ) -> list[EpisodeGroup]:
-        gate = asyncio.Semaphore(self._sampler.num_slots)
-        if self._env.may_wait:
-            # The loop's own pool has few threads on a small machine, however many episodes wait.
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._sampler.num_slots))
-
-        async def episode(question: Question, number: int) -> tuple[Episode, Trajectory | None]:
-            async with gate:
-                return await self.episode(question, decoding, derive_seed(seed, *question.key, number))
+        gate = self.open_gate()
+        # A question may stand twice in a step, at the seam of two epochs; its second group has seeds of its own.
+        firsts = first_numbers(questions, group_size)
 
         async def group(question: Question, first: int) -> EpisodeGroup:
-            results = await asyncio.gather(*(episode(question, first + number) for number in range(group_size)))
-            kept = [(e, t) for e, t in results if t is not None]
-            made = EpisodeGroup(
-                question,
-                tuple(e for e, _ in kept),
-                tuple(t for _, t in kept),
-                tuple(e for e, t in results if t is None),
-            )
+            made = await self.group(question, decoding, group_size, seed, first=first, gate=gate)
             on_group(made)
             return made
 
-        # A question may stand twice in a step, at the seam of two epochs; its second group has seeds of its own.
-        seen: Counter[tuple[str, str]] = Counter()
-        tasks = []
-        for question in questions:
-            tasks.append(group(question, first=group_size * seen[question.key]))
-            seen[question.key] += 1
-        return list(await asyncio.gather(*tasks))
+        return list(await asyncio.gather(*map(group, questions, firsts)))
+
+    def open_gate(self) -> asyncio.Semaphore:
+        """Make an event loop ready, and what lets as many episodes through at once as the sampler has slots."""
+        if self._env.may_wait:
+            # The loop's own pool has few threads on a small machine, however many episodes wait.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._sampler.num_slots))
+        return asyncio.Semaphore(self._sampler.num_slots)
+
+    async def group(
+        self,
+        question: Question,
+        decoding: Decoding,
+        group_size: int,
+        seed: int,
+        *,
+        first: int,
+        gate: asyncio.Semaphore,
+    ) -> EpisodeGroup:
+        """Produce the episodes of one question; many groups may be awaited at once.
+
+        Args:
+            question: what is asked.
+            decoding: temperature and budgets.
+            group_size: G.
+            seed: of the rollout; with question and number it makes each episode's.
+            first: number of the group's first episode among those of its question.
+            gate: of `open_gate`, the same for all groups.
+        """
+
+        async def episode(number: int) -> tuple[Episode, Trajectory | None]:
+            async with gate:
+                return await self.episode(question, decoding, derive_seed(seed, *question.key, number))
+
+        results = await asyncio.gather(*(episode(first + number) for number in range(group_size)))
+        kept = [(e, t) for e, t in results if t is not None]
+        failed = tuple(e for e, t in results if t is None)
+        return EpisodeGroup(question, tuple(e for e, _ in kept), tuple(t for _, t in kept), failed)
+
+    def over(self, env: SearchEnv) -> Roller:
+        """What rolls out through another environment with the same sampler."""
+        return self if env is self._env else Roller(env, self._sampler, self._renderer)
+
+    @property
+    def statistics(self) -> Mapping[str, float]:
+        """Of the last rollout, for the step's metrics, where others than this process made it."""
+        return {}
 
     async def episode(
         self, question: Question, decoding: Decoding, seed: int, on_turn: Callable[[Turn], None] = lambda turn: None
@@ -259,6 +287,16 @@ class Roller:
             run.on_turn(turn)
             if result.is_over:
                 run.stop_reason, run.answer, run.failure = result.stop_reason, result.answer, result.failure
+
+
+def first_numbers(questions: Sequence[Question], group_size: int) -> list[int]:
+    """For each question of a rollout, the number of its group's first episode among all of that question."""
+    seen: Counter[tuple[str, str]] = Counter()
+    firsts = []
+    for question in questions:
+        firsts.append(group_size * seen[question.key])
+        seen[question.key] += 1
+    return firsts
 
 
 class _Run:

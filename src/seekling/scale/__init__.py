@@ -1,1 +1,1 @@
-"""Learners and samplers that are elsewhere: on a Ray cluster, or behind a Tinker service."""
+"""Runs over several processes and machines, behind the small interfaces of rollout and learn."""

@@ -46,9 +46,7 @@ class Agent:
 
     def roller_over(self, env: SearchEnv) -> Roller:
         """The roller, with another environment."""
-        if env is self.env:
-            return self.roller
-        return Roller(env, self.sampler, self.renderer)
+        return self.roller.over(env)
 
     def asker(self) -> Asker:
         """What asks as held-out questions are asked, which is greedily unless the recipe says otherwise."""
@@ -77,18 +75,25 @@ class Agent:
             return asker.submit(question).result()
 
 
+OpenSampler = Callable[[Recipe, Path], tuple[Sampler, PreTrainedTokenizerBase]]
+"""A recipe and a model directory -> a sampler of that model, and its tokenizer."""
+
+
 @contextlib.contextmanager
-def open_agent(recipe: Recipe, library: Library, model_dir: Path) -> Iterator[Agent]:
+def open_agent(
+    recipe: Recipe, library: Library, model_dir: Path, open_sampler: OpenSampler | None = None
+) -> Iterator[Agent]:
     """Load the model and open what it needs; the sandbox is closed at the end.
 
     Args:
         recipe: its model, env, sandbox, retrieval, rollout and eval sections.
         library: what the tools search.
         model_dir: a directory that `resolve_model` returned.
+        open_sampler: where samples come from; None: from this process, with what the recipe names.
     """
     tools = all_tools(library, recipe.retrieval.top_k, recipe.env.tools)
     with contextlib.ExitStack() as stack:
-        sampler, tokenizer = _open_sampler(recipe, model_dir)
+        sampler, tokenizer = (open_sampler or _open_sampler)(recipe, model_dir)
         stack.callback(sampler.close)
         protocol = make_protocol(recipe.env, tools, native_tools=_template_knows_tools(tokenizer))
         renderer = Renderer(tokenizer, tools=protocol.tool_schemas() if protocol.native_tools else ())

@@ -1,0 +1,235 @@
+"""The sampler actors of a run: started, watched, started again when they die. To the rest they are one sampler.
+
+A pool says which weights are to be used; the actors fetch these themselves. Who hands out groups is `roller.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ray
+from ray.actor import ActorHandle
+
+from seekling.config import Recipe
+from seekling.errors import InfrastructureError, SeeklingError
+from seekling.rollout.sampler import Sample, SampleRequest
+from seekling.scale.actor import Opened, Place, SamplerActor, Weights
+from seekling.scale.cluster import connect, sampler_options
+from seekling.scale.ledger import Ledger
+from seekling.scale.weight_store import WeightStore
+from seekling.types import Trajectory
+
+GET_S = 120.0
+"""For a result that is ready to arrive; a machine that died with it never sends it."""
+COMPLAIN_S = 60.0
+"""Between two lines that say that no sampler is there."""
+CLOSE_S = 5.0
+
+
+@dataclass(slots=True)
+class Member:
+    """One sampler of the pool."""
+
+    number: int
+    handle: ActorHandle
+    opening: ray.ObjectRef | None
+    """Its answer that it is ready; None once that was taken."""
+    opened: Opened | None = None
+    num_running: int = 0
+    """Groups that it has."""
+    num_deaths: int = 0
+    """In a row, without a group in between."""
+    heard: float = field(default_factory=time.monotonic)
+    """When it last answered, or was given something to do while it had nothing."""
+
+    def __str__(self) -> str:
+        where = f"process {self.opened.process} on {self.opened.machine}" if self.opened else "not ready yet"
+        return f"sampler {self.number} ({where})"
+
+
+class SamplerPool:
+    """The samplers of a run, as a `Sampler`.
+
+    Args:
+        recipe: its section scale says how many, and where.
+        place: where they find the run's files.
+        ledger: told of starts and deaths.
+        log: told the same in words.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        ConfigError: there is no cluster at the address.
+        SeeklingError: what kept a sampler from starting.
+    """
+
+    def __init__(self, recipe: Recipe, place: Place, ledger: Ledger, log: Callable[[str], None]) -> None:
+        self.config, self.ledger, self.log = recipe.scale, ledger, log
+        self.store = WeightStore(place.weights)
+        self._place = place
+        self._disconnect = connect(self.config, log)
+        self._taught: ray.ObjectRef = ray.put(())
+        self.weights = Weights(0, 0)
+        self.num_deaths = 0
+        self.sync_s = 0.0
+        """Seconds that the last publishing took."""
+        self._complained = time.monotonic()
+        self.members = [self._start(number) for number in range(self.config.num_samplers)]
+        try:
+            self._first = self._wait_for_first()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def policy_version(self) -> int:
+        """See `Sampler.policy_version`."""
+        return self.weights.version
+
+    @property
+    def num_slots(self) -> int:
+        """See `Sampler.num_slots`; of all samplers, also of those that are being started."""
+        return self._first.num_slots * self.config.num_samplers
+
+    @property
+    def dtype(self) -> str:
+        """See `Sampler.dtype`."""
+        return self._first.dtype
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """See `Sampler.sample`; the requests of a session go to the same sampler."""
+        ready = list(self.ready)
+        if not ready:
+            raise InfrastructureError("no sampler is ready; ask again when Ray has started one")
+        member = ready[request.session % len(ready)]
+        try:
+            sample: Sample = await member.handle.sample.remote(request, self.weights)
+        except ray.exceptions.RayTaskError as error:
+            raise failure_of(member, error) from None
+        except ray.exceptions.RayError as error:
+            raise InfrastructureError(f"{member} died: {first_line(error)}") from None
+        return sample
+
+    def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
+        """See `Sampler.teach_drafts`."""
+        self._taught = ray.put(tuple(trajectories))
+        for member in self.ready:
+            member.handle.teach.remote(self._taught)
+
+    def close_session(self, session: int) -> None:
+        """See `Sampler.close_session`."""
+        for member in self.ready:
+            member.handle.close_session.remote(session)
+
+    def release_caches(self) -> None:
+        """See `Sampler.release_caches`; stragglers, whose groups came from others, are given up too."""
+        for member in self.ready:
+            member.handle.stop.remote()
+
+    def close(self) -> None:
+        """End the samplers, and Ray where it was started here; the weights in the store go too."""
+        closing = [member.handle.close.remote() for member in self.ready]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+        for member in self.members:
+            ray.kill(member.handle)
+        self.members = []
+        self._disconnect()
+        self.store.remove()
+
+    @property
+    def ready(self) -> Iterator[Member]:
+        """Those that can be given something to do."""
+        return (member for member in self.members if member.opened is not None)
+
+    @property
+    def opening(self) -> list[ray.ObjectRef]:
+        """What is answered when a sampler that was started is ready."""
+        return [member.opening for member in self.members if member.opening is not None]
+
+    def welcome(self) -> None:
+        """Take note of samplers that have become ready, or have died before.
+
+        Raises:
+            SeeklingError: what kept one from becoming ready.
+        """
+        waiting = {member.opening: member for member in self.members if member.opening is not None}
+        done = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)[0] if waiting else ()
+        for ref in done:
+            member = waiting[ref]
+            try:
+                member.opened, member.opening = ray.get(ref, timeout=GET_S), None
+            except ray.exceptions.RayTaskError as error:
+                raise failure_of(member, error) from None
+            except ray.exceptions.RayError as error:
+                self.replace(member, first_line(error))
+                continue
+            member.heard = time.monotonic()
+            self.ledger.note("started", sampler=member.number, process=member.opened.process)
+            self.log(f"{member} is ready")
+        if any(self.ready):
+            self._complained = time.monotonic()
+        elif time.monotonic() - self._complained > COMPLAIN_S:
+            self._complained = time.monotonic()
+            self.log(
+                f"no sampler is ready: Ray has no machine with {self.config.sampler_cpus:g} free cores and "
+                f"{self.config.sampler_gpus:g} GPUs, or loading takes long; waiting"
+            )
+
+    def replace(self, member: Member, why: str) -> None:
+        """Start another process for one that died, or end one that hangs.
+
+        Raises:
+            InfrastructureError: it has died too often without having done anything.
+        """
+        member.num_deaths += 1
+        self.num_deaths += 1
+        self.ledger.note("died", sampler=member.number, why=why)
+        self.log(f"{member} is lost with {member.num_running} groups, which are dispatched again: {why}")
+        if member.num_deaths > self.config.max_restarts:
+            raise InfrastructureError(
+                f"sampler {member.number} died {member.num_deaths} times in a row without finishing a group, "
+                f"one more than scale.max_restarts allows; the last cause was: {why}. Mend that; the same command "
+                "goes on from the last training state"
+            )
+        ray.kill(member.handle)
+        new = self._start(member.number)
+        new.num_deaths = member.num_deaths
+        self.members[member.number] = new
+
+    def _start(self, number: int) -> Member:
+        kind = ray.remote(**sampler_options(self.config))(SamplerActor)
+        handle = kind.remote(self._place)
+        return Member(number, handle, handle.open.remote(self._taught))
+
+    def _wait_for_first(self) -> Opened:
+        while True:
+            self.welcome()
+            for member in self.ready:
+                assert member.opened is not None
+                return member.opened
+            ray.wait(self.opening, timeout=1.0)
+
+
+def failure_of(member: Member, error: ray.exceptions.RayTaskError) -> SeeklingError:
+    """What a sampler raised, which another process would raise too."""
+    cause = error.cause
+    return cause if isinstance(cause, SeeklingError) else InfrastructureError(f"{member} failed: {cause or error}")
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def open_place(recipe: Recipe, run: Path, model: Path) -> Place:
+    """Where the samplers of a run find its files."""
+    run = run.resolve()
+    shared = recipe.scale.weights_dir
+    # Two runs may have the same name in different folders.
+    own = f"{run.name}-{hashlib.blake2b(str(run).encode(), digest_size=4).hexdigest()}"
+    weights = Path(shared).resolve() / own if shared else run / "weights"
+    return Place(recipe, recipe.retrieval.folder(run).resolve(), model.resolve(), weights)

@@ -1,0 +1,112 @@
+"""Versions of the policy's weights in a folder that every sampler can read: written whole or not at all, and checked.
+
+Each version has a folder of its own, named by a number that only rises: a policy version may be published twice with
+other weights (after a rollback, after a crash), a number never is. A folder appears under its name when all of it is
+written; its marker, written last, says what must be in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from seekling.errors import InfrastructureError
+from seekling.files import remove_leftovers, replacing
+
+WEIGHTS, MARKER = "weights.safetensors", "complete.json"
+TRIES, PAUSE_S = 10, 1.0
+"""A network file system may show a folder's name before its content."""
+
+
+class WeightStore:
+    """The versions in one folder, which belongs to one run; it is made when it is missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, weights: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> int:
+        """Add a version.
+
+        Args:
+            weights: by the names of the plain transformers model; tensors made on demand are made one at a time.
+            dtype: what they are rounded to; None: nothing.
+
+        Returns:
+            Its number, higher than any that is there.
+
+        Raises:
+            OSError: the folder cannot be written to, or is full.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self._folder)
+        number = max(self._numbers(), default=0) + 1
+        with replacing(self._path(number)) as folder:
+            folder.mkdir()
+            # A tied tensor has one place in memory and may have two names; the file format wants one.
+            tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in weights.items()}
+            places = {tensor.data_ptr(): name for name, tensor in reversed(tensors.items())}
+            kept = {name: tensor for name, tensor in tensors.items() if places[tensor.data_ptr()] == name}
+            save_file(kept, folder / WEIGHTS)
+            marker = {"bytes": (folder / WEIGHTS).stat().st_size, "blake2b": _digest(folder / WEIGHTS)}
+            (folder / MARKER).write_text(json.dumps(marker), encoding="utf-8")
+        return number
+
+    def read(self, number: int) -> dict[str, Tensor]:
+        """The weights of a version, after their checksum was compared.
+
+        Raises:
+            InfrastructureError: it is not there, or damaged, also after some seconds.
+        """
+        problem = ""
+        for attempt in range(TRIES):
+            if attempt:
+                time.sleep(PAUSE_S)
+            if number < max(self._numbers(), default=0) and not self._path(number).is_dir():
+                break  # a newer one has taken its place
+            try:
+                return self._read(number)
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                problem = str(error) or type(error).__name__
+        raise InfrastructureError(
+            f"{self._path(number)} does not hold the weights that were written there ({problem or 'it was removed'}); "
+            "scale.weights_dir must be one folder that every machine of the cluster sees"
+        )
+
+    def prune(self, keep: int = 2) -> None:
+        """Remove all but the newest versions."""
+        for number in self._numbers()[:-keep]:
+            shutil.rmtree(self._path(number), ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it: a run that is over needs none."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _read(self, number: int) -> dict[str, Tensor]:
+        folder = self._path(number)
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        size = (folder / WEIGHTS).stat().st_size
+        if size != marker["bytes"] or _digest(folder / WEIGHTS) != marker["blake2b"]:
+            raise ValueError(f"{WEIGHTS} has {size} bytes of {marker['bytes']}, or another checksum")
+        return load_file(folder / WEIGHTS)
+
+    def _numbers(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:08d}"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
