@@ -179,7 +179,9 @@ class _Run:
             self._open_reward() as (roller, reward),
             self._training("rl", recipe.rl.steps, learner) as after_step,
         ):
-            guard = HealthGuard(recipe, folder, lambda state: self._checkpoint.load(learner, state.path), run, self.reporter)
+            guard = HealthGuard(
+                recipe, folder, lambda state: self._checkpoint.load(learner, state.path), run, self.reporter
+            )
             if recipe.rl.groups.skip_after:
                 run.curriculum.catch_up(first_step, folder.read_records("rl"))
             if recipe.checkpoint.best_every and first_step == 0:
@@ -265,7 +267,9 @@ class _Run:
 
     def _save(self, stage: str, step: int, learner: Learner, mark: Mark = "") -> None:
         keep_last = self.recipe.checkpoint.keep_last
-        self.folder.save_state(stage, step, lambda path: self._checkpoint.save(learner, path), keep_last=keep_last, mark=mark)
+        self.folder.save_state(
+            stage, step, lambda path: self._checkpoint.save(learner, path), keep_last=keep_last, mark=mark
+        )
 
     def learner(self, stage: Stage) -> Learner:
         """The learner at the beginning of a stage, or where an earlier process left it."""

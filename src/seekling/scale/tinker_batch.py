@@ -1,4 +1,4 @@
-"""A batch as a Tinker service wants it: data for a loss that is a sum over tokens. Shape letters: N targets of a datum."""
+"""A batch as a Tinker service wants it: data for a sum over tokens. Shape letters: N targets of a datum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from torch import Tensor
 from seekling.errors import NothingToLearnError
 from seekling.learn.batch import Batch, LearnStats
 from seekling.learn.loss import (
-    Aggregation, PolicyLoss, TokenData, TokenLoss, TokenMeasure, cross_entropy, denominator, token_weights,
+    Aggregation,
+    PolicyLoss,
+    TokenData,
+    TokenLoss,
+    TokenMeasure,
+    cross_entropy,
+    denominator,
+    token_weights,
 )  # fmt: skip
 from seekling.types import Trajectory
 

@@ -40,9 +40,7 @@ class TinkerSync:
         """
         path = saved_path(folder)
         if path is None and folder != self._base:
-            raise DataError(
-                f'{folder} was not exported from a Tinker service; evaluate it with scale.engine = "local": seekling eval'
-            )
+            raise DataError(f"{folder} was not exported from a Tinker service; ask it in this process: seekling eval")
         _sampler(sampler).take_saved(path, version)
 
 
@@ -68,8 +66,8 @@ class TinkerCheckpoint:
             rank = int(state["rank"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{folder / FILE} names no training state of a Tinker service ({error}); delete {folder} to start over, "
-                "or go on with the scale.engine that the run began with"
+                f"{folder / FILE} names no training state of a Tinker service ({error}); go on with the "
+                f"scale.engine that the run began with, or delete {folder} to start over"
             ) from None
         if rank != _learner(learner).rank:
             raise DataError(f"{folder} is of rank {rank}, the recipe of {_learner(learner).rank}; make them equal")
