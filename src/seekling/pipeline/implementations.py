@@ -84,7 +84,7 @@ def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
     if recipe.scale.engine == "tinker":
         from seekling.scale.tinker_weights import TinkerSync
 
-        return TinkerSync(resolve_model(recipe.model.spec))
+        return TinkerSync(resolve_model(recipe.model.spec, log=lambda line: None))
     load = partial(load_model, dtype=recipe.model.dtype, device=recipe.model.device)
     sync = _store_sync(recipe, load) if recipe.scale.engine == "ray" else InMemorySync(load)
     if not takes_vllm(recipe):
