@@ -40,7 +40,7 @@ KEPT_UNNAMED = 4
 _KEPT_HOLDERS = 2
 """Ranks of which adapters are kept in memory to sample with."""
 _ABOUT = "about.json"
-_ROW_TOKENS = 2048
+_ROW_TOKENS = 4096
 """That go through a learner at once."""
 
 
