@@ -32,7 +32,7 @@ from tests.tinker_server import tinker_server
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 RANK = 8
-TOOLS = {"protocol": "tools"}
+TOOLS = {"protocol": "tools", "observation_tokens": 240}
 """Without thoughts. A turn that the service ends inside one goes on with other random numbers than here."""
 LOSSES = {
     "native": (
@@ -117,7 +117,9 @@ def trained_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) 
     """A policy that sometimes answers right, so that groups have something to learn from."""
     folder = tmp_path_factory.mktemp("trained")
     run_recipe(
-        village_recipe(folder, tiny_model_dir, rl={"steps": 0}, eval={"stages": []}), folder / "run", QuietReporter()
+        village_recipe(folder, tiny_model_dir, env=TOOLS, rl={"steps": 0}, eval={"stages": []}),
+        folder / "run",
+        QuietReporter(),
     )
     return folder / "run" / "checkpoints" / "sft"
 
