@@ -94,15 +94,19 @@ def name_of(loss: TokenLoss, tokens: TokenData) -> tuple[types.LossFnType | None
     """The service's name and bounds of a loss; None where it has none that gives the same gradients."""
     if loss is cross_entropy:
         return "cross_entropy", None
-    if not isinstance(loss, PolicyLoss) or loss.config.kind == "gspo" or loss.config.correction != "none":
+    if not isinstance(loss, PolicyLoss):
         return None, None
     config = loss.config
     is_current = config.old_logprobs == "recomputed" and tokens.old_logprobs_A is None
-    if is_current or (config.kl_coefficient > 0 and config.kl_in == "loss"):
+    if is_current or config.correction != "none" or (config.kl_coefficient > 0 and config.kl_in == "loss"):
         return None, None
     if config.kind == "importance_sampling":
-        return config.kind, None
-    return config.kind, {"clip_low_threshold": 1 - config.clip_low, "clip_high_threshold": 1 + config.clip_high}
+        return "importance_sampling", None
+    bounds: dict[str, float | str] = {
+        "clip_low_threshold": 1 - config.clip_low, "clip_high_threshold": 1 + config.clip_high
+    }  # fmt: skip
+    names: dict[str, types.LossFnType] = {"ppo": "ppo", "cispo": "cispo"}
+    return names.get(config.kind), bounds
 
 
 def stats_of(logprobs_A: Tensor, sent: SentBatch, loss: TokenLoss, measure: TokenMeasure | None) -> LearnStats:

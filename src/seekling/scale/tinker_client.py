@@ -323,10 +323,10 @@ class TinkerLearner:
         with failures_told(f"go on from {path}"):
             _close(self._session)
             session = self._session = self.service.connect()
-            afresh, whole = (
-                session.create_training_client_from_state, session.create_training_client_from_state_with_optimizer
-            )  # fmt: skip
-            self._client = (whole if with_optimizer else afresh)(path).result()
+            if with_optimizer:
+                self._client = session.create_training_client_from_state_with_optimizer(path).result()
+            else:
+                self._client = session.create_training_client_from_state(path).result()
             self._anchor, self._has_gradients = None, False
 
     def _save_state(self) -> str:
