@@ -42,7 +42,7 @@ _POLL_S = 25.0
 """Less than the 45 seconds that the SDK waits."""
 _FORGETTING_S = 60.0
 """Between looks for programs that were ended without a word."""
-_EXTERNAL = "training_runs/{model_id}/checkpoints/external_weights/{name}/external_weights_urls"
+_EXTERNAL = "/api/v1/training_runs/{model_id}/checkpoints/external_weights/{name}/external_weights_urls"
 _KEPT_ANSWERS, _KEPT_BYTES = 1024, 64 * 1024**2
 _Body = TypeVar("_Body", bound=pydantic.BaseModel)
 _Answer = Callable[[bytes, str], dict[str, Json] | Work]
@@ -145,31 +145,12 @@ def make_tinker_app(
         await answers.run(handlers.end(session_id))
         return JSONResponse({})
 
-    async def forget() -> None:
-        while True:
-            await asyncio.sleep(_FORGETTING_S)
-            await answers.run(handlers.drop_forgotten())
-
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        forgetting = asyncio.create_task(forget())
+        forgetting = asyncio.create_task(_forget(handlers, answers))
         yield
         forgetting.cancel()
         await asyncio.to_thread(answers.close)
-
-    def files_of(asked: Request) -> dict[str, Path]:
-        return handlers.external_files(asked.path_params["model_id"], asked.path_params["name"], asked.state.key)
-
-    def external_urls(asked: Request) -> dict[str, Json]:
-        expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
-        urls: dict[str, Json] = {name: f"{asked.url}/{name}" for name in files_of(asked)}
-        return {"urls": urls, "expires": expires.isoformat()}
-
-    async def external_file(asked: Request) -> Response:
-        path = files_of(asked).get(asked.path_params["file"])
-        if path is None:
-            raise RefusedRequestError(404, f"there is no file {asked.path_params['file']!r:.200}")
-        return FileResponse(path)
 
     posts = {
         "retrieve_future": retrieve,
@@ -181,18 +162,43 @@ def make_tinker_app(
         "samplers/{sampler_id}": lambda asked: handlers.sampler(asked.path_params["sampler_id"], asked.state.key),
         "get_server_capabilities": lambda asked: handlers.capabilities(),
         "healthz": lambda asked: {"status": "ok"},
-        _EXTERNAL: external_urls,
     }
     return Starlette(
         routes=[
             *(Route(f"/api/v1/{name}", handler, methods=["POST"]) for name, handler in posts.items()),
             *(Route(f"/api/v1/{name}", _get(answer)) for name, answer in gets.items()),
-            Route(f"/api/v1/{_EXTERNAL}/{{file}}", external_file),
+            *_external_routes(handlers),
         ],
         middleware=[Middleware(Gate, rules or GateRules(open_paths=OPEN_PATHS))],
         exception_handlers={**ERROR_REPLIES, DataError: _wrong},
         lifespan=lifespan,
     )
+
+
+async def _forget(handlers: Handlers, answers: _Answers) -> None:
+    while True:
+        await asyncio.sleep(_FORGETTING_S)
+        await answers.run(handlers.drop_forgotten())
+
+
+def _external_routes(handlers: Handlers) -> list[Route]:
+    """Where saved adapters are fetched: the addresses of their files, and these."""
+
+    def files_of(asked: Request) -> dict[str, Path]:
+        return handlers.external_files(asked.path_params["model_id"], asked.path_params["name"], asked.state.key)
+
+    async def urls(asked: Request) -> Response:
+        expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+        found = {name: f"{asked.url}/{name}" for name in files_of(asked)}
+        return JSONResponse({"urls": found, "expires": expires.isoformat()})
+
+    async def file(asked: Request) -> Response:
+        path = files_of(asked).get(asked.path_params["file"])
+        if path is None:
+            raise RefusedRequestError(404, f"there is no file {asked.path_params['file']!r:.200}")
+        return FileResponse(path)
+
+    return [Route(_EXTERNAL, urls), Route(_EXTERNAL + "/{file}", file)]
 
 
 def _requests(handlers: Handlers) -> dict[str, _Answer]:
