@@ -140,8 +140,7 @@ def make_tinker_app(
         return Response(reply.body, media_type="application/x-protobuf" if reply.is_proto else "application/json")
 
     async def finish(request: Request) -> Response:
-        session_id = str(request.path_params["session_id"])
-        handlers.session(session_id, request.state.key)
+        handlers.session(session_id := str(request.path_params["session_id"]), request.state.key)
         await answers.run(handlers.end(session_id))
         return JSONResponse({})
 
