@@ -150,10 +150,10 @@ def test_a_run_is_the_local_one_and_goes_on_when_the_server_was_started_anew(tra
             run_recipe(village_on(url, tmp_path / "village", trained_dir), tmp_path / "far", reporter)
     near, far = (rows(tmp_path / name / "metrics.jsonl") for name in ("near", "far"))
     assert [(row["stage"], row["step"]) for row in far] == [(row["stage"], row["step"]) for row in near]
-    for name in ("loss", "grad_norm", "reward_mean", "logprob_drift", "learning_rate", "ratio_max"):
+    for name in ("loss", "grad_norm", "reward_mean", "learning_rate"):
         found, expected = ([float(row[name]) for row in each if name in row] for each in (far, near))
         assert len(set(expected)) > 1
-        assert found == pytest.approx(expected, rel=1e-3, abs=1e-5), name
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-6), name
     for file, folder in (("model", "best"), ("adapter_model", "best-adapter")):
         one, other = (
             safetensors.torch.load_file(tmp_path / name / "checkpoints" / folder / f"{file}.safetensors")

@@ -42,8 +42,8 @@ class SentBatch:
             NothingToLearnError: none is trained.
         """
         num_trained_B = batch.num_trained_B
-        kept = np.flatnonzero(num_trained_B)
-        if not len(kept):
+        kept = [index for index, count in enumerate(num_trained_B.tolist()) if count]
+        if not kept:
             raise NothingToLearnError(f"none of the {len(batch.trajectories)} trajectories has a trained token")
         if divide_by is None:
             divide_by = denominator(num_trained_B, aggregation, represented_B=batch.represented_B)
@@ -85,9 +85,9 @@ class SentBatch:
 
 def sum_datum(trajectory: Trajectory, **inputs_N: np.ndarray) -> types.Datum:
     """A trajectory whose every token but the first is a target."""
-    given = {name: values.astype(np.float32) for name, values in inputs_N.items()}
-    targets = {"target_tokens": trajectory.token_ids_T[1:].astype(np.int64)}
-    return types.Datum(types.ModelInput.from_ints(trajectory.token_ids_T[:-1].tolist()), {**targets, **given})
+    given = {name: types.TensorData.from_numpy(values.astype(np.float32)) for name, values in inputs_N.items()}
+    given["target_tokens"] = types.TensorData.from_numpy(trajectory.token_ids_T[1:].astype(np.int64))
+    return types.Datum(types.ModelInput.from_ints(trajectory.token_ids_T[:-1].tolist()), given)
 
 
 def name_of(loss: TokenLoss, tokens: TokenData) -> tuple[types.LossFnType | None, dict[str, float | str] | None]:

@@ -365,7 +365,7 @@ def _end_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]
     """The tokens with which a model ends its turn: the tokenizer's, and those of its generation settings."""
     files = [folder / name for name in ("generation_config.json", "config.json")]
     rows = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
-    named = next((row["eos_token_id"] for row in rows if row.get("eos_token_id") is not None), [])
+    named = next((row["eos_token_id"] for row in rows if row.get("eos_token_id") is not None), None)
     ids = [*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id]
     return frozenset(each for each in ids if isinstance(each, int))
 
