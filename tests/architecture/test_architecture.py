@@ -101,7 +101,7 @@ HEAVY = {
     "prometheus_client": {"serve"},
     "mcp": {"serve/mcp_server.py"},
     "mcp_types": {"serve/mcp_server.py"},
-    "tinker": {"tinker"},
+    "tinker": {"tinker", "scale"},
     "google": {"tinker/wire.py"},
     "verifiers": {"stacks/verifiers.py"},
     "skyrl_gym": {"stacks/skyrl.py"},

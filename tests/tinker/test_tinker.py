@@ -20,13 +20,12 @@ from seekling.learn.loss import TokenData, importance_sampling
 from seekling.models import load_policy
 from seekling.serve.gate import GateRules
 from seekling.serve.keys import Keys, add_key, revoke_key
-from tests.app_server import served
+from tests.patience import wait_until
 
 tinker = pytest.importorskip("tinker", reason="the tinker SDK is not installed: pip install 'seekling[tinker]'")
 
-from seekling.tinker.app import make_tinker_app  # noqa: E402
-from seekling.tinker.engine import Engine  # noqa: E402
 from seekling.tinker.wire import all_trained  # noqa: E402
+from tests.tinker_server import tinker_server  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -41,13 +40,6 @@ def _collected() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-@contextlib.contextmanager
-def tinker_server(model: Path, saves: Path, rules: GateRules | None = None, **limits: int) -> Iterator[str]:
-    engine = Engine(model, saves, dtype="float32", context_tokens=256, cache_bytes=64 * 1024**2)
-    with served(make_tinker_app(engine, (str(model), "tiny"), rules=rules, **limits)) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +245,30 @@ def post(url: str, name: str, body: dict | bytes, key: str = "") -> tuple[int, d
         return error.code, json.loads(error.read())
 
 
+def get(url: str, name: str, key: str = "") -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{url}/api/v1/{name}", headers={"X-API-Key": key})
+        ) as reply:
+            return reply.status, reply.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def test_what_a_program_had_goes_when_nothing_is_heard_of_it(tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr("seekling.tinker.handlers._FORGOTTEN_S", 0.5)
+    monkeypatch.setattr("seekling.tinker.app._FORGETTING_S", 0.05)
+    with tinker_server(tiny_model_dir, tmp_path / "saves") as address:
+        session = post(address, "create_session", {"tags": [], "user_metadata": None, "sdk_version": "0"})[1][
+            "session_id"
+        ]
+        body = {"session_id": session, "sampling_session_seq_id": 0, "base_model": "tiny"}
+        name = post(address, "create_sampling_session", body)[1]["sampling_session_id"]
+        assert get(address, f"samplers/{name}")[0] == 200
+        wait_until(lambda: get(address, f"samplers/{name}")[0] == 404)
+        assert post(address, "session_heartbeat", {"session_id": session})[0] == 404
+
+
 def test_a_request_that_is_sent_twice_is_done_once(url, service):
     from tinker.proto.request_conv import forward_backward_request_to_proto
 
@@ -347,6 +363,11 @@ def test_keys_are_asked_for_kept_apart_and_taken_back(tiny_model_dir, tmp_path):
         his = clients.enter_context(tinker.ServiceClient(base_url=address, api_key=bob))
         with pytest.raises(tinker.BadRequestError, match="no weights of yours"):
             his.create_sampling_client(model_path=path).result()
+        external = model.save_weights_external("out").result().path
+        url = tinker.RestClient(base_url=address, api_key=alice).get_external_weights_urls(external).result().urls
+        file = url["adapter_model.safetensors"].removeprefix(f"{address}/api/v1/")
+        assert [get(address, file, key)[0] for key in (alice, bob, "")] == [200, 400, 401]
+        assert get(address, file.replace("adapter_model.safetensors", "about.json"), alice)[0] == 404
         assert post(address, "get_info", {"model_id": model.model_id}, bob)[0] == 404
         assert post(address, "get_info", {"model_id": model.model_id}, alice)[0] == 200
         revoke_key(keys, "alice")

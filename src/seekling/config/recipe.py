@@ -182,6 +182,38 @@ class Recipe(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _tinker_can_do_what_is_asked(self) -> Recipe:
+        problems = list(self._tinker_problems()) if self.scale.engine == "tinker" else []
+        if problems:
+            raise ValueError('with scale.engine = "tinker" ' + "; ".join(problems))
+        return self
+
+    def _tinker_problems(self) -> Iterable[str]:
+        """What a Tinker service would do otherwise than this recipe says, and what to change."""
+        ranks = self.has_sft * [self.model.rank_in("sft")] + (self.rl.steps > 0) * [self.model.rank_in("rl")]
+        if not all(ranks):
+            yield "adapters alone are trained: set model.lora_rank, such as 32, and leave model.lora_stages as it is"
+        if self.model.lora_alpha != ModelConfig().lora_alpha:
+            yield f"LoRA's alpha is {ModelConfig().lora_alpha}: leave model.lora_alpha as it is"
+        if self.rollout.sampler == "vllm":
+            yield 'the service samples: leave rollout.sampler at "auto"'
+        if self.rollout.min_p or self.eval.rollout.min_p:
+            yield "there is no min_p: set rollout.min_p and eval.rollout.min_p to 0"
+        if not self.rl.steps:
+            return
+        if self.rollout.temperature != 1 or self.rollout.temperature_range:
+            yield "log-probabilities are those of temperature 1: set rollout.temperature = 1 and no temperature_range"
+        if self.rl.has_critic:
+            yield 'there is no critic: set rl.advantage.baseline = "group_mean" or "leave_one_out"'
+        if self.rl.optimizer.keep_moments:
+            yield "the optimizer starts afresh with RL: set rl.optimizer.keep_moments = false"
+        if self.rl.optimizer.stream_minibatches and self.rl.loss.aggregation != "sum":
+            yield (
+                "gradients cannot be divided once they are there: set rl.optimizer.stream_minibatches = 0, or "
+                'rl.loss.aggregation = "sum"'
+            )
+
+    @pydantic.model_validator(mode="after")
     def _rollback_has_a_state_to_go_to(self) -> Recipe:
         if self.rl.health.action == "rollback" and not self.checkpoint.best_every:
             raise ValueError('rl.health.action = "rollback" goes back to the best state: set checkpoint.best_every too')

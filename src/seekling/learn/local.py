@@ -17,7 +17,7 @@ from seekling.config import RlConfig
 from seekling.errors import ModelError
 from seekling.learn.attention import STRAND_ATTENTION
 from seekling.learn.critic import LocalCritic
-from seekling.learn.lora import add_lora, merged_weights, save_adapter
+from seekling.learn.lora import add_lora, merged_weights, read_adapter, save_adapter
 from seekling.learn.trained import TrainedModel, TrainingState
 from seekling.models.lean import make_lean
 from seekling.models.load import load_model
@@ -167,6 +167,24 @@ class LocalLearner(TrainedModel):
         if self._adapted is None:
             raise ModelError("this policy has no adapter: model.lora_rank = 0 trains all weights; export it merged")
         save_adapter(self._adapted, folder, base_model=base_model)
+
+    def load_adapter(self, folder: Path) -> None:
+        """Take up adapters of the policy's rank and alpha in the layout of PEFT, to export them.
+
+        Args:
+            folder: has adapter_model.safetensors.
+
+        Raises:
+            ModelError: they are not readable, or of other layers or another rank.
+        """
+        wanted = {name: parameter.shape for name, parameter in self._trained.items()}
+        found = read_adapter(folder)
+        if {name: value.shape for name, value in found.items()} != wanted:
+            raise ModelError(
+                f"{folder} has adapters of other layers, or of another rank, than this policy; differing: "
+                f"{', '.join(sorted(found.keys() ^ wanted.keys())[:4]) or 'shapes alone'}"
+            )
+        self._put(found)
 
     def state(self) -> TrainingState:
         """See `TrainedModel.state`; the critic and the reference's adapters are in it."""

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import safetensors.torch
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from seekling.errors import ModelError
 from seekling.models.lazy_weights import LazyWeights
 
 
@@ -87,3 +89,19 @@ def save_adapter(
         warnings.filterwarnings("ignore", message=".*Could not find a config file.*")
         adapted.save_pretrained(str(folder), save_embedding_layers=False, state_dict=weights)
     (folder / "README.md").unlink(missing_ok=True)  # a model card with nothing filled in
+
+
+def read_adapter(folder: Path) -> dict[str, Tensor]:
+    """Adapters in the layout of PEFT, by the names of the parameters that `add_lora` makes.
+
+    Raises:
+        ModelError: there are none, or they are damaged.
+    """
+    try:
+        found = safetensors.torch.load_file(folder / "adapter_model.safetensors")
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ModelError(f"{folder} has no readable adapter_model.safetensors ({error}); export it again") from None
+    return {
+        name.removeprefix("base_model.model.").replace(".weight", ".default.weight"): each
+        for name, each in found.items()
+    }

@@ -64,7 +64,19 @@ TokenMeasure = Callable[[Tensor, TokenData], TokenMeasures]
 Aggregation = Literal["token_mean", "sequence_mean", "sum", "constant"]
 
 
-def make_policy_loss(config: LossConfig) -> TokenLoss:
+@dataclass(frozen=True, slots=True)
+class PolicyLoss:
+    """A token loss that says which one it is, for a learner that has the same one elsewhere."""
+
+    config: LossConfig
+    tokens: TokenLoss
+
+    def __call__(self, logprobs_A: Tensor, data: TokenData) -> Tensor:
+        """(A,) losses."""
+        return self.tokens(logprobs_A, data)
+
+
+def make_policy_loss(config: LossConfig) -> PolicyLoss:
     """Put the loss of a recipe together: surrogate x correction + KL.
 
     Returns:
@@ -92,7 +104,7 @@ def make_policy_loss(config: LossConfig) -> TokenLoss:
             loss_A = loss_A + kl_coefficient * KL_ESTIMATORS[config.kl](logprobs_A, data.reference_logprobs_A)
         return loss_A
 
-    return loss
+    return PolicyLoss(config, loss)
 
 
 def make_policy_measure(config: LossConfig) -> TokenMeasure:

@@ -18,7 +18,7 @@ from seekling.models import resolve_model
 from seekling.models.gguf_write import Bits, write_gguf
 from seekling.models.hub import push_folder
 from seekling.pipeline.card import write_card
-from seekling.pipeline.implementations import CHECKPOINT, new_learner
+from seekling.pipeline.implementations import new_checkpoint, new_learner
 from seekling.serve.local_model import chosen_policy, recipe_of_run, trained_policy
 
 _ADAPTER = "-adapter"
@@ -41,10 +41,11 @@ def export_stage(learner: Learner, recipe: Recipe, stage: Stage, model_dir: Path
 
     `base` is the directory that the learner was made of; `out`, of the merged weights, is replaced if it exists.
     """
+    checkpoint = new_checkpoint(recipe)
     if recipe.model.rank_in(stage):
         adapter = out.with_name(out.name + _ADAPTER)
-        CHECKPOINT.export_adapter(learner, adapter, base=base, base_name=_base_name(recipe, model_dir, base))
-    CHECKPOINT.export(learner, out, base=base)
+        checkpoint.export_adapter(learner, adapter, base=base, base_name=_base_name(recipe, model_dir, base))
+    checkpoint.export(learner, out, base=base)
 
 
 def _base_name(recipe: Recipe, model_dir: Path, base: Path) -> str:
@@ -87,12 +88,12 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
         stage = cast("Stage", source.name.split("-")[1])
         model_dir = resolve_model(recipe.model.spec)
         base = stage_base(recipe, model_dir, run, stage)
-        learner = new_learner(recipe, base, stage)
-        CHECKPOINT.load(learner, source)
+        learner, checkpoint = new_learner(recipe, base, stage), new_checkpoint(recipe)
+        checkpoint.load(learner, source)
         if is_adapter:
-            CHECKPOINT.export_adapter(learner, out, base=base, base_name=_base_name(recipe, model_dir, base))
+            checkpoint.export_adapter(learner, out, base=base, base_name=_base_name(recipe, model_dir, base))
         else:
-            CHECKPOINT.export(learner, out, base=base)
+            checkpoint.export(learner, out, base=base)
         write_card(out, run, recipe, words, is_adapter=is_adapter)
         return words
     chosen = source.with_name(source.name + _ADAPTER) if is_adapter else source

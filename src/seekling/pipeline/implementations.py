@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,29 +17,48 @@ from seekling.config import Recipe
 from seekling.doctor.machine import free_bytes
 from seekling.doctor.memory import MemoryPlan, Stage, opened_memory
 from seekling.doctor.shape import read_model_shape
-from seekling.errors import ModelError
+from seekling.errors import MissingExtraError, ModelError
 from seekling.kernels.backend import use_kernels
 from seekling.kernels.memory import release_free_memory
 from seekling.learn.learner import Checkpoint, Learner, WeightSync
 from seekling.learn.local import LocalLearner
-from seekling.models import cache_home, load_model, pick_device, pick_dtype
+from seekling.models import cache_home, load_model, pick_device, pick_dtype, resolve_model
 from seekling.models.load import load_tokenizer
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.sync import PROBE, CheckedSync, InMemorySync
 from seekling.retrieval.library import Library
-from seekling.rollout.sampler import takes_vllm
+from seekling.rollout.sampler import Sampler, takes_vllm
 from seekling.scale.state import AnyCheckpoint
 from seekling.serve.agent import Agent, open_agent
 from seekling.types import Message
 
-CHECKPOINT: Checkpoint = AnyCheckpoint()
-"""Keeps the weights of what `new_learner` and `open_learner` make."""
+
+def new_checkpoint(recipe: Recipe) -> Checkpoint:
+    """Keeps the weights of what `new_learner` and `open_learner` make."""
+    if recipe.scale.engine != "tinker":
+        return AnyCheckpoint()
+    _need_tinker()
+    from seekling.scale.tinker_weights import TinkerCheckpoint
+
+    return TinkerCheckpoint(pick_dtype(recipe.model.dtype, recipe.model.device))
 
 
 def new_learner(
     recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
-) -> LocalLearner:
+) -> Learner:
     """A learner at the weights of a directory that `resolve_model` or `stage_base` returned, for a stage."""
+    if recipe.scale.engine != "tinker":
+        return new_local_learner(recipe, model_dir, stage, log=log)
+    _need_tinker()
+    from seekling.scale.tinker_client import Service, TinkerLearner
+
+    return TinkerLearner(Service.of(recipe, model_dir), rank=recipe.model.rank_in(stage), seed=recipe.seed)
+
+
+def new_local_learner(
+    recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
+) -> LocalLearner:
+    """The same in this process, wherever the recipe learns."""
     settings = recipe.sft if stage == "sft" else recipe.rl
     optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
     # Before the model is loaded, since what is free then is for it too.
@@ -108,6 +128,10 @@ def open_learner(recipe: Recipe, model_dir: Path, stage: Stage, *, run: Path, lo
 
 def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
     """How weights reach the agent's sampler; one that is not ours is asked each time whether it has them."""
+    if recipe.scale.engine == "tinker":
+        from seekling.scale.tinker_weights import TinkerSync
+
+        return TinkerSync(resolve_model(recipe.model.spec, log=lambda line: None))
     load = partial(load_model, dtype=recipe.model.dtype, device=recipe.model.device)
     sync = _store_sync(recipe, load) if recipe.scale.engine == "ray" else InMemorySync(load)
     if not takes_vllm(recipe):
@@ -140,7 +164,8 @@ def open_sampling(
         SeeklingError: a sampler cannot start.
     """
     if recipe.scale.engine != "ray":
-        with open_agent(recipe, library, model_dir) as agent:
+        open_far = _open_tinker_sampler if recipe.scale.engine == "tinker" else None
+        with open_agent(recipe, library, model_dir, open_far) as agent:
             yield agent
         return
     from seekling.scale.cluster import need_ray
@@ -162,6 +187,22 @@ def open_sampling(
         yield replace(agent, roller=PoolRoller(agent.env, agent.sampler, agent.renderer))
     for problem in problems(ledger, folder.count_episodes("rl")):
         log(f"warning: {ledger.name} does not balance: {problem}")
+
+
+def _open_tinker_sampler(recipe: Recipe, model_dir: Path) -> tuple[Sampler, PreTrainedTokenizerBase]:
+    _need_tinker()
+    from seekling.scale.tinker_client import Service, TinkerSampler
+
+    service, tokenizer = Service.of(recipe, model_dir), load_tokenizer(model_dir)
+    slots, tokens = recipe.rollout.in_flight, recipe.cache_tokens
+    return TinkerSampler(service, tokenizer, model_dir, num_slots=slots, episode_tokens=tokens), tokenizer
+
+
+def _need_tinker() -> None:
+    if importlib.util.find_spec("tinker") is None:
+        raise MissingExtraError(
+            "scale.engine = \"tinker\" needs the tinker SDK; install it with: pip install 'seekling[tinker]'"
+        )
 
 
 def _must_checkpoint(recipe: Recipe, model_dir: Path) -> bool:

@@ -21,7 +21,7 @@ from seekling.evaluate.result_files import read_summary, write_comparisons
 from seekling.evaluate.summary import EvalSummary
 from seekling.experts.collect import collect
 from seekling.kernels.memory import keep_freed_memory
-from seekling.learn.learner import Learner
+from seekling.learn.learner import Checkpoint, Learner
 from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import resolve_model
@@ -35,7 +35,7 @@ from seekling.pipeline.experts_file import (
 )
 from seekling.pipeline.export import copy_policy, export_stage, stage_base
 from seekling.pipeline.guard import HealthGuard
-from seekling.pipeline.implementations import CHECKPOINT, new_sync, open_learner, open_sampling
+from seekling.pipeline.implementations import new_checkpoint, new_sync, open_learner, open_sampling
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, best_of
@@ -97,6 +97,10 @@ class _Run:
     """The directory that the learner was made of."""
     _aside_s: float = 0.0
     """Seconds of stages that ran inside another one."""
+
+    @property
+    def _checkpoint(self) -> Checkpoint:
+        return new_checkpoint(self.recipe)
 
     def all_stages(self) -> list[EvalSummary]:
         recipe, folder = self.recipe, self.folder
@@ -175,7 +179,9 @@ class _Run:
             self._open_reward() as (roller, reward),
             self._training("rl", recipe.rl.steps, learner) as after_step,
         ):
-            guard = HealthGuard(recipe, folder, lambda state: CHECKPOINT.load(learner, state.path), run, self.reporter)
+            guard = HealthGuard(
+                recipe, folder, lambda state: self._checkpoint.load(learner, state.path), run, self.reporter
+            )
             if recipe.rl.groups.skip_after:
                 run.curriculum.catch_up(first_step, folder.read_records("rl"))
             if recipe.checkpoint.best_every and first_step == 0:
@@ -261,7 +267,9 @@ class _Run:
 
     def _save(self, stage: str, step: int, learner: Learner, mark: Mark = "") -> None:
         keep_last = self.recipe.checkpoint.keep_last
-        self.folder.save_state(stage, step, lambda path: CHECKPOINT.save(learner, path), keep_last=keep_last, mark=mark)
+        self.folder.save_state(
+            stage, step, lambda path: self._checkpoint.save(learner, path), keep_last=keep_last, mark=mark
+        )
 
     def learner(self, stage: Stage) -> Learner:
         """The learner at the beginning of a stage, or where an earlier process left it."""
@@ -282,7 +290,7 @@ class _Run:
             if has_critic and saved.stage == "rl":
                 # The state has what it trains: all weights, or adapters, which need what they were put on.
                 add_critic(begins_at=self._before_rl() if recipe.model.rank_in("rl") > 0 else None)
-            CHECKPOINT.load(learner, saved.path)
+            self._checkpoint.load(learner, saved.path)
         if has_critic and learner.critic is None:
             add_critic()
         if stage == "rl" and recipe.rl.loss.kl_coefficient > 0:

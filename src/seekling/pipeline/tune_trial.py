@@ -35,7 +35,7 @@ from seekling.learn.loss import cross_entropy
 from seekling.learn.pack import pack_rows
 from seekling.learn.trained import TrainedModel
 from seekling.models import load_policy, resolve_model
-from seekling.pipeline.implementations import new_learner
+from seekling.pipeline.implementations import new_local_learner
 from seekling.pipeline.run_record import peak_memory_bytes
 from seekling.pipeline.tune import Trial, Work
 from seekling.rollout.engine.local import LocalSampler
@@ -170,7 +170,7 @@ def _never_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> No
 
 def _open_learner(recipe: Recipe, model_dir: Path, stage: Stage, episodes: RandomEpisodes) -> LocalLearner:
     """A learner after its first step: what optimizers remember is there, and all else that a run of the stage has."""
-    learner = new_learner(recipe, model_dir, stage)
+    learner = new_local_learner(recipe, model_dir, stage)
     parts: list[TrainedModel] = [learner]
     if stage == "rl" and recipe.rl.loss.kl_coefficient > 0:
         learner.keep_reference()

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import datetime
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import TypeVar
 
 import pydantic
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from tinker import types
 
@@ -38,6 +40,9 @@ _BODY_BYTES = 32 * 1024**2
 _WAITING_BYTES = 256 * 1024**2
 _POLL_S = 25.0
 """Less than the 45 seconds that the SDK waits."""
+_FORGETTING_S = 60.0
+"""Between looks for programs that were ended without a word."""
+_EXTERNAL = "/api/v1/training_runs/{model_id}/checkpoints/external_weights/{name}/external_weights_urls"
 _KEPT_ANSWERS, _KEPT_BYTES = 1024, 64 * 1024**2
 _Body = TypeVar("_Body", bound=pydantic.BaseModel)
 _Answer = Callable[[bytes, str], dict[str, Json] | Work]
@@ -135,14 +140,15 @@ def make_tinker_app(
         return Response(reply.body, media_type="application/x-protobuf" if reply.is_proto else "application/json")
 
     async def finish(request: Request) -> Response:
-        session_id = str(request.path_params["session_id"])
-        handlers.session(session_id, request.state.key)
+        handlers.session(session_id := str(request.path_params["session_id"]), request.state.key)
         await answers.run(handlers.end(session_id))
         return JSONResponse({})
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        forgetting = asyncio.create_task(_forget(handlers, answers))
         yield
+        forgetting.cancel()
         await asyncio.to_thread(answers.close)
 
     posts = {
@@ -160,11 +166,38 @@ def make_tinker_app(
         routes=[
             *(Route(f"/api/v1/{name}", handler, methods=["POST"]) for name, handler in posts.items()),
             *(Route(f"/api/v1/{name}", _get(answer)) for name, answer in gets.items()),
+            *_external_routes(handlers),
         ],
         middleware=[Middleware(Gate, rules or GateRules(open_paths=OPEN_PATHS))],
         exception_handlers={**ERROR_REPLIES, DataError: _wrong},
         lifespan=lifespan,
     )
+
+
+async def _forget(handlers: Handlers, answers: _Answers) -> None:
+    while True:
+        await asyncio.sleep(_FORGETTING_S)
+        await answers.run(handlers.drop_forgotten())
+
+
+def _external_routes(handlers: Handlers) -> list[Route]:
+    """Where saved adapters are fetched: the addresses of their files, and these."""
+
+    def files_of(asked: Request) -> dict[str, Path]:
+        return handlers.external_files(asked.path_params["model_id"], asked.path_params["name"], asked.state.key)
+
+    async def urls(asked: Request) -> Response:
+        expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+        found = {name: f"{asked.url}/{name}" for name in files_of(asked)}
+        return JSONResponse({"urls": found, "expires": expires.isoformat()})
+
+    async def file(asked: Request) -> Response:
+        path = files_of(asked).get(asked.path_params["file"])
+        if path is None:
+            raise RefusedRequestError(404, f"there is no file {asked.path_params['file']!r:.200}")
+        return FileResponse(path)
+
+    return [Route(_EXTERNAL, urls), Route(_EXTERNAL + "/{file}", file)]
 
 
 def _requests(handlers: Handlers) -> dict[str, _Answer]:
@@ -181,6 +214,7 @@ def _requests(handlers: Handlers) -> dict[str, _Answer]:
         "save_weights": _of(types.SaveWeightsRequest, handlers.save_weights),
         "load_weights": _of(types.LoadWeightsRequest, handlers.load_weights),
         "save_weights_for_sampler": _of(types.SaveWeightsForSamplerRequest, handlers.save_weights_for_sampler),
+        "save_weights_external": _of(types.SaveWeightsExternalRequest, handlers.save_weights_external),
         "asample": _of(types.SampleRequest, handlers.sample),
     }
 

@@ -40,7 +40,7 @@ KEPT_UNNAMED = 4
 _KEPT_HOLDERS = 2
 """Ranks of which adapters are kept in memory to sample with."""
 _ABOUT = "about.json"
-_ROW_TOKENS = 1024
+_ROW_TOKENS = 4096
 """That go through a learner at once."""
 
 
@@ -256,7 +256,8 @@ class Engine:
     async def _draw(self, request: SampleRequest, index: int) -> Sample:
         session = next(self._sessions)
         try:
-            return await self._sampler.sample(replace(request, session=session, seed=derive_seed(request.seed, index)))
+            seed = derive_seed(request.seed, index) if index else request.seed
+            return await self._sampler.sample(replace(request, session=session, seed=seed))
         finally:
             self._sampler.close_session(session)
 

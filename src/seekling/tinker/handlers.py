@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from tinker import types
 
@@ -146,7 +147,7 @@ class Handlers:
         model_id = f"{body.session_id}:train:{body.model_seq_id}"
 
         async def run() -> Reply:
-            await self._drop_forgotten()
+            await self.drop_forgotten()
             await self._engine.create(model_id, owner, rank=lora.rank, seed=lora.seed)
             return json_reply({"model_id": model_id, "type": "create_model"})
 
@@ -194,6 +195,24 @@ class Handlers:
 
         return self._in_turn(body.model_id, body.seq_id, owner, run_unnamed)
 
+    def save_weights_external(self, body: types.SaveWeightsExternalRequest, owner: str) -> Work:
+        """Keep a model's adapters to be fetched."""
+        if body.age_encryption_recipients:
+            raise DataError("files are not encrypted here; leave out age_encryption_recipients")
+        path = SavedPath.read(f"tinker://{body.model_id}/external_weights/{body.path}")
+
+        async def run(model: Model) -> Reply:
+            await self._engine.save(model, path, may_replace=False)
+            return json_reply({"path": str(path), "type": "save_weights_external"})
+
+        return self._in_turn(body.model_id, body.seq_id, owner, run)
+
+    def external_files(self, model_id: str, name: str, owner: str) -> dict[str, Path]:
+        """The files of saved adapters that may be fetched."""
+        folder = self._engine.saved(SavedPath.read(f"tinker://{model_id}/external_weights/{name}"), owner).folder
+        assert folder is not None
+        return {file.name: file for file in sorted(folder.glob("adapter_*"))}
+
     def load_weights(self, body: types.LoadWeightsRequest, owner: str) -> Work:
         """Go on from a saved state, with a new model or one that is there."""
         path = SavedPath.read(body.path)
@@ -211,7 +230,7 @@ class Handlers:
             return json_reply({"path": str(path), "model_id": model_id, "type": "load_weights"})
 
         async def run_new() -> Reply:
-            await self._drop_forgotten()
+            await self.drop_forgotten()
             await self._engine.create(model_id, owner, rank=weights.rank, seed=0)
             return await run(self._engine.models[model_id])
 
@@ -280,7 +299,7 @@ class Handlers:
             stop_ids=None if stop is None else ids | (engine.eos_ids if stop else frozenset()),
             temperature=params.temperature,
             top_p=params.top_p,
-            seed=secrets.randbits(62) if params.seed is None else params.seed % 2**62,
+            seed=secrets.randbits(62) if params.seed is None else params.seed % 2**63,
         )
 
     def _in_turn(self, model_id: str, seq_id: int | None, owner: str, run: Callable[[Model], Awaitable[Reply]]) -> Work:
@@ -320,7 +339,8 @@ class Handlers:
         if name not in self._names:
             raise RefusedRequestError(404, f"this server has no model {name!r:.200}; it has {' or '.join(self._names)}")
 
-    async def _drop_forgotten(self) -> None:
+    async def drop_forgotten(self) -> None:
+        """Forget sessions that have not been heard of for long, with all that is theirs."""
         late = time.monotonic() - _FORGOTTEN_S
         for session_id in [each for each, session in list(self.sessions.items()) if session.heard_of < late]:
             await self.end(session_id)

@@ -212,7 +212,7 @@ def sample_reply(samples: Sequence[Sample], prompt_logprobs_T: np.ndarray | None
     return Reply(pb.SampleResponse(sequences=sequences, prompt_logprobs=scored).SerializeToString(), is_proto=True)
 
 
-_PATH = re.compile(r"tinker://([\w-]+:train:\d+)/(weights|sampler_weights)/([A-Za-z0-9][\w.-]{0,199})")
+_PATH = re.compile(r"tinker://([\w-]+:train:\d+)/(weights|sampler_weights|external_weights)/([A-Za-z0-9][\w.-]{0,199})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class SavedPath:
 
     model_id: str
     kind: str
-    """weights, with the optimizer's state, or sampler_weights."""
+    """weights, with the optimizer's state; sampler_weights; or external_weights, to be fetched."""
     name: str
 
     @classmethod
