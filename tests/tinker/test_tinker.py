@@ -339,10 +339,10 @@ def test_wrong_input_is_told_in_the_sdks_own_errors(service):
 def test_stop_tokens_end_an_answer(service):
     sampler = service.create_sampling_client(base_model="tiny").result()
     prompt, tokens = tinker.ModelInput.from_ints([5, 6, 7, 8]), 40
-    free = sampler.sample(prompt, 1, tinker.SamplingParams(max_tokens=tokens, seed=3, stop=[])).result().sequences[0]
+    free = sampler.sample(prompt, 1, tinker.SamplingParams(max_tokens=tokens, seed=4, stop=[])).result().sequences[0]
     assert len(free.tokens) == tokens
     stop = free.tokens[10]
-    params = tinker.SamplingParams(max_tokens=tokens, seed=3, stop=[stop])
+    params = tinker.SamplingParams(max_tokens=tokens, seed=4, stop=[stop])
     ended = sampler.sample(prompt, 1, params).result().sequences[0]
     assert ended.tokens == free.tokens[: free.tokens.index(stop) + 1]
     assert ended.stop_reason == "stop"
