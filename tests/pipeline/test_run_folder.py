@@ -43,6 +43,14 @@ def test_another_recipe_is_refused_and_every_differing_setting_named(folder):
     RunFolder(folder.path, Recipe(name="demo", seed=3))
 
 
+def test_a_run_goes_on_with_more_samplers_but_not_on_another_service(tmp_path):
+    settings = {"model": {"lora_rank": 8}, "rl": {"steps": 0}, "scale": {"engine": "local"}}
+    RunFolder(tmp_path / "run", build_recipe(settings))
+    RunFolder(tmp_path / "run", build_recipe({**settings, "scale": {"engine": "ray", "num_samplers": 2}}))
+    with pytest.raises(ConfigError, match=r"differs in .*scale\.engine"):
+        RunFolder(tmp_path / "run", build_recipe({**settings, "scale": {"engine": "tinker"}}))
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
     with pytest.raises(ConfigError, match="not empty and not a run folder"):

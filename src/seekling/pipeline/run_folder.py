@@ -321,8 +321,9 @@ def _refuse_other_recipe(path: Path, toml: Path, recipe: Recipe) -> None:
         earlier = build_recipe(tomllib.loads(toml.read_text(encoding="utf-8")), origin=str(toml))
     except (tomllib.TOMLDecodeError, ConfigError) as error:
         raise ConfigError(f"{toml} cannot be read ({error}); choose another folder with --out") from None
-    # The same run may go on elsewhere: where it is worked on changes nothing of what is learned.
-    earlier = earlier.model_copy(update={"scale": recipe.scale})
+    # The same run may go on elsewhere, except that training states of a Tinker service stay there.
+    if (earlier.scale.engine == "tinker") == (recipe.scale.engine == "tinker"):
+        earlier = earlier.model_copy(update={"scale": recipe.scale})
     differing = list(_differing(earlier.model_dump(), recipe.model_dump()))
     if differing:
         raise ConfigError(
