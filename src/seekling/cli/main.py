@@ -71,7 +71,7 @@ COMMANDS = {
     "search": Entry("search.command", "Search an index and print the best passages."),
     "search --recall": Entry("search.recall"),
     "collect": Entry("collect.command", "Keep the good episodes of a served model, to train on.", RESUMES),
-    "data": Entry("data.app", "Make data: an invented world, or step-wise records of episodes.", NOTHING),
+    "data": Entry("data.app", "Make data: an invented world, records and questions to train on.", NOTHING),
     "export": Entry("export.command", "Write a run's policy as a folder that other libraries load.", NOTHING),
     "doctor": Entry("doctor.command", "Say what this machine can do, and what a recipe will cost on it."),
     "doctor --tune": Entry("doctor.tune", stopped="stopped; no recipe was written"),
