@@ -44,7 +44,7 @@ def equal_groups(known: dict[Question, float], config: GroupConfig, *, steps: in
             num_equal += len(set(rewards)) == 1
             episode = Episode(question.id, question.source, "tags", (), (), None, StopReason.ANSWERED)
             records += [EpisodeRecord("rl", question, episode, reward=Reward(reward)) for reward in rewards]
-        curriculum.take_in(step, records)
+        curriculum.take_in(records)
         found.append(num_equal / PER_STEP)
     return np.asarray(found)
 
@@ -59,16 +59,12 @@ def main() -> None:
     known = shares(options.run)
     certain = np.mean([share in (0.0, 1.0) for share in known.values()])
     print(f"{len(known)} questions, {100 * certain:.0f} % always or never solved in {options.run}")
-    for name, config in (
-        ("off", GroupConfig()),
-        ("skip_after = 1", GroupConfig(skip_after=1)),
-        ("skip_after = 2", GroupConfig(skip_after=2)),
-        ("skip_after = 1, retry_steps = 20", GroupConfig(skip_after=1, retry_steps=20)),
-    ):
+    for share in (0.0, 0.25, 0.5, 0.75):
+        config = GroupConfig(ask_again=share)
         means = [
             float(equal_groups(known, config, steps=options.steps, seed=seed).mean()) for seed in range(options.seeds)
         ]
-        print(f"{name}: {100 * np.mean(means):.1f} % of groups of equal rewards (deviation {100 * np.std(means):.1f})")
+        print(f"ask_again = {share}: {100 * np.mean(means):.1f} % of groups of equal rewards (deviation {100 * np.std(means):.1f})")
 
 
 if __name__ == "__main__":

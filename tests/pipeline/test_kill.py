@@ -18,7 +18,7 @@ NUM_KILLS = 10
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory, tiny_model_dir):
-    """States are saved often, two are kept and one to roll back to; RL passes over questions and is asked dev."""
+    """States are saved often, two are kept and one to roll back to; RL asks questions again and is asked dev."""
     folder = tmp_path_factory.mktemp("village")
     return village_recipe(
         folder,
@@ -26,7 +26,7 @@ def recipe(tmp_path_factory, tiny_model_dir):
         data={"dev": str(folder / "dev.jsonl")},
         eval={"every_steps": 2},
         sft={"epochs": 40},
-        rl={"steps": 6, "skip_after": 1, "retry_steps": 2},
+        rl={"steps": 6, "ask_again": 0.5},
         checkpoint={"every_steps": 5, "keep_last": 2, "best_every": 2},
     )
 

@@ -187,9 +187,7 @@ def test_written_recipes_list_settings_without_effect_at_their_defaults_and_are_
 
 def test_a_curriculum_without_groups_is_refused():
     with pytest.raises(ConfigError, match="group_size = 1 makes no groups"):
-        recipe_of({"rl": {"skip_after": 1, "baseline": "gae", "group_size": 1}})
-    with pytest.raises(ConfigError, match="demonstrations"):
-        recipe_of({"rl": {"skip_after": 1, "demonstrations": "whole"}})
+        recipe_of({"rl": {"ask_again": 0.5, "baseline": "gae", "group_size": 1}})
 
 
 @pytest.mark.parametrize(
@@ -198,7 +196,6 @@ def test_a_curriculum_without_groups_is_refused():
         ("rl.reward=f1", "rl.reward: this setting is now rl.reward.kind"),
         ("rl.kl_coefficient=0.1", "rl.kl_coefficient: this setting is now rl.loss.kl_coefficient"),
         ("health.window=3", "health.window: this setting is now rl.health.window"),
-        ("curriculum.skip_after=1", "curriculum.skip_after: this setting is now rl.groups.skip_after"),
         ("retrieval.passage_words=9", "retrieval.passage_words: this setting is now retrieval.index.passage_words"),
         ("eval.failing_share=0.5", "eval.failing_share: this setting is now eval.env.failing_share"),
     ],

@@ -36,7 +36,6 @@ _MOVED_SECTIONS = {
     "sandbox": "env.sandbox",
     "reward": "rl.reward",
     "critic": "rl.critic",
-    "curriculum": "rl.groups",
     "health": "rl.health",
 }
 _MOVED = {

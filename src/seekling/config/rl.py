@@ -71,10 +71,8 @@ class GroupConfig(Section):
     searches of one of the group's own episodes. Needs questions that name their pages."""
     fresh: bool = False
     """Ask only training questions that SFT has not learned from, neither whole episodes nor plans, and no twins."""
-    skip_after: Annotated[int, Field(ge=0)] = 0
-    """Pass over a question after so many groups in a row with equal rewards; 0 passes over none."""
-    retry_steps: Positive = 50
-    """Ask it again after so many steps."""
+    ask_again: Fraction = 0.0
+    """At most this share of a step's questions are those whose last group had rewards that differ; the others are new."""
 
 
 class AdvantageConfig(Section):
@@ -262,15 +260,10 @@ class RlConfig(Section):
                 'groups.learn_per_group chooses within groups, which advantage.baseline = "gae" does not compare; set '
                 "it to 0"
             )
-        if groups.skip_after and self.group_size == 1:
+        if groups.ask_again and self.group_size == 1:
             yield (
-                "groups.skip_after passes over questions whose groups have equal rewards, and group_size = 1 makes no "
-                "groups; set one of them to another value"
-            )
-        if groups.skip_after and groups.demonstrations != "none":
-            yield (
-                f'groups.demonstrations = "{groups.demonstrations}" teaches from questions without a right episode, '
-                "and groups.skip_after passes over them; leave one of them out"
+                "groups.ask_again asks those questions again whose groups have rewards that differ, and group_size = 1 "
+                "makes no groups; set one of them to another value"
             )
         if self.loss.kind == "gspo" and self.has_critic:
             yield (

@@ -116,8 +116,8 @@ def train(
         sampled_s = time.perf_counter() - started - taken.seconds
         metrics, records = taken.finish(groups), taken.records
         if run.curriculum.is_on:
-            metrics["num_passed_questions"] = run.curriculum.num_passed
-            run.curriculum.take_in(step, records)
+            metrics["num_questions_again"] = run.curriculum.num_again
+            run.curriculum.take_in(records)
         metrics["learning_rate"], critic_rate = run.rates(step)
         metrics |= updater.finish(rate=metrics["learning_rate"], critic_rate=critic_rate)
         has_learned = has_difference(metrics, config) or metrics.get("num_demonstrations", 0) > 0

@@ -182,7 +182,7 @@ class _Run:
             guard = HealthGuard(
                 recipe, folder, lambda state: self._checkpoint.load(learner, state.path), run, self.reporter
             )
-            if recipe.rl.groups.skip_after:
+            if run.curriculum.is_on:
                 run.curriculum.catch_up(first_step, folder.read_records("rl"))
             if recipe.checkpoint.best_every and first_step == 0:
                 self._save("rl", 0, learner, "candidate")
