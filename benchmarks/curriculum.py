@@ -64,7 +64,8 @@ def main() -> None:
         means = [
             float(equal_groups(known, config, steps=options.steps, seed=seed).mean()) for seed in range(options.seeds)
         ]
-        print(f"ask_again = {share}: {100 * np.mean(means):.1f} % of groups of equal rewards (deviation {100 * np.std(means):.1f})")
+        mean, deviation = 100 * np.mean(means), 100 * np.std(means)
+        print(f"ask_again = {share}: {mean:.1f} % of groups of equal rewards (deviation {deviation:.1f})")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ class GroupConfig(Section):
     fresh: bool = False
     """Ask only training questions that SFT has not learned from, neither whole episodes nor plans, and no twins."""
     ask_again: Fraction = 0.0
-    """At most this share of a step's questions are those whose last group had rewards that differ; the others are new."""
+    """At most this share of a step's questions are those whose last group had rewards that differ; others are new."""
 
 
 class AdvantageConfig(Section):

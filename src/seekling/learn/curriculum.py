@@ -1,4 +1,4 @@
-"""Which questions a step asks: an endless walk through reshuffled epochs, and again those whose groups taught something.
+"""Which questions a step asks: an endless walk through reshuffled epochs, and again those that taught something.
 
 A question that the policy always or never solves gives a group of equal rewards, from which nothing is learned; most
 questions are such. One whose episodes were rewarded differently will probably be so again. What is known of a question
