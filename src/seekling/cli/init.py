@@ -29,6 +29,9 @@ def command(
     out: Annotated[Path, typer.Option(help="The recipe; must not exist yet.")] = Path("recipe.toml"),
     index: Annotated[Path | None, typer.Option(help="Index folder; built, or used if it is there.")] = None,
     num_questions: Annotated[int, typer.Option(min=20, help="Questions to make, at most.")] = 2000,
+    closed_book: Annotated[
+        str, typer.Option(help='A model, such as "default": leave out questions that it answers without searching.')
+    ] = "",
     teacher: Annotated[
         str,
         typer.Option(help="Address of an OpenAI-compatible server that makes questions too, such as http://host/v1."),
@@ -60,6 +63,8 @@ def command(
     recipe = _resolved(words)
     endpoint = {"url": teacher, "model": teacher_model, "key_env": teacher_key_env}
     asked = _questions(corpus, questions, place, found, recipe, num_questions, endpoint, reporter)
+    if closed_book:
+        asked = _searched_for(asked, closed_book, reporter)
     _write(out, words, made if questions is None else None, asked)
     typer.echo(f"wrote {out}\nnext: read {questions or made}; seekling doctor {out}, then seekling train {out}")
 
@@ -104,6 +109,14 @@ def _questions(
         typer.echo(f"  {count:,} dropped: {reason}")
     typer.echo(f"  {made.num_missed:,} are kept that a search for the question's own words does not answer")
     return made.questions
+
+
+def _searched_for(asked: list[Question], model: str, reporter: Reporter) -> list[Question]:
+    from seekling.pipeline.closed_book import answered_closed_book
+
+    known = answered_closed_book(asked, model, reporter)
+    typer.echo(f"  {len(known):,} dropped: {model} answers without searching")
+    return [question for question in asked if question.key not in known]
 
 
 def _words(out: Path, corpus: Path, questions: Path, place: Path, found: Survey) -> dict[str, str]:

@@ -95,7 +95,7 @@ class Curriculum:
     def _next(self) -> Question:
         epoch, index = divmod(self._position, len(self._questions))
         self._position += 1
-        return self._questions[self._order(epoch)[index]]
+        return self._questions[int(self._order(epoch)[index])]
 
     def _shuffled(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self._seed, epoch]).permutation(len(self._questions))
