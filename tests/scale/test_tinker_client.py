@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +30,8 @@ from tests.pipeline.runs import QuietReporter, rows, village_recipe
 
 pytest.importorskip("tinker", reason="the tinker SDK is not installed: pip install 'seekling[tinker]'")
 
+from seekling.scale.tinker_client import Service
+from seekling.scale.tinker_weights import _request
 from tests.tinker_server import tinker_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -184,3 +189,37 @@ def test_what_the_service_cannot_do_is_refused_before_anything_starts(url, tiny_
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     with pytest.raises(ConfigError, match="TINKER_API_KEY"):
         new_learner(recipe_on("https://tinker.invalid", tiny_model_dir), tiny_model_dir)
+
+
+def test_the_key_is_not_sent_in_the_clear_to_another_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("TINKER_API_KEY", "tml-secret")
+    recipe = recipe_on("http://tinker.invalid:8000", tmp_path)
+    with pytest.raises(ConfigError, match=r"tinker\.invalid .*plain http.*scale\.plain_http = true") as raised:
+        Service.of(recipe, tmp_path)
+    assert "tml-secret" not in str(raised.value)
+    assert "tml-secret" not in repr(Service("http://127.0.0.1:1", "tml-secret", "model"))
+
+
+def test_the_key_goes_to_the_service_alone_and_not_where_it_redirects_to():
+    seen: list[tuple[str, str | None]] = []
+
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append((self.path, self.headers.get("X-API-Key")))
+            self.send_response(302 if self.path == "/first" else 200)
+            if self.path == "/first":
+                self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/second")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        here = f"http://127.0.0.1:{server.server_address[1]}"
+        service = Service(here, "tml-secret", "model")
+        for url in (f"{here}/first", f"http://localhost:{server.server_address[1]}/other"):
+            urllib.request.urlopen(_request(url, service), timeout=30).close()
+        server.shutdown()
+    assert seen == [("/first", "tml-secret"), ("/second", None), ("/other", None)]

@@ -19,6 +19,8 @@ class ScaleConfig(Section):
     on this machine; Tinker's own default."""
     key_env: str = "TINKER_API_KEY"
     """Name of the environment variable that holds the Tinker service's key."""
+    plain_http: bool = False
+    """Send that key over http:// to another machine too, where anybody on the way can read it."""
     num_samplers: Positive = 1
     """Ray actors that roll out, each with an engine, an environment and an index of its own."""
     sampler_cpus: PositiveFloat = 1.0

@@ -13,7 +13,7 @@ import os
 import urllib.parse
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +62,7 @@ class Service:
     """Where the service is, and which of its models a recipe trains."""
 
     address: str | None
-    key: str
+    key: str = field(repr=False)
     base_model: str
 
     @classmethod
@@ -70,11 +70,18 @@ class Service:
         """The service of a recipe.
 
         Raises:
-            ConfigError: there is no key, or the service has not the model, or not for episodes so long.
+            ConfigError: there is no key, or it would be sent in the clear to another machine, or the service has not
+                the model, or not for episodes so long.
             InfrastructureError: it does not answer.
         """
         address = recipe.scale.address or os.environ.get("TINKER_BASE_URL")
-        is_here = urllib.parse.urlsplit(address or "").hostname in ("127.0.0.1", "localhost", "::1")
+        parts = urllib.parse.urlsplit(address or "")
+        is_here = parts.hostname in ("127.0.0.1", "localhost", "::1")
+        if parts.scheme == "http" and not is_here and not recipe.scale.plain_http:
+            raise ConfigError(
+                f"the Tinker service at {parts.hostname} would be sent the key over plain http, where anybody on the "
+                "way can read it; give an https address, or set scale.plain_http = true on a network that you trust"
+            )
         key = os.environ.get(recipe.scale.key_env) or ("tml-local" if is_here else "")
         if not key:
             raise ConfigError(

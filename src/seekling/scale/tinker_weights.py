@@ -19,7 +19,7 @@ from seekling.learn.local import LocalLearner
 from seekling.models import load_model, load_tokenizer
 from seekling.models.load import Dtype
 from seekling.rollout.sampler import Sampler
-from seekling.scale.tinker_client import FILE, TinkerLearner, TinkerSampler, failures_told, saved_path
+from seekling.scale.tinker_client import FILE, Service, TinkerLearner, TinkerSampler, failures_told, saved_path
 
 
 class TinkerSync:
@@ -96,16 +96,23 @@ class TinkerCheckpoint:
 
 
 def _download(learner: TinkerLearner, folder: Path) -> None:
-    """Adapters in PEFT's layout. The key goes along to the service's own addresses alone, as ours wants it."""
+    """Adapters in PEFT's layout."""
     service = learner.service
     with failures_told("give out its weights"):
         saved = learner.client.save_weights_external(uuid.uuid4().hex).result().path
         rest = tinker.RestClient(base_url=service.address, api_key=service.key)
         for name, url in rest.get_external_weights_urls(saved).result().urls.items():
-            is_own = urllib.parse.urlsplit(url).netloc == urllib.parse.urlsplit(service.address or "").netloc
-            headers = {"X-API-Key": service.key} if is_own else {}
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=600) as reply:
+            with urllib.request.urlopen(_request(url, service), timeout=600) as reply:
                 (folder / Path(name).name).write_bytes(reply.read())
+
+
+def _request(url: str, service: Service) -> urllib.request.Request:
+    """What asks for a file. The key goes to the service's own address alone, and not where that redirects to."""
+    request = urllib.request.Request(url)
+    own, asked = urllib.parse.urlsplit(service.address or ""), urllib.parse.urlsplit(url)
+    if (asked.scheme, asked.netloc) == (own.scheme, own.netloc):
+        request.add_unredirected_header("X-API-Key", service.key)
+    return request
 
 
 def _learner(learner: Learner) -> TinkerLearner:
