@@ -117,13 +117,13 @@ def row(
 def sandbox_rows(seconds: float) -> list[dict[str, object]]:
     """Fresh sessions and further turns of our sandbox."""
     from seekling.config import SandboxConfig
-    from seekling.env.sandbox import open_sandbox
+    from seekling.env.sandbox import Sandbox
 
     config = SandboxConfig()
     rows = []
     for workers in (1, 2):
         clock = Clock()
-        with open_sandbox(config) as sandbox:
+        with Sandbox(config) as sandbox:
             layers = "+".join(sandbox.layers)
 
             def fresh(program: str, sandbox=sandbox) -> None:  # type: ignore[no-untyped-def]
@@ -135,7 +135,7 @@ def sandbox_rows(seconds: float) -> list[dict[str, object]]:
         # The fork server's end is in the clock, and with it all of its children; so is its start, some 0.1 s.
         cpu_ms = clock.spent_s() / measured[3] * 1000
         rows.append(row(f"fork server ({layers}), fresh, {workers} worker(s)", measured, cpu_ms))
-    with open_sandbox(config) as sandbox:
+    with Sandbox(config) as sandbox:
         sessions = [sandbox.open(FUNCTIONS) for _ in range(100)]
         for session in sessions:
             session.run(PROGRAMS[0])

@@ -114,11 +114,11 @@ def real_model_dir() -> Path:
 def sandbox() -> Iterator[Sandbox]:
     """The real one with its defaults, or a skip that says why not."""
     from seekling.config import SandboxConfig
-    from seekling.env.sandbox import open_sandbox
+    from seekling.env.sandbox import Sandbox
     from seekling.errors import SandboxError
 
     try:
-        opened = open_sandbox(SandboxConfig())
+        opened = Sandbox(SandboxConfig())
     except SandboxError as error:
         pytest.skip(f"this machine has no sandbox: {error}")
     with opened:

@@ -123,7 +123,7 @@ LIGHT = {"numpy", "pydantic", "typer", "rich", "seekling"}
 
 BROAD_EXCEPT = {
     "env/tools.py::run_tool": "a tool's failure, whatever it is, is text for the model",
-    "env/sandbox/hosting.py::call_host_function": "the same, for a tool called by a program",
+    "env/sandbox/program.py::_call": "the same, for a tool called by a program",
     "env/sandbox/guest/runner.py::Runner._execute": "a model's program may raise anything",
     "env/sandbox/guest/runner.py::Runner._explain": "describing an exception runs the program's own code",
 }

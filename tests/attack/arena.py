@@ -13,8 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from seekling.config import SandboxConfig
-from seekling.env.sandbox import Result, SandboxSession
-from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.env.sandbox import Result, Sandbox, SandboxSession
 from seekling.errors import SandboxError, ToolError
 
 SECRET_IN_MEMORY = "CANARY-" + "in-the-trainer"
@@ -105,7 +104,7 @@ def attacks(*cases: Attack) -> pytest.MarkDecorator:
 class Arena:
     """A sandbox, the canaries around it, and the invariants."""
 
-    def __init__(self, sandbox: ZygoteSandbox, folder: Path, limits: SandboxConfig = LIMITS) -> None:
+    def __init__(self, sandbox: Sandbox, folder: Path, limits: SandboxConfig = LIMITS) -> None:
         self.sandbox = sandbox
         self.limits = limits
         self.folder = folder
@@ -190,15 +189,15 @@ class Arena:
         return [self.folder, Path.cwd(), Path("/tmp"), Path("/dev/shm"), Path("/")]
 
 
-def opened(**limits: float) -> ZygoteSandbox:
+def opened(**limits: float) -> Sandbox:
     """A sandbox of its own with some limits changed, or a skip that says why there is none."""
     try:
-        return ZygoteSandbox(LIMITS.model_copy(update=limits))
+        return Sandbox(LIMITS.model_copy(update=limits))
     except SandboxError as error:
         pytest.skip(f"no sandbox on this machine: {error}")
 
 
-def fork_server_pid(sandbox: ZygoteSandbox) -> int:
+def fork_server_pid(sandbox: Sandbox) -> int:
     """The process that forks: with namespaces the child of the one that was started."""
     pid = sandbox.fork_server_pid
     return (children_of(pid) or [pid])[0] if "namespaces" in sandbox.layers else pid

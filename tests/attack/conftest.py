@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.env.sandbox import Sandbox
 from seekling.errors import SandboxError
 from tests.attack.arena import LIMITS, Arena
 
@@ -16,7 +16,7 @@ LAYER_SETS = {"all layers": (), "no landlock, no namespaces": ("landlock", "name
 def arena(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     """A sandbox with all the walls that this machine has, and one with no more than the required ones."""
     try:
-        sandbox = ZygoteSandbox(LIMITS, without=request.param)
+        sandbox = Sandbox(LIMITS, without=request.param)
     except SandboxError as error:
         pytest.skip(f"no sandbox on this machine: {error}")
     folder: Path = tmp_path_factory.mktemp("arena")

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from seekling.env.sandbox import Result
-from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.env.sandbox import Result, Sandbox
 from seekling.errors import InfrastructureError
 from tests.attack.arena import (
     FUNCTIONS,
@@ -30,13 +29,13 @@ from tests.attack.arena import (
 
 
 @pytest.fixture
-def sandbox() -> Iterator[ZygoteSandbox]:
+def sandbox() -> Iterator[Sandbox]:
     with opened(wall_limit_s=60.0) as sandbox:
         yield sandbox
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_program_that_the_machine_kills_for_memory_is_not_to_blame(sandbox: ZygoteSandbox, number: signal.Signals):
+def test_a_program_that_the_machine_kills_for_memory_is_not_to_blame(sandbox: Sandbox, number: signal.Signals):
     session = sandbox.open(FUNCTIONS)
     outcome: list[Result | InfrastructureError] = []
 
@@ -59,7 +58,7 @@ def test_a_program_that_the_machine_kills_for_memory_is_not_to_blame(sandbox: Zy
     session.close()
 
 
-def test_a_process_that_is_killed_between_programs_is_no_mistake_of_the_next(sandbox: ZygoteSandbox):
+def test_a_process_that_is_killed_between_programs_is_no_mistake_of_the_next(sandbox: Sandbox):
     session = sandbox.open(FUNCTIONS)
     session.run("x = 1")
     server = fork_server_pid(sandbox)
@@ -102,7 +101,7 @@ def test_the_kernels_own_limit_of_processor_time_speaks_before_it_kills(arena: A
 
 
 @pytest.mark.parametrize("pause", range(1, 9))
-def test_closing_a_session_signals_no_process_but_its_own(sandbox: ZygoteSandbox, pause: int):
+def test_closing_a_session_signals_no_process_but_its_own(sandbox: Sandbox, pause: int):
     # `close` is held at one of its first lines while its session's process ends by itself in another thread and another
     # session starts: the descriptor of the one has then become that of the other.
     is_running, may_end, is_held, go_on = (threading.Event() for _ in range(4))

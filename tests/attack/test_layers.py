@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.env.sandbox import Sandbox
 from seekling.errors import SandboxError
 from tests.attack.arena import FUNCTIONS, LIMITS, SANE_OUTPUT, SANE_PROGRAM
 
@@ -24,7 +24,7 @@ USER = 1000
 
 
 def test_every_layer_that_stands_is_reported():
-    with ZygoteSandbox(LIMITS) as sandbox:
+    with Sandbox(LIMITS) as sandbox:
         assert sandbox.layers[0] == "seccomp"
         assert set(sandbox.layers) <= {"seccomp", "landlock", "rlimits", "namespaces"}
         assert "rlimits" in sandbox.layers
@@ -32,7 +32,7 @@ def test_every_layer_that_stands_is_reported():
 
 @pytest.mark.parametrize("missing", [("landlock",), ("namespaces",), ("landlock", "namespaces")], ids="+".join)
 def test_an_optional_layer_that_is_missing_is_not_reported_and_not_needed(missing: tuple[str, ...]):
-    with ZygoteSandbox(LIMITS, without=missing) as sandbox:
+    with Sandbox(LIMITS, without=missing) as sandbox:
         assert not set(missing) & set(sandbox.layers)
         session = sandbox.open(FUNCTIONS)
         assert session.run(SANE_PROGRAM).stdout == SANE_OUTPUT
@@ -40,7 +40,7 @@ def test_an_optional_layer_that_is_missing_is_not_reported_and_not_needed(missin
 
 def test_without_a_system_call_filter_it_refuses_to_start_and_says_what_to_do():
     with pytest.raises(SandboxError) as caught:
-        ZygoteSandbox(LIMITS, without=("seccomp",))
+        Sandbox(LIMITS, without=("seccomp",))
     assert "no system call filter" in str(caught.value)
     assert 'env.protocol = "tags"' in str(caught.value)
     assert "env.sandbox.allow_unsafe = true" in str(caught.value)
@@ -50,7 +50,7 @@ def test_who_asks_for_it_gets_an_unsafe_sandbox_with_a_warning(caplog: pytest.Lo
     unsafe = LIMITS.model_copy(update={"allow_unsafe": True})
     with (
         caplog.at_level(logging.WARNING, logger="seekling.sandbox"),
-        ZygoteSandbox(unsafe, without=("seccomp",)) as sandbox,
+        Sandbox(unsafe, without=("seccomp",)) as sandbox,
     ):
         assert "seccomp" not in sandbox.layers
         session = sandbox.open(FUNCTIONS)
@@ -69,9 +69,9 @@ for number in denied.values():
 rules.append((0x06, 0, 0, 0x7FFF0000))
 confine.forbid_new_privileges()
 confine.Filter(b"".join(struct.pack("=HBBI", *rule) for rule in rules)).install()
-from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.env.sandbox import Sandbox
 from seekling.config import SandboxConfig
-with ZygoteSandbox(SandboxConfig()) as sandbox:
+with Sandbox(SandboxConfig()) as sandbox:
     result = sandbox.open({}).run("print(6 * 7)")
     print(sandbox.layers, result.stdout.strip())
 """

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from seekling.env.sandbox import Result, SandboxSession, open_sandbox
-from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.env.sandbox import Result, Sandbox, SandboxSession
 from seekling.errors import InfrastructureError
 from tests.attack.arena import (
     FUNCTIONS,
@@ -44,8 +43,8 @@ while True: pass
 TRAINER = """
 import sys, threading, time
 from seekling.config import SandboxConfig
-from seekling.env.sandbox.pool import ZygoteSandbox
-sandbox = ZygoteSandbox(SandboxConfig(soft_limit_s=50, hard_limit_s=60), without={without!r})
+from seekling.env.sandbox import Sandbox
+sandbox = Sandbox(SandboxConfig(soft_limit_s=50, hard_limit_s=60), without={without!r})
 for _ in range(2):
     session = sandbox.open({{}})
     threading.Thread(target=session.run, args=({program!r},), daemon=True).start()
@@ -58,7 +57,7 @@ time.sleep(60)
 
 
 @pytest.fixture
-def sandbox() -> Iterator[ZygoteSandbox]:
+def sandbox() -> Iterator[Sandbox]:
     with opened() as sandbox:
         yield sandbox
 
@@ -102,7 +101,7 @@ def test_nothing_survives_when_the_trainer_is_killed(without: tuple[str, ...]):
 
 @pytest.mark.parametrize("which", ["the process that was started", "the process that forks"])
 def test_a_killed_fork_server_takes_its_programs_along_and_is_replaced(
-    sandbox: ZygoteSandbox, which: str, caplog: pytest.LogCaptureFixture
+    sandbox: Sandbox, which: str, caplog: pytest.LogCaptureFixture
 ):
     busy, idle = sandbox.open(FUNCTIONS), sandbox.open(FUNCTIONS)
     assert idle.run("x = 1").outcome == "ok"
@@ -125,7 +124,7 @@ def test_a_killed_fork_server_takes_its_programs_along_and_is_replaced(
         session.close()
 
 
-def test_a_sandbox_whose_fork_server_died_while_idle_opens_the_next_session(sandbox: ZygoteSandbox):
+def test_a_sandbox_whose_fork_server_died_while_idle_opens_the_next_session(sandbox: Sandbox):
     family = family_of(sandbox.fork_server_pid)
     os.kill(sandbox.fork_server_pid, signal.SIGKILL)
     wait_until(lambda: not any(is_running(pid) for pid in family), "it is alive")
@@ -134,7 +133,7 @@ def test_a_sandbox_whose_fork_server_died_while_idle_opens_the_next_session(sand
     session.close()
 
 
-def test_a_failing_tool_server_ends_the_program_and_reaches_the_trainer(sandbox: ZygoteSandbox):
+def test_a_failing_tool_server_ends_the_program_and_reaches_the_trainer(sandbox: Sandbox):
     def search_pages(query: str) -> str:
         raise InfrastructureError("the search server is down")
 
@@ -145,7 +144,7 @@ def test_a_failing_tool_server_ends_the_program_and_reaches_the_trainer(sandbox:
     session.close()
 
 
-def test_a_hundred_sessions_are_open_at_once_and_cost_little(sandbox: ZygoteSandbox):
+def test_a_hundred_sessions_are_open_at_once_and_cost_little(sandbox: Sandbox):
     before = num_fds()
     sessions = [sandbox.open(FUNCTIONS) for _ in range(100)]
     for number, session in enumerate(sessions):
@@ -164,7 +163,7 @@ def test_a_hundred_sessions_are_open_at_once_and_cost_little(sandbox: ZygoteSand
     wait_until(lambda: not children_of(fork_server_pid(sandbox)), "sessions are left")
 
 
-def test_closing_a_session_ends_the_program_that_runs_in_it(sandbox: ZygoteSandbox):
+def test_closing_a_session_ends_the_program_that_runs_in_it(sandbox: Sandbox):
     session = sandbox.open(FUNCTIONS)
     thread, ends = running(session)
     session.close()
@@ -175,7 +174,7 @@ def test_closing_a_session_ends_the_program_that_runs_in_it(sandbox: ZygoteSandb
         session.run("1")
 
 
-def test_a_process_that_cannot_be_confined_is_an_infrastructure_failure(sandbox: ZygoteSandbox):
+def test_a_process_that_cannot_be_confined_is_an_infrastructure_failure(sandbox: Sandbox):
     # No program can bring this about: it would have to end its process before it is sent to it.
     session = sandbox.open(FUNCTIONS)
     os.kill(fork_server_pid(sandbox), signal.SIGSTOP)
@@ -189,7 +188,7 @@ def test_a_process_that_cannot_be_confined_is_an_infrastructure_failure(sandbox:
         each.close()
 
 
-def test_a_program_of_a_million_characters_is_not_run(sandbox: ZygoteSandbox):
+def test_a_program_of_a_million_characters_is_not_run(sandbox: Sandbox):
     session = sandbox.open(FUNCTIONS)
     result = session.run("x = 1\n" * 200_000)
     assert (result.outcome, result.state_lost) == ("error", False)
@@ -199,7 +198,7 @@ def test_a_program_of_a_million_characters_is_not_run(sandbox: ZygoteSandbox):
 
 def test_a_closed_sandbox_leaves_nothing_and_opens_nothing():
     before, threads = num_fds(), threading.active_count()
-    sandbox = ZygoteSandbox(LIMITS)
+    sandbox = Sandbox(LIMITS)
     session = sandbox.open(FUNCTIONS)
     session.run("x = 1")
     family = family_of(sandbox.fork_server_pid)
@@ -257,7 +256,7 @@ def test_a_storm_of_hostile_and_benign_programs_gives_exact_benign_outputs():
             expected = f"[('a', {n}), ('b', 2)]\n" if n >= 2 else f"[('b', 2), ('a', {n})]\n" if n else "[('b', 2)]\n"
         jobs.append((program.replace("{n}", str(n)), expected.replace("{n}", str(n))))
     dice.shuffle(jobs)
-    with open_sandbox(limits) as sandbox:
+    with Sandbox(limits) as sandbox:
 
         def run(job: tuple[str, str | None]) -> str:
             session = sandbox.open(FUNCTIONS)

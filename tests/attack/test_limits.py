@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seekling.env.sandbox.pool import ZygoteSandbox
+from seekling.env.sandbox import Sandbox
 from tests.attack.arena import FUNCTIONS, LIMITS, Arena, Attack, attacks, opened
 
 # A function of its own: the interpreter raises what a signal handler raises at the loop's jump back, which is outside
@@ -60,13 +60,13 @@ def test_no_program_runs_for_longer_than_it_may(arena: Arena, case: Attack):
 
 
 @pytest.fixture(scope="module")
-def impatient() -> Iterator[ZygoteSandbox]:
+def impatient() -> Iterator[Sandbox]:
     """Only for programs that sleep: a busy machine could keep any other from getting done in this time."""
     with opened(wall_limit_s=0.5) as sandbox:
         yield sandbox
 
 
-def test_a_program_that_sleeps_is_stopped_by_the_clock_and_told_so_and_killed_if_it_sleeps_on(impatient: ZygoteSandbox):
+def test_a_program_that_sleeps_is_stopped_by_the_clock_and_told_so_and_killed_if_it_sleeps_on(impatient: Sandbox):
     session = impatient.open(FUNCTIONS)
     result = session.run("import time\nprint('zzz')\ntime.sleep(3600)")
     assert (result.outcome, result.stdout, result.state_lost) == ("timeout", "zzz\n", False)

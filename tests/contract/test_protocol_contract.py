@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Budget
-from seekling.env.protocol import Action, Protocol, make_protocol
+from seekling.env.protocol import Protocol, make_protocol
 from seekling.env.tools import Outcome, SearchResult, library_tools, tool_from_function
 from seekling.errors import DataError
 from seekling.types import Hit, Passage
@@ -188,14 +188,15 @@ def test_a_tools_error_reaches_the_model(protocol):
     assert "ToolError: there is no such river" in protocol.observation([outcome], Budget(100, count_words)).text
 
 
-def test_the_rule_for_an_answer_beside_another_action():
-    texts = {
-        "tags": "<search> a </search> <answer> b </answer>",
-        "code": "```python\nprint(1)\n```\n<answer> b </answer>",
-        "tools": '<tool_call>{"name": "search", "arguments": {"query_list": ["a"]}}</tool_call>\nAnswer: b',
-    }
-    first = {"tags": "search", "code": "code", "tools": "search"}
-    for name, text in texts.items():
-        assert protocol_named(name, both_actions="first").parse(text).kind == first[name]
-        assert protocol_named(name, both_actions="answer").parse(text) == Action("answer", "b")
-        assert protocol_named(name, both_actions="invalid").parse(text).kind == "invalid"
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("tags", "<search> a </search> <answer> b </answer>", "search"),
+        ("tags", "<answer> b </answer> <search> a </search>", "answer"),
+        ("code", "```python\nprint(1)\n```\n<answer> b </answer>", "code"),
+        ("code", "<answer> b </answer>\n```python\nprint(1)\n```", "answer"),
+        ("tools", '<tool_call>{"name": "search", "arguments": {"query_list": ["a"]}}</tool_call>\nAnswer: b', "search"),
+    ],
+)
+def test_of_two_actions_the_first_counts_and_a_call_before_an_answer(name, text, kind):
+    assert PROTOCOLS[name].parse(text).kind == kind

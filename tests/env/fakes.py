@@ -11,7 +11,7 @@ import pytest
 from seekling.config import EnvConfig, SandboxConfig
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
-from seekling.env.sandbox import HostFunction, Outcome, Result, Sandbox, SandboxSession, open_sandbox
+from seekling.env.sandbox import HostFunction, Outcome, Result, Sandbox, SandboxSession
 from seekling.env.tools import Tool, library_tools
 from seekling.errors import InfrastructureError, SandboxError, ToolError
 from seekling.types import Hit, Passage, Question
@@ -85,7 +85,7 @@ class RealSandbox:
 @functools.cache
 def _shared_sandbox() -> Sandbox:
     try:
-        sandbox = open_sandbox(SandboxConfig())
+        sandbox = Sandbox(SandboxConfig())
     except SandboxError as error:
         pytest.skip(f"this machine has no sandbox: {error}")
     atexit.register(sandbox.close)

@@ -71,7 +71,7 @@ def test_a_program_searches_reads_and_answers_in_the_real_sandbox(library, sandb
     ("program", "parts"),
     [
         ("x = 1", ["printed nothing"]),
-        ("I will look for the harbour now.", ["SyntaxError", "not Python"]),
+        ("I will look for the harbour now.", ["SyntaxError", "not valid Python"]),
         ("read_section('atlantis:history')", ["ToolError", "there is no page 'atlantis'"]),
         ("search_pages()", ["ToolError", "query is missing"]),
         ("print(river_length('Tweed'))", ["KeyError", "Tweed", "line 1"]),

@@ -94,13 +94,10 @@ def test_without_a_forced_answer_the_last_turns_search_is_recorded_not_executed(
 def test_in_a_forced_turn_a_search_is_recorded_not_executed():
     library = FakeLibrary()
     session = make_env(library=library, max_turns=1, forced_answer=True).start(QUESTION)
-    assert not session.is_forced_turn
     session.step("<search> Fowey </search>", finish="stop")
-    assert session.is_forced_turn
     result = session.step("<search> Aln </search>", finish="stop")
     assert (result.stop_reason, result.answer) == (StopReason.MAX_TURNS, None)
     assert (result.turn.is_forced, result.turn.kind, library.queries) == (True, "search", ["Fowey"])
-    assert not session.is_forced_turn
 
 
 def test_an_invalid_action_is_explained_and_the_episode_goes_on():

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from seekling.cli.main import app
 from seekling.config import SandboxConfig, recipe_to_toml
-from seekling.env.sandbox import open_sandbox
+from seekling.env.sandbox import Sandbox
 from seekling.errors import ConfigError, DataError, SandboxError
 from seekling.evaluate.result_files import read_records
 from seekling.pipeline.stages import run_recipe
@@ -80,7 +80,7 @@ def teacher(protocol="tags", wrong=()):
 def test_a_teacher_plays_every_protocol_and_its_right_episodes_are_kept(recipe, tmp_path, protocol):
     if protocol == "code":
         try:
-            open_sandbox(SandboxConfig()).close()
+            Sandbox(SandboxConfig()).close()
         except SandboxError as error:
             pytest.skip(f"no sandbox on this machine: {error}")
     out = tmp_path / "out"

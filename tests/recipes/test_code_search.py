@@ -8,7 +8,7 @@ import pytest
 
 from seekling.config import SandboxConfig, load_recipe
 from seekling.corpus.questions import read_questions, split_questions
-from seekling.env.sandbox import open_sandbox
+from seekling.env.sandbox import Sandbox
 from seekling.errors import SandboxError
 from seekling.pipeline.stages import run_recipe
 from seekling.report.formats import cell_text
@@ -59,7 +59,7 @@ def test_the_split_is_the_first_382_and_the_last_96_of_478(tmp_path):
 def trivia(tmp_path):
     """Overrides that make the recipe small: a village and questions about it, in the columns of wiki-trivia."""
     try:
-        open_sandbox(SandboxConfig()).close()
+        Sandbox(SandboxConfig()).close()
     except SandboxError as error:
         pytest.skip(f"no sandbox on this machine: {error}")
     corpus, path = write_village(tmp_path / "village"), tmp_path / "trivia.jsonl"

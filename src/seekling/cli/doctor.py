@@ -70,10 +70,10 @@ def _kernels(name: Literal["auto", "reference", "vector", "amx"]) -> str:
 
 
 def _sandbox_layers() -> str:
-    from seekling.env.sandbox import open_sandbox
+    from seekling.env.sandbox import Sandbox
 
     try:
-        with open_sandbox(SandboxConfig(allow_unsafe=True)) as sandbox:
+        with Sandbox(SandboxConfig(allow_unsafe=True)) as sandbox:
             text = ", ".join(sandbox.layers)
     except (SandboxError, MissingExtraError) as error:
         return f"not available: {error}"

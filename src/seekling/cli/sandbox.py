@@ -41,14 +41,14 @@ def command(
 
     The exit code is 0 whatever the program did; it is 1 when the sandbox could not run it.
     """
-    from seekling.env.sandbox import open_sandbox
+    from seekling.env.sandbox import Sandbox
 
     code = _read_program(file)
     config = load_recipe(recipe).env.sandbox if recipe is not None else SandboxConfig()
     # Whatever the user's functions print must not end up in our JSON.
     with tempfile.TemporaryDirectory(prefix="seekling-") as folder, contextlib.redirect_stdout(sys.stderr):
         provided = _load_functions(functions) if functions is not None else _almanac_functions(Path(folder))
-        with open_sandbox(config) as sandbox:
+        with Sandbox(config) as sandbox:
             session = sandbox.open(provided)
             result = session.run(code)
             session.close()

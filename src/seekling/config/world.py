@@ -208,7 +208,13 @@ class SandboxConfig(Section):
 
 
 class EnvConfig(Section):
-    """What the agent may do, and the rules that published systems disagree on."""
+    """What the agent may do, and the rules that published systems disagree on.
+
+    Search-R1's "max_turns = 4" is up to 4 searches and a fifth generation for the answer; slime's 2 is one useful
+    search. Source: Search-R1 (arXiv:2503.09516) and the projects' public code.
+    """
+
+    former: ClassVar[Mapping[str, object]] = {"both_actions": "first"}
 
     protocol: Literal["tags", "code", "tools"] = "tags"
     max_turns: Positive = 3
@@ -222,8 +228,6 @@ class EnvConfig(Section):
     repeat_passages: bool = True
     """false: `search` shows an episode each passage once, so a further search of a page shows the rest of it, as the
     next page of a search engine's results would (programs read whole pages, so it changes nothing for code)."""
-    both_actions: Literal["first", "answer", "invalid"] = "first"
-    """What counts when one turn holds a search and an answer outside its thoughts."""
     invalid_action: Literal["retry", "stop"] = "retry"
     """An unreadable action: say so and go on (Search-R1), or end the episode as parse_error (tinker)."""
     system_prompt: str = ""
@@ -235,3 +239,14 @@ class EnvConfig(Section):
     """Share of training questions whose first search is made to miss the pages they need, so that there is something to
     recover from; which questions is drawn by their ids. Needs questions that name their pages."""
     sandbox: SandboxConfig = SandboxConfig()
+
+    @property
+    def num_generations(self) -> int:
+        """How often the model writes in an episode, at most."""
+        return self.max_turns + self.forced_answer
+
+    @property
+    def num_useful_searches(self) -> int:
+        """In how many turns a search can still be followed by an answer."""
+        turns = self.num_generations - 1
+        return min(turns, self.max_searches) if self.max_searches else turns

@@ -24,7 +24,7 @@ from seekling.config import EnvConfig
 from seekling.env.budget import Budget, Observation
 from seekling.env.programs import ProgramRunner
 from seekling.env.protocol import Action, Protocol
-from seekling.env.sandbox.back_end import Sandbox
+from seekling.env.sandbox import Sandbox
 from seekling.env.tools import Outcome, SearchResult, Tool, run_tool
 from seekling.env.withholding import Withheld, missed_pages
 from seekling.errors import ConfigError, InfrastructureError
@@ -45,7 +45,18 @@ class StepResult:
 
 
 class SearchEnv:
-    """Protocol, tools and rules, shared by all episodes."""
+    """Protocol, tools and rules, shared by all episodes.
+
+    Args:
+        protocol: made by `make_protocol` of the same tools and config.
+        tools: by name.
+        config: the rules.
+        sandbox: runs programs; the code protocol needs one.
+        count_tokens: measures observations; safe to call from several threads.
+
+    Raises:
+        ConfigError: the protocol is code and there is no sandbox.
+    """
 
     def __init__(
         self,
@@ -56,24 +67,10 @@ class SearchEnv:
         sandbox: Sandbox | None = None,
         count_tokens: Callable[[str], int],
     ) -> None:
-        """Put the parts together.
-
-        Args:
-            protocol: made by `make_protocol` of the same tools and config.
-            tools: by name.
-            config: the rules.
-            sandbox: runs programs; the code protocol needs one.
-            count_tokens: measures observations; safe to call from several threads.
-
-        Raises:
-            ConfigError: the protocol is code and there is no sandbox.
-        """
         if protocol.name == "code" and sandbox is None:
             raise ConfigError("the code protocol runs programs and needs a sandbox; open one and pass it as sandbox=")
-        self.protocol = protocol
+        self.protocol, self.config, self.sandbox = protocol, config, sandbox
         self.tools = {name: tools[name] for name in protocol.tool_names}
-        self.config = config
-        self.sandbox = sandbox
         self.budget = Budget(config.observation_tokens, count_tokens)
 
     @property
@@ -81,10 +78,9 @@ class SearchEnv:
         """Whether `start` and `step` may wait for something outside of this process: a program, a server, an own tool.
 
         Other episodes must go on meanwhile, so whoever runs several calls these in threads. Where nothing is waited
-        for, a thread would only take from decoding the processors that a search needs either way, and make the order
-        in which episodes go on, and with it the batches, a matter of timing.
+        for, a thread would only take processors from decoding, and make batches a matter of timing.
         """
-        return self.protocol.may_wait or any(tool.may_wait for tool in self.tools.values())
+        return self.protocol.name == "code" or any(tool.may_wait for tool in self.tools.values())
 
     def start(self, question: Question) -> Session:
         """Begin an episode. Cheap: nothing is opened before it is needed."""
@@ -103,8 +99,7 @@ class Session:
     def __init__(self, env: SearchEnv, question: Question) -> None:
         self.prompt: list[Message] = env.protocol.prompt(question)
         self._env = env
-        self._num_turns = 0
-        self._num_searches = 0
+        self._num_turns = self._num_searches = 0
         self._is_over = False
         self._tools: Mapping[str, Tool] = env.tools
         self._withheld = Withheld(question.withheld)
@@ -127,25 +122,17 @@ class Session:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    @property
-    def is_forced_turn(self) -> bool:
-        """The next turn is the extra one in which only an answer counts."""
-        return not self._is_over and self._num_turns >= self._env.config.max_turns
-
     def step(self, action_text: str, *, finish: Literal["stop", "length"]) -> StepResult:
         """Take one turn.
 
         Args:
             action_text: the model's text of this turn, its stop string included.
             finish: "length" when the token budget cut the turn.
-
-        Returns:
-            The recorded turn, and whether and how the episode ended.
         """
         assert not self._is_over, "the episode is over; start another session"
-        config, is_forced = self._env.config, self.is_forced_turn
+        config = self._env.config
+        is_forced = self._num_turns >= config.max_turns
         self._num_turns += 1
-        is_last = self._num_turns >= config.max_turns + config.forced_answer
         if finish == "length":
             return self._end(Turn(action_text, "invalid", is_forced=is_forced), StopReason.MAX_TOKENS)
         action = self._env.protocol.parse(action_text)
@@ -154,7 +141,7 @@ class Session:
             return self._end(turn, StopReason.ANSWERED, answer=action.payload)
         if action.kind == "invalid" and config.invalid_action == "stop":
             return self._end(turn, StopReason.PARSE_ERROR)
-        if is_last:
+        if self._num_turns >= config.num_generations:
             return self._end(turn, StopReason.MAX_TURNS)
         if action.kind == "invalid":
             return StepResult(replace(turn, observation=self._env.protocol.complaint(action.error)), is_over=False)
@@ -194,8 +181,7 @@ class Session:
 
     def _call(self, name: str, arguments: Mapping[str, Json]) -> Outcome:
         if name not in self._tools:
-            known = list(self._tools)
-            near = difflib.get_close_matches(name, known, n=1) or known
+            near = difflib.get_close_matches(name, self._tools, n=1) or self._tools
             error = f"there is no tool {name!r}; try {', '.join(near)}"
             return Outcome(name, arguments, error=error, is_refused=True)
         outcome = run_tool(self._tools[name], arguments, self._refusal)

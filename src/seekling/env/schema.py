@@ -32,31 +32,28 @@ _SUPPORTED = "str, int, float, bool, Literal[...], list[...] of these, or one of
 
 
 def schema_of_function(function: Callable[..., object], descriptions: Mapping[str, str]) -> dict[str, Json]:
-    """Describe the parameters of a function.
+    """Describe the parameters of a function, each with a type hint, as a JSON schema of type object, in their order.
 
     Args:
-        function: every parameter has a type hint.
-        descriptions: what each parameter means, by name; may lack some.
-
-    Returns:
-        A JSON schema of type object, its properties in the order of the parameters.
+        function: a tool's.
+        descriptions: what parameters mean, by name; may lack some.
 
     Raises:
         ConfigError: a type hint is missing or not supported, or a parameter cannot be given by name.
     """
-    name = function.__name__
+    tool = f"tool {function.__name__!r}"
     try:
         hints = typing.get_type_hints(function)
     except NameError as error:
-        raise ConfigError(f"tool {name!r}: {error} in a type hint; define or import the type") from None
+        raise ConfigError(f"{tool}: {error} in a type hint; define or import the type") from None
     properties: dict[str, Json] = {}
     required: list[Json] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"tool {name!r}: parameter {parameter} cannot be given by name; give it a plain name")
+            raise ConfigError(f"{tool}: parameter {parameter} cannot be given by name; give it a plain name")
         if parameter.name not in hints:
-            raise ConfigError(f"tool {name!r}: parameter {parameter.name!r} has no type hint; expected {_SUPPORTED}")
-        schema = _schema_of_type(hints[parameter.name], where=f"tool {name!r}, parameter {parameter.name!r}")
+            raise ConfigError(f"{tool}: parameter {parameter.name!r} has no type hint; expected {_SUPPORTED}")
+        schema = _schema_of_type(hints[parameter.name], where=f"{tool}, parameter {parameter.name!r}")
         if parameter.name in descriptions:
             schema["description"] = descriptions[parameter.name]
         if parameter.default is parameter.empty:
@@ -119,8 +116,7 @@ def bind_arguments(
     if len(positional) > len(names):
         raise ToolError(f"{name} takes {_names(names)}, got {len(positional)} arguments")
     bound: dict[str, object] = dict(zip(names, positional, strict=False))
-    twice = sorted(bound.keys() & named.keys())
-    if twice:
+    if twice := sorted(bound.keys() & named.keys()):
         raise ToolError(f"{name} got {', '.join(twice)} twice")
     return {**bound, **named}
 
@@ -171,11 +167,7 @@ def _schema_of_type(annotation: object, *, where: str) -> dict[str, Json]:
 
 
 def _convert(value: object, schema: JsonSchema) -> Json:
-    """The value as the schema has it.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """The value as the schema has it; ValueError: it is something else."""
     kind = schema["type"]
     if isinstance(kind, list):
         if value is None:

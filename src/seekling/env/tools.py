@@ -9,13 +9,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from seekling.env import withholding
 from seekling.env.schema import JsonSchema, check_arguments, schema_of_function
@@ -28,10 +30,8 @@ if TYPE_CHECKING:
 
 LIBRARY_TOOLS = ("search", "search_pages", "view_sections", "read_section")
 """Names of the tools that `library_tools` makes; every protocol offers those of them that its source offers."""
-
 LISTING_TOOLS = ("search_pages", "view_sections")
 """Those of them that name pages and sections, and give no text of them."""
-
 RESERVED_NAMES = (*LIBRARY_TOOLS, "think", "answer", "information", "tool_call", "tool_response", "print", "python")
 """Names that mean something else in one protocol or another."""
 
@@ -55,7 +55,7 @@ class Tool:
     """A JSON schema of type object; its properties are in the order of the function's parameters."""
     function: Callable[..., object]
     """Called with named arguments. Returns text, JSON, or a list of `SearchResult`."""
-    documents_of: Callable[[Mapping[str, Json], object], tuple[str, ...]] | None = None
+    documents_of: Callable[[Mapping[str, Json], object], tuple[str, ...]] = lambda arguments, value: ()
     """Given arguments and return value, the ids of the documents whose text or title came back, best first."""
     may_wait: bool = True
     """A call may wait for something outside of this process. Then it runs in a thread, several at a time."""
@@ -63,7 +63,7 @@ class Tool:
     """It searches: its calls are counted, limited by `max_searches`, and made to fail by `failing_share`."""
     withholding: Callable[[Withheld], Callable[..., object]] | None = None
     """Makes the same function for an episode that is not shown everything; None: it has nothing to keep back."""
-    check: Callable[[Mapping[str, Json]], None] | None = None
+    check: Callable[[Mapping[str, Json]], None] = lambda arguments: None
     """Raises a ToolError for arguments that fit `parameters` and yet ask for nothing."""
 
     def to_json(self) -> dict[str, Json]:
@@ -140,17 +140,16 @@ def run_tool(
     is_asked = False
     try:
         checked = check_arguments(tool.name, tool.parameters, arguments)
-        if tool.check is not None:
-            tool.check(checked)
+        tool.check(checked)
         refusal = refusal_of(tool, checked)
         if refusal:
             return Outcome(tool.name, checked, error=refusal, exception=ToolError(refusal), is_refused=True)
         is_asked = tool.is_retrieval
         value = tool.function(**checked)
-        documents = tool.documents_of(checked, value) if tool.documents_of is not None else ()
+        documents = tool.documents_of(checked, value)
         found = value if isinstance(value, list) else []
         searches = tuple(found) if all(isinstance(each, SearchResult) for each in found) else ()
-        text = "" if searches else result_text(value)
+        text = "" if searches else _text_of(value)
     except InfrastructureError:
         raise
     except Exception as error:
@@ -162,7 +161,7 @@ def run_tool(
     )
 
 
-def result_text(value: object) -> str:
+def _text_of(value: object) -> str:
     """What a tool returned, as text: texts as they are, all else as JSON where it can be."""
     if value is None:
         return "(nothing was returned)"
@@ -184,9 +183,6 @@ def tool_from_function(function: Callable[..., object]) -> Tool:
     Args:
         function: parameters are str, int, float, bool, Literal[...], list[...] of these, or one of them | None.
 
-    Returns:
-        The tool, under the function's own name.
-
     Raises:
         ConfigError: the docstring or a type hint is missing, or a type is not supported.
 
@@ -199,27 +195,24 @@ def tool_from_function(function: Callable[..., object]) -> Tool:
         ('Number of people in a city.', '8080')
     """
     name = function.__name__
-    docstring = inspect.getdoc(function)
+    docstring = (inspect.getdoc(function) or "").strip()
     if not name.isidentifier():
         raise ConfigError(f"a tool needs a function with a name of its own, got {name!r}; write it as a def")
-    if not docstring or not docstring.strip():
+    if not docstring:
         raise ConfigError(f"tool {name!r} has no docstring; its first line is what tells the model what the tool does")
     schema = schema_of_function(function, _read_args(docstring))
     is_retrieval = inspect.isfunction(function) and vars(function).get("is_retrieval") is True
-    return Tool(name, docstring.strip().splitlines()[0], schema, function, is_retrieval=is_retrieval)
+    return Tool(name, docstring.splitlines()[0], schema, function, is_retrieval=is_retrieval)
 
 
 def load_tool(spec: str) -> Tool:
-    """Import a tool named in a recipe.
-
-    Args:
-        spec: `module:function` or `path.py:function`.
+    """Import a tool named in a recipe as `module:function` or `path.py:function`.
 
     Raises:
         ConfigError: there is no such module, file or function, its name is taken, or it does not make a tool.
     """
-    where, colon, name = spec.rpartition(":")
-    if not colon or not where or not name:
+    where, _, name = spec.rpartition(":")
+    if not where or not name:
         raise ConfigError(f"tool {spec!r} is not of the form module:function or path.py:function")
     module = _import(where, spec)
     function = vars(module).get(name)
@@ -233,12 +226,7 @@ def load_tool(spec: str) -> Tool:
 
 
 def all_tools(library: Library, top_k: int, specs: Sequence[str]) -> dict[str, Tool]:
-    """The library's tools and the user's own, by name.
-
-    Args:
-        library: pages and their passages.
-        top_k: passages per query of `search`.
-        specs: the user's tools, as `load_tool` takes them; the env section of a recipe lists them.
+    """The library's tools and the user's own (`specs`, as `load_tool` takes them), by name.
 
     Raises:
         ConfigError: a tool cannot be loaded, or two have the same name.
@@ -253,36 +241,27 @@ def all_tools(library: Library, top_k: int, specs: Sequence[str]) -> dict[str, T
 
 
 def library_tools(library: Library, top_k: int) -> dict[str, Tool]:
-    """The tools that read the library, by name.
+    """The tools that read the library, by name; `search` gives `top_k` passages per query."""
 
-    Args:
-        library: pages and their passages.
-        top_k: passages per query of `search`.
-    """
+    def make(name: str, **fields: Any) -> Tool:
+        def function(withheld: Withheld) -> Callable[..., object]:
+            method: Callable[..., object] = getattr(_LibraryView(library, top_k, withheld), name)
+            return method
 
-    def view(withheld: Withheld) -> _LibraryView:
-        return _LibraryView(library, top_k, withheld)
+        tool = tool_from_function(function(Withheld()))
+        return replace(tool, may_wait=library.may_wait, withholding=function, **fields)
 
-    def searching(method: Callable[[_LibraryView], Callable[..., object]]) -> Tool:
-        return replace(reading(method), is_retrieval=True, check=_check_queries)
+    def pages_of(arguments: Mapping[str, Json], found: object) -> tuple[str, ...]:
+        return tuple(page["page_id"] for page in cast("list[dict[str, str]]", found))
 
-    def reading(method: Callable[[_LibraryView], Callable[..., object]]) -> Tool:
-        tool = tool_from_function(method(view(Withheld())))
-        return replace(tool, may_wait=library.may_wait, withholding=lambda withheld: method(view(withheld)))
+    def page_of_section(arguments: Mapping[str, Json], found: object) -> tuple[str, ...]:
+        return (_page_of(library, str(arguments["section_id"])),)
 
     return {
-        "search": searching(lambda seen: seen.search),
-        "search_pages": replace(
-            searching(lambda seen: seen.search_pages),
-            documents_of=lambda _, found: tuple(page["page_id"] for page in cast("list[dict[str, str]]", found)),
-        ),
-        "view_sections": replace(
-            reading(lambda seen: seen.view_sections), documents_of=lambda arguments, _: (str(arguments["page_id"]),)
-        ),
-        "read_section": replace(
-            reading(lambda seen: seen.read_section),
-            documents_of=lambda arguments, _: (_page_of(library, str(arguments["section_id"])),),
-        ),
+        "search": make("search", is_retrieval=True, check=_check_queries),
+        "search_pages": make("search_pages", is_retrieval=True, check=_check_queries, documents_of=pages_of),
+        "view_sections": make("view_sections", documents_of=lambda arguments, _: (str(arguments["page_id"]),)),
+        "read_section": make("read_section", documents_of=page_of_section),
     }
 
 
@@ -294,11 +273,8 @@ class _LibraryView:
 
     def search(self, query_list: list[str]) -> list[SearchResult]:
         """Find passages for each query."""
-        find = self._library.search
-        return [
-            SearchResult(query, tuple(withholding.search(find, query, self._top_k, self._withheld)))
-            for query in query_list
-        ]
+        find, top_k, withheld = self._library.search, self._top_k, self._withheld
+        return [SearchResult(each, tuple(withholding.search(find, each, top_k, withheld))) for each in query_list]
 
     def search_pages(self, query: str) -> list[dict[str, str]]:
         """List of {"page_id", "title"}, best first."""
@@ -329,31 +305,19 @@ def _page_of(library: Library, section_id: str) -> str:
     while ":" in page_id:
         try:
             library.view_sections(page_id)
+            break
         except ToolError:
             page_id = page_id.rpartition(":")[0]
-        else:
-            break
     return page_id
 
 
 def _read_args(docstring: str) -> dict[str, str]:
     """The parameters' meanings from the `Args:` section of a docstring; continued lines are joined."""
-    _, _, section = docstring.partition("\nArgs:\n")
-    meanings: dict[str, str] = {}
-    name = ""
-    indent = 0
-    for line in section.splitlines():
-        depth = len(line) - len(line.lstrip())
-        if not line.strip() or depth == 0:
-            break
-        indent = indent or depth
-        if depth == indent:
-            head, _, text = line.strip().partition(":")
-            name = head.split(" ")[0]
-            meanings[name] = text.strip()
-        else:
-            meanings[name] = f"{meanings[name]} {line.strip()}".strip()
-    return meanings
+    section = re.match(r"(?:[ \t]+\S.*\n?)*", docstring.partition("\nArgs:\n")[2])
+    assert section is not None, "it may be empty"
+    entries = re.split(r"^(?=\S)", textwrap.dedent(section[0]), flags=re.MULTILINE)[1:]
+    pairs = (entry.partition(":")[::2] for entry in entries)
+    return {name.split(" ")[0]: " ".join(text.split()) for name, text in pairs}
 
 
 def _import(where: str, spec: str) -> ModuleType:
@@ -366,12 +330,11 @@ def _import(where: str, spec: str) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"tool {spec!r}: no file at {path}")
     name = f"seekling_tool_{path.stem}"
-    loader = SourceFileLoader(name, str(path))
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module  # dataclasses and type hints of the file look it up there
     try:
-        loader.exec_module(module)
+        SourceFileLoader(name, str(path)).exec_module(module)
     except (ImportError, SyntaxError) as error:
         del sys.modules[name]
         raise ConfigError(f"tool {spec!r}: cannot load {path}: {error}") from None

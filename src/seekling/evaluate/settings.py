@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seekling.config import Recipe
-from seekling.env.presets import num_generations, num_useful_searches
 
 Mode = Literal["search", "closed-book", "gold-passage", "oracle-search"]
 MODES: tuple[Mode, ...] = ("search", "closed-book", "gold-passage", "oracle-search")
@@ -81,8 +80,8 @@ class EvalSettings(DecodingSettings, SearchSettings):
             protocol=env.protocol if searches else mode,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
-            max_generations=num_generations(env) if searches else 1,
-            max_searching_turns=num_useful_searches(env) if searches else 0,
+            max_generations=env.num_generations if searches else 1,
+            max_searching_turns=env.num_useful_searches if searches else 0,
             max_searches=env.max_searches,
             turn_tokens=rollout.turn_tokens,
             episode_tokens=rollout.episode_tokens,

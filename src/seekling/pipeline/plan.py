@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seekling.config import Recipe
-from seekling.env.presets import describe_limits
+from seekling.config import EnvConfig, Recipe
 from seekling.errors import DataError, MissingExtraError, ModelError
 from seekling.models import cache_home, cached_model, pick_device, pick_dtype
 from seekling.retrieval.chroma import is_store
@@ -53,7 +52,7 @@ def predict_costs(recipe: Recipe, speed: Speed) -> tuple[StageCost, ...]:
 def _stages(recipe: Recipe) -> Iterator[str]:
     rl, sft, experts = recipe.rl, recipe.sft, recipe.experts
     yield f"model: {recipe.model.spec}"
-    limits, of_evaluation = (describe_limits(env) for env in (recipe.env, recipe.evaluated.env))
+    limits, of_evaluation = (_limits(env) for env in (recipe.env, recipe.evaluated.env))
     yield f"protocol: {limits}"
     source = (
         f"episodes of {experts.file}" if experts.file else f"expert's episodes of {experts.num_questions} questions"
@@ -88,6 +87,15 @@ def _stages(recipe: Recipe) -> Iterator[str]:
     if of_evaluation != limits:
         yield f"eval: {of_evaluation}"
     yield f"eval: {', '.join(recipe.eval.stages) or 'nothing'} on {questions} test questions, {decoding}"
+
+
+def _limits(config: EnvConfig) -> str:
+    """How many turns a setting allows, in words: published systems count them in other ways."""
+    forced = "the last only for an answer" if config.forced_answer else "none forced to answer"
+    return (
+        f"{config.protocol}: up to {config.num_generations} generations ({forced}), "
+        f"of which {config.num_useful_searches} can search and be followed by an answer"
+    )
 
 
 def _trained(rank: int) -> str:

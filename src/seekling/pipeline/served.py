@@ -12,7 +12,7 @@ from pathlib import Path
 from seekling.config import Recipe
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
-from seekling.env.sandbox import open_sandbox
+from seekling.env.sandbox import Sandbox
 from seekling.env.tools import all_tools
 from seekling.errors import ConfigError, MissingExtraError, ModelError
 from seekling.files import write_atomically
@@ -33,7 +33,7 @@ def open_env(
     tools = all_tools(library, recipe.retrieval.top_k, recipe.env.tools)
     protocol = make_protocol(recipe.env, tools)
     with contextlib.ExitStack() as stack:
-        sandbox = stack.enter_context(open_sandbox(recipe.env.sandbox)) if protocol.name == "code" else None
+        sandbox = stack.enter_context(Sandbox(recipe.env.sandbox)) if protocol.name == "code" else None
         layers = sandbox.layers if sandbox is not None else ()
         yield SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=count_tokens), layers
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from seekling.config import Recipe
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
-from seekling.env.sandbox import open_sandbox
+from seekling.env.sandbox import Sandbox
 from seekling.env.tools import all_tools
 from seekling.evaluate.confidence import Calibration, read_calibration
 from seekling.kernels.backend import use_kernels
@@ -97,7 +97,7 @@ def open_agent(
         stack.callback(sampler.close)
         protocol = make_protocol(recipe.env, tools, native_tools=_template_knows_tools(tokenizer))
         renderer = Renderer(tokenizer, tools=protocol.tool_schemas() if protocol.native_tools else ())
-        sandbox = stack.enter_context(open_sandbox(recipe.env.sandbox)) if protocol.name == "code" else None
+        sandbox = stack.enter_context(Sandbox(recipe.env.sandbox)) if protocol.name == "code" else None
         env = SearchEnv(protocol, tools, recipe.env, sandbox=sandbox, count_tokens=renderer.count_tokens)
         roller = Roller(env, sampler, renderer)
         layers = sandbox.layers if sandbox is not None else ()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from seekling.config import SandboxConfig
-from seekling.env.sandbox import Sandbox, open_sandbox
+from seekling.env.sandbox import Sandbox
 from seekling.errors import SandboxError
 
 LIMITS = SandboxConfig(
@@ -15,7 +15,7 @@ LIMITS = SandboxConfig(
 
 def opened(**settings: object) -> Sandbox:
     try:
-        return open_sandbox(LIMITS.model_copy(update=settings))
+        return Sandbox(LIMITS.model_copy(update=settings))
     except SandboxError as error:
         pytest.skip(f"no sandbox on this machine: {error}")
 

@@ -62,25 +62,6 @@ def test_other_mistakes_are_named_with_short_paths(sandbox: Sandbox, program: st
     assert "/lib" not in text
 
 
-@pytest.mark.parametrize(
-    "prose",
-    [
-        "I will search for the founder of the town.",
-        "Let me look up Harrow Bridge first",
-        "```python",
-        "- first search the page",
-        "The answer is 1742.",
-    ],
-)
-def test_prose_is_called_prose(sandbox: Sandbox, prose: str):
-    text = error_of(sandbox, f"{prose}\nprint(1)")
-    assert f"    {prose.strip()}" in text
-    assert "SyntaxError: " in text
-    assert text.endswith(
-        "The line above is prose or markup, not Python. The whole block is run as a program: write only code."
-    )
-
-
 def test_an_exception_of_the_programs_own_and_its_cause_are_shown(sandbox: Sandbox):
     text = error_of(
         sandbox,

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
-from seekling.env.protocol.grammar import Action, Protocol, choose_action, nothing_found, read_answer, search_blocks
+from seekling.env.protocol.grammar import Action, Protocol, nothing_found, read_answer, search_blocks
 from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.schema import signature
 from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
@@ -50,7 +50,6 @@ class CodeProtocol(Protocol):
 
     name = "code"
     stops = StopRule(("\n```\n", "</answer>"), ("```", "<answer>"))
-    may_wait = True
 
     def __init__(self, config: EnvConfig, tools: Mapping[str, Tool]) -> None:
         super().__init__(
@@ -62,18 +61,14 @@ class CodeProtocol(Protocol):
         )
 
     def parse(self, text: str) -> Action:
-        """Read the first closed block or answer outside thoughts; of the two, `both_actions` decides."""
-        found: list[Action] = []
+        """Read the first closed block or answer outside thoughts."""
         is_open = False
         for match in _PART.finditer(drop_opened_thought(text)):
-            if match.group("open") is not None:
-                is_open = True
-            elif match.group("answer") is not None:
-                found.append(read_answer(match.group("answer")))
-            elif match.group(2) is not None:
-                found.append(_read_block(match.group(1).lower(), match.group(2).strip("\n")))
-        if found:
-            return choose_action(found, self._both_actions)
+            if match.group("answer") is not None:
+                return read_answer(match.group("answer"))
+            if match.group(2) is not None:
+                return _read_block(match.group(1).lower(), match.group(2).strip("\n"))
+            is_open = is_open or match.group("open") is not None
         if is_open:
             return Action("invalid", error="the block is not closed by a line of ``` of its own, or an answer is in it")
         return nothing_found(text, self.stops, "it holds neither a Python block nor an answer")

@@ -12,7 +12,6 @@ import abc
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
@@ -38,7 +37,15 @@ class Action:
 
 
 class Protocol(abc.ABC):
-    """A grammar for actions. Three implementations: tags, code, tools; a test suite holds them to this contract."""
+    """A grammar for actions. Three implementations: tags, code, tools; a test suite holds them to this contract.
+
+    Args:
+        config: the rules; its `system_prompt` replaces the instructions.
+        tools: the library's and the user's own, by name.
+        offered: names of the library's tools in this grammar; the user's are offered too.
+        instructions: with `{tools}` where the tools are described.
+        describe: one line for a tool.
+    """
 
     name: str
     stops: StopRule
@@ -48,8 +55,6 @@ class Protocol(abc.ABC):
     observation_role: Role = "user"
     native_tools = False
     """The chat template describes the tools to the model: give it `tool_schemas()`."""
-    may_wait = False
-    """A prompt or a step may wait for something outside of this process, such as a program, whatever the tools are."""
 
     def __init__(
         self,
@@ -60,19 +65,9 @@ class Protocol(abc.ABC):
         instructions: str,
         describe: Callable[[Tool], str],
     ) -> None:
-        """Offer tools.
-
-        Args:
-            config: the rules; its `system_prompt` replaces the instructions.
-            tools: the library's and the user's own, by name.
-            offered: names of the library's tools in this grammar; the user's are offered too.
-            instructions: with `{tools}` where the tools are described.
-            describe: one line for a tool.
-        """
         self.tool_names = (*offered, *(name for name in tools if name not in LIBRARY_TOOLS))
         """The tools this protocol offers; others may exist, but cannot be called."""
         self._tools = {name: tools[name] for name in self.tool_names}
-        self._both_actions = config.both_actions
         lines = "\n".join(describe(tool) for tool in self._tools.values())
         self._instructions = (config.system_prompt or instructions).replace("{tools}", lines)
 
@@ -137,31 +132,10 @@ def read_answer(text: str) -> Action:
 
 
 def nothing_found(text: str, stops: StopRule, error: str) -> Action:
-    """The invalid action of a turn that holds none.
-
-    Args:
-        text: of the turn.
-        stops: of the protocol.
-        error: what is missing; not told where an open thought hides what follows.
-    """
+    """The invalid action of a turn that holds none; the error is not told where an open thought hides what follows."""
     if stops.read(text).is_thinking:
         error = "the thought is not closed, and what stands inside a thought does not count"
     return Action("invalid", error=error)
-
-
-def choose_action(found: Sequence[Action], both_actions: Literal["first", "answer", "invalid"]) -> Action:
-    """Apply the rule for several actions in one turn.
-
-    Args:
-        found: at least one, in the order they were written.
-        both_actions: what counts when an answer stands beside another action.
-    """
-    answers = [action for action in found if action.kind == "answer"]
-    if not answers or len(answers) == len(found) or both_actions == "first":
-        return found[0]
-    if both_actions == "answer":
-        return answers[0]
-    return Action("invalid", error="one turn may hold an answer or another action, not both")
 
 
 def describe_call(name: str, arguments: Mapping[str, Json]) -> str:
@@ -178,12 +152,7 @@ def text_blocks(outcome: Outcome) -> list[Block]:
 
 
 def search_blocks(search: SearchResult, head: Callable[[int, str], str]) -> list[Block]:
-    """One block per passage.
-
-    Args:
-        search: a query's passages.
-        head: makes the text before a passage of its number, from 1, and its page's title.
-    """
+    """One block per passage; `head` makes the text before it of its number, from 1, and its page's title."""
     if not search.hits:
         return [Block(NO_RESULTS, "")]
     return [Block(head(number, hit.passage.title), hit.passage.text) for number, hit in enumerate(search.hits, start=1)]

@@ -20,15 +20,7 @@ from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
 from seekling.env.budget import Block, Budget, Observation
-from seekling.env.protocol.grammar import (
-    Action,
-    Protocol,
-    choose_action,
-    nothing_found,
-    read_answer,
-    search_blocks,
-    text_blocks,
-)
+from seekling.env.protocol.grammar import Action, Protocol, nothing_found, read_answer, search_blocks, text_blocks
 from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.schema import properties_of, type_name
 from seekling.env.tools import Outcome, Tool
@@ -62,15 +54,11 @@ class TagsProtocol(Protocol):
         return [Message("user", f"{self._instructions}Question: {text}\n")]
 
     def parse(self, text: str) -> Action:
-        """Read the first action outside thoughts; of a search and an answer, `both_actions` decides."""
-        found = [
-            self._read_tag(match.group(1), match.group(2).strip())
-            for match in self._action.finditer(drop_opened_thought(text))
-            if match.group(1)
-        ]
-        if not found:
-            return nothing_found(text, self.stops, "it holds no tag that is both opened and closed")
-        return choose_action(found, self._both_actions)
+        """Read the first action outside thoughts."""
+        for match in self._action.finditer(drop_opened_thought(text)):
+            if match.group(1):
+                return self._read_tag(match.group(1), match.group(2).strip())
+        return nothing_found(text, self.stops, "it holds no tag that is both opened and closed")
 
     def observation(self, outcomes: Sequence[Outcome], budget: Budget) -> Observation:
         """Passages and texts between information tags."""

@@ -11,8 +11,8 @@ system message, and what comes back is a user's message with `<tool_response>` a
 
 A turn stops at its first `</tool_call>`, so there is one call per turn when sampling; `parse` reads all calls of a text
 that holds several, for engines that do not stop there. A message with a call is not the last one, so an "Answer:"
-beside a call is part of the reasoning and does not count, unless `both_actions` is "answer". A turn with neither is
-invalid, and `invalid_action` decides whether the episode goes on (tinker ends it, without an answer).
+beside a call is part of the reasoning and does not count. A turn with neither is invalid, and `invalid_action` decides
+whether the episode goes on (tinker ends it, without an answer).
 """
 
 from __future__ import annotations
@@ -77,10 +77,6 @@ class ToolsProtocol(Protocol):
             return nothing_found(text, self.stops, "it holds neither a call nor the answer mark")
         if not written:
             return _read_marked(rest)
-        if ANSWER_MARK in rest and self._both_actions != "first":
-            if self._both_actions == "answer":
-                return _read_marked(rest)
-            return Action("invalid", error="one turn may hold an answer or a call, not both")
         read = [_read_call(each) for each in written]
         calls = tuple(each for each in read if not isinstance(each, str))
         error = "; ".join(each for each in read if isinstance(each, str))

@@ -10,17 +10,25 @@ import json
 import re
 import socket
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from seekling.env.sandbox.back_end import KillProgram
+Outcome = Literal["ok", "error", "timeout", "memory", "output_limit", "crashed", "protocol"]
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
 
 MAX_FRAME_BYTES = 1 << 20
 """From a program. Parsed JSON can take some twenty times its size, so this bounds what a program costs the trainer."""
 _HEADER_BYTES = 4
-_RECEIVE_BYTES = 65536
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+class KillProgram(Exception):
+    """The program must be killed; the message says so and why."""
+
+    def __init__(self, outcome: Outcome, text: str) -> None:
+        super().__init__(text)
+        self.outcome = outcome
 
 
 class FrameError(KillProgram):
@@ -99,23 +107,17 @@ class FrameReader:
     """Reads the frames of one socket."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self._buffer = bytearray()
+        self._socket, self._buffer = sock, bytearray()
 
-    def read(self, deadline_s: float) -> Frame | None:
-        """Read one frame.
-
-        Args:
-            deadline_s: on the clock of `time.monotonic`.
-
-        Returns:
-            The frame; None at the end of the stream.
+    def read(self, timeout_s: float) -> Frame | None:
+        """Read one frame; None at the end of the stream.
 
         Raises:
-            TimeoutError: the deadline passed first.
+            TimeoutError: the time was over first.
             FrameError: what arrived is not a frame.
             OSError: the socket failed.
         """
+        deadline_s = time.monotonic() + timeout_s
         while True:
             if len(self._buffer) >= _HEADER_BYTES:
                 length = int.from_bytes(self._buffer[:_HEADER_BYTES], "little")
@@ -130,7 +132,7 @@ class FrameReader:
             if left_s <= 0:
                 raise TimeoutError
             self._socket.settimeout(left_s)
-            data = self._socket.recv(_RECEIVE_BYTES)
+            data = self._socket.recv(65536)
             if not data:
                 return None
             self._buffer += data

@@ -1,7 +1,7 @@
-"""One session of the fork server back end: runs programs in one child process and serves their calls.
+"""The sandbox and its sessions: each runs programs in one child process of the fork server and serves their calls.
 
-Everything that arrives from the child is taken for an attacker's. The clock that counts is here (`clock.py`); the child
-only turns its signal into a traceback for the model.
+Everything that arrives from the child is taken for an attacker's. The clock that counts is here (`ProgramClock`); the
+child only turns its signal into a traceback for the model.
 """
 
 from __future__ import annotations
@@ -10,56 +10,153 @@ import contextlib
 import json
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Self
 
 from seekling.config import SandboxConfig
-from seekling.env.sandbox.back_end import HostFunction, KillProgram, Outcome, Result, SandboxSession
-from seekling.env.sandbox.child import Child, Report
-from seekling.env.sandbox.clock import ProgramClock
-from seekling.env.sandbox.frames import Call, Done, Frame, FrameError, FrameReader, Output, Ready, encode_frame
-from seekling.env.sandbox.hosting import HostCallError, ProgramRun
-from seekling.env.sandbox.process import ZygoteProcess, session_cpu_s
-from seekling.errors import InfrastructureError
+from seekling.env.sandbox.frames import (
+    Call,
+    Done,
+    Frame,
+    FrameError,
+    FrameReader,
+    KillProgram,
+    Outcome,
+    Output,
+    Ready,
+    encode_frame,
+)
+from seekling.env.sandbox.processes import LOG, Child, ForkServer, Report, session_cpu_s
+from seekling.env.sandbox.program import HostCallError, HostFunction, ProgramClock, ProgramRun, Result
+from seekling.errors import InfrastructureError, SandboxError
 
 _SPARE_CHARS = 65536
 _MAX_CODE_CHARS = 1_000_000
-_START_TIMEOUT_S = 30.0
-_END_TIMEOUT_S = 30.0
+_TIMEOUT_S = 30.0
+"""For the start and the end of a child."""
 _EXIT_OUT_OF_MEMORY = 86
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
 """What no program can send, not even to itself, and what those send who end processes because memory is short."""
 
 
-class ZygoteSession:
-    """A child process of the fork server and what is left of it."""
+class Sandbox:
+    """Opens sessions in children of one fork server, and starts another one when it dies.
+
+    A context manager. Every method may be called from any thread.
+
+    Args:
+        config: limits, and whether missing seccomp is tolerated.
+        without: layers to leave out (seccomp, landlock, namespaces), as on a machine that has none; for tests.
+
+    Raises:
+        SandboxError: this machine cannot run it, or not safely.
+    """
+
+    def __init__(self, config: SandboxConfig, *, without: Iterable[str] = ()) -> None:
+        if sys.platform != "linux":
+            raise SandboxError(
+                f"the sandbox of the code protocol needs Linux, this is {sys.platform}; use a container, or "
+                'env.protocol = "tags" or "tools"'
+            )
+        self._config, self._without = config, tuple(without)
+        self._lock = threading.Lock()
+        self._sessions: set[SandboxSession] = set()
+        self._is_closed = False
+        self._server = ForkServer(config, self._without)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The walls that stand, for the log and the run record; for instance seccomp, landlock, rlimits."""
+        return self._server.layers
+
+    @property
+    def fork_server_pid(self) -> int:
+        """Process id of the fork server, as seen from here."""
+        return self._server.pid
+
+    def open(self, functions: Mapping[str, HostFunction]) -> SandboxSession:
+        """Start a session in which these functions can be called.
+
+        Raises:
+            InfrastructureError: no session could be started.
+        """
+        if not self._server.is_alive():
+            self.replace(self._server)
+        with self._lock:
+            if self._is_closed:
+                raise InfrastructureError("this sandbox is closed")
+            session = SandboxSession(self._config, functions, self._server, self)
+            self._sessions.add(session)
+        return session
+
+    def close(self) -> None:
+        """End all sessions. Safe to call twice."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.close()
+        self._server.close()
+
+    def forget(self, session: SandboxSession) -> None:
+        """A session was closed."""
+        with self._lock:
+            self._sessions.discard(session)
+
+    def replace(self, dead: ForkServer) -> None:
+        """Start another fork server, once per death, whoever notices it first."""
+        with self._lock:
+            if self._is_closed or dead is not self._server:
+                return
+            LOG.warning(
+                "the sandbox's fork server (process %d) %s; %d open session(s) are lost and end as infrastructure "
+                "failures; starting another one",
+                dead.pid,
+                dead.describe_end(),
+                len(self._sessions),
+            )
+            dead.close()
+            try:
+                self._server = ForkServer(self._config, self._without)
+            except SandboxError as error:
+                raise InfrastructureError(f"the sandbox's fork server cannot be started again: {error}") from error
+
+
+class SandboxSession:
+    """One episode's interpreter: variables live from one `run` to the next."""
 
     def __init__(
-        self,
-        config: SandboxConfig,
-        functions: Mapping[str, HostFunction],
-        zygote: ZygoteProcess,
-        *,
-        on_close: Callable[[SandboxSession], None],
-        on_zygote_death: Callable[[ZygoteProcess], None],
+        self, config: SandboxConfig, functions: Mapping[str, HostFunction], server: ForkServer, sandbox: Sandbox
     ) -> None:
-        self._config = config
-        self._functions = dict(functions)
-        self._zygote = zygote
-        self._on_close = on_close
-        self._on_zygote_death = on_zygote_death
+        self._config, self._functions = config, dict(functions)
+        self._server, self._sandbox = server, sandbox
         self._lock = threading.Lock()
         self._is_closed = False
         self._is_ready = False
         """True once the child has said that its walls stand."""
         self._child: Child | None = None
         """Opened and closed by the thread that holds the lock; any other may only signal it."""
-        self._socket: socket.socket | None = zygote.new_session()
+        self._socket: socket.socket | None = server.new_session()
         self._reader = FrameReader(self._socket)
 
     def run(self, code: str) -> Result:
-        """Run one program; see `SandboxSession.run`."""
+        """Run one program.
+
+        Raises:
+            InfrastructureError: the sandbox itself failed, or a host function raised InfrastructureError. Nothing is
+                ever raised for what the program did.
+        """
         with self._lock:
             if self._is_closed:
                 raise InfrastructureError("this sandbox session is closed")
@@ -81,26 +178,24 @@ class ZygoteSession:
             return result
 
     def close(self) -> None:
-        """End the session; a program that is running in another thread is killed."""
+        """End the session and its process, and a program that runs in another thread. Safe to call twice."""
         self._is_closed = True
         if (child := self._child) is not None:
             child.signal(signal.SIGKILL)
         with self._lock:
             self._discard_child()
-        self._on_close(self)
-
-    # The child --------------------------------------------------------------------------------------------------
+        self._sandbox.forget(self)
 
     def _wake_child(self) -> tuple[socket.socket, Child]:
         """A child that is ready for a program, and its socket; a new one when the last one was lost."""
         if self._socket is None:
-            self._socket = self._zygote.new_session()
+            self._socket = self._server.new_session()
             self._reader = FrameReader(self._socket)
             self._is_ready = False
         if self._child is None:
             self._child = Child.receive(self._socket)
             if self._child is None:
-                raise self._infrastructure_error("the fork server started no process for a session")
+                raise self._failure("the fork server started no process for a session")
         self._raise_if_closed()  # after the child can be seen: `close` kills it, or is seen here
         return self._socket, self._child
 
@@ -116,28 +211,26 @@ class ZygoteSession:
             self._socket.close()
             self._socket = None
 
-    def _infrastructure_error(self, what: str) -> InfrastructureError:
+    def _failure(self, what: str) -> InfrastructureError:
         self._discard_child()
-        if not self._zygote.is_alive():
-            self._on_zygote_death(self._zygote)
+        if not self._server.is_alive():
+            self._sandbox.replace(self._server)
             what = "the sandbox's fork server died, and this session with it"
         return InfrastructureError(f"{what}; the episode cannot go on")
-
-    # One program ------------------------------------------------------------------------------------------------
 
     def _start(self, run: ProgramRun, code: str, sock: socket.socket, child: Child) -> ProgramClock:
         """Send the program, make sure that a new child is confined, and start the program's clock."""
         cpu_before_s = child.cpu_s()
         child.signal(signal.SIGCONT)
-        sock.settimeout(_START_TIMEOUT_S)
+        sock.settimeout(_TIMEOUT_S)
         with contextlib.suppress(OSError):  # the child is gone; how it ended is still to be read
             sock.sendall(encode_frame(json.dumps({"code": code, "functions": list(self._functions)})))
         if not self._is_ready:
             frame: Frame | None = None
             with contextlib.suppress(OSError, FrameError):
-                frame = self._reader.read(time.monotonic() + _START_TIMEOUT_S)
+                frame = self._reader.read(_TIMEOUT_S)
             if not isinstance(frame, Ready):  # nothing has run yet, so this is not the program's doing
-                raise self._infrastructure_error("the process of a session could not be confined")
+                raise self._failure("the process of a session could not be confined")
             self._is_ready = True
             cpu_before_s = frame.cpu_s
         run.started_s = time.monotonic()
@@ -160,7 +253,7 @@ class ZygoteSession:
                     try:
                         answer = f'{{"value": {run.call(frame.name, frame.args, frame.kwargs)}}}'
                     except HostCallError as error:
-                        answer = json.dumps({"error": error.kind, "text": error.text})
+                        answer = json.dumps({"error": error.kind, "text": str(error)})
                     reply = encode_frame(answer)
                 case Done():
                     # Stopped between programs, so that threads left behind use no processor and write no frames.
@@ -170,14 +263,7 @@ class ZygoteSession:
                     return self._report_end(run, clock, child)
 
     def _exchange(self, clock: ProgramClock, sock: socket.socket, reply: bytes) -> Frame | None:
-        """Send a reply, if there is one, and read the next frame, with an eye on the clock.
-
-        Returns:
-            The frame; None when the program hung up.
-
-        Raises:
-            KillProgram: the program did not stop when it was told to, or what arrived is not a frame.
-        """
+        """Send a reply, if there is one, and read the next frame, with an eye on the clock; None: it hung up."""
         unsent = memoryview(reply)
         while True:
             wait_s = clock.check()
@@ -186,7 +272,7 @@ class ZygoteSession:
                     sock.settimeout(wait_s)
                     unsent = unsent[sock.send(unsent) :]
                 else:
-                    return self._reader.read(time.monotonic() + wait_s)
+                    return self._reader.read(wait_s)
             except TimeoutError:
                 self._raise_if_closed()
             except OSError:  # it has just ended; its last words may still be there
@@ -194,16 +280,14 @@ class ZygoteSession:
                     return None
                 unsent = memoryview(b"")
 
-    # How it ended -----------------------------------------------------------------------------------------------
-
     def _report_end(self, run: ProgramRun, clock: ProgramClock, child: Child) -> Result:
         """The program's end of the channel is closed, as a rule because its process has ended: say how."""
         report: Report | None = None
-        while report is None and self._zygote.is_alive():
+        while report is None and self._server.is_alive():
             report = child.wait(clock.check())
             self._raise_if_closed()
         if report is None:
-            raise self._infrastructure_error("")
+            raise self._failure("")
         outcome: Outcome = "crashed"
         if report.status == _EXIT_OUT_OF_MEMORY:
             outcome, text = "memory", "Killed: out of memory."
@@ -212,7 +296,7 @@ class ZygoteSession:
         elif clock.was_told and report.status == -signal.SIGALRM:
             outcome, text = "timeout", "Killed: the program did not stop at its time limit."
         elif -report.status in _FROM_OUTSIDE:
-            raise self._infrastructure_error(
+            raise self._failure(
                 f"a program's process was ended by a {signal.Signals(-report.status).name} that neither the program "
                 "nor one of its limits explains, most likely because the machine ran out of memory"
             )
@@ -226,8 +310,8 @@ class ZygoteSession:
     def _kill(self, run: ProgramRun, clock: ProgramClock, child: Child, kill: KillProgram) -> Result:
         """End the child and wait until it is gone."""
         child.signal(signal.SIGKILL)
-        report = child.wait(_END_TIMEOUT_S)
+        report = child.wait(_TIMEOUT_S)
         if report is None:
-            raise self._infrastructure_error("a killed program did not end")
+            raise self._failure("a killed program did not end")
         self._discard_child()
         return run.result(kill.outcome, str(kill), clock.cpu_s(report.cpu_s), state_lost=True)

@@ -67,18 +67,15 @@ class Channel:
 
     def __init__(self, fd: int, *, output_chars: int, max_frame_bytes: int) -> None:
         self.guard = Guard()
-        self.is_open = False
-        """False between turns: threads that a program left behind may not call or print then."""
         self._fd = fd
         # Re-entrant, because the garbage collector may run a program's __del__, which prints, anywhere in here.
         self._lock = threading.RLock()
         self._is_sending = False
         self._max_frame_bytes = max_frame_bytes
         self._output_chars = output_chars
-        self._room = output_chars
         self._pending: list[str] = []
-        self._num_pending = 0
-        self._flushed_at = 0.0
+        self.start_turn()
+        self.is_open = False  # between turns: threads that a program left behind may not call or print then
 
     def announce(self) -> None:
         """Say that the walls stood before the first program could run; the host reads this before anything else."""

@@ -1,4 +1,4 @@
-"""Runs the programs of one session, one after the other, in one namespace."""
+"""Runs the programs of one session, one after the other, in one namespace, and explains what they raise."""
 
 from __future__ import annotations
 
@@ -11,17 +11,36 @@ import os
 import random
 import signal
 import sys
+import traceback
 import types
 from collections.abc import Callable
 from typing import Any
 
 from .channel import Channel, Limits, Message
-from .explain import PROGRAM_PREFIX, OutputLimitExceeded, TimeLimitExceeded, ToolError, cut_middle, explain, outcome_of
 
-EXIT_OUT_OF_MEMORY = 86
+_EXIT_OUT_OF_MEMORY = 86
 """Exit status of a process that had not even the memory to say so."""
 _RESERVE_BYTES = 6 << 20
 _MAX_ERROR_CHARS = 4000
+_HERE = os.path.dirname(__file__) + os.sep
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+_MAX_FRAMES = 3000
+
+
+class ToolError(ValueError):
+    """What a provided function raises when it is used wrongly."""
+
+
+class TimeLimitExceeded(BaseException):
+    """The program ran longer than the soft limit."""
+
+
+class OutputLimitExceeded(BaseException):
+    """The program printed more than the cap."""
+
+
+for _kind in (ToolError, TimeLimitExceeded, OutputLimitExceeded):
+    _kind.__module__ = "builtins"  # a traceback then shows the bare name
 
 
 class _Output(io.TextIOBase):
@@ -82,7 +101,7 @@ class Runner:
         self._num_turns += 1
         self._prepare(request["functions"])
         try:
-            outcome, error_text = self._execute(request["code"], f"{PROGRAM_PREFIX} {self._num_turns}>")
+            outcome, error_text = self._execute(request["code"], f"<program {self._num_turns}>")
         except TimeLimitExceeded:  # it struck between two lines of ours
             outcome, error_text = "timeout", self._limit_text
         self._is_over = True
@@ -116,10 +135,10 @@ class Runner:
         return "ok", ""
 
     def _explain(self, error: BaseException) -> tuple[str, str]:
-        outcome = outcome_of(error)
+        outcome = _outcome_of(error)
         num_alarms = self._num_alarms
         try:
-            text = explain(error, self._error_chars)
+            text = _explain(error, self._error_chars)
             # The traceback module swallows whatever an exception's __str__ raises, the time limit too.
             return outcome if self._num_alarms == num_alarms else "timeout", text
         except TimeLimitExceeded:
@@ -127,7 +146,7 @@ class Runner:
         except MemoryError:
             return "memory", f"{type(error).__name__}: (no memory was left for its message)"
         except BaseException as second:  # an exception whose __str__ raises, or worse
-            return outcome, cut_middle(f"{type(error).__name__}: (its message raised {type(second).__name__})", 400)
+            return outcome, _cut_middle(f"{type(error).__name__}: (its message raised {type(second).__name__})", 400)
 
     def _listen_to_alarms(self) -> None:
         for number in self._limit_texts:
@@ -169,12 +188,56 @@ def _exception(kind: str, text: str) -> BaseException:
     return error
 
 
+def _outcome_of(error: BaseException) -> str:
+    """Name the outcome of a program that raised this."""
+    if isinstance(error, TimeLimitExceeded):
+        return "timeout"
+    if isinstance(error, OutputLimitExceeded):
+        return "output_limit"
+    return "memory" if isinstance(error, MemoryError) else "error"
+
+
+def _explain(error: BaseException, max_chars: int) -> str:
+    """Format an exception as Python would: the program's own lines, none of our frames, the same on every machine.
+
+    The exception's own methods may raise anything, or take forever.
+    """
+    formatted = traceback.TracebackException(type(error), error, error.__traceback__, limit=-_MAX_FRAMES, compact=True)
+    _strip_frames(formatted)
+    return _cut_middle("".join(formatted.format()).rstrip("\n"), max_chars)
+
+
+def _cut_middle(text: str, max_chars: int) -> str:
+    """Keep the two ends of a text, which in a traceback say where it began and what went wrong."""
+    if len(text) <= max_chars:
+        return text
+    mark = f"\n... ({len(text) - max_chars:,} characters left out) ...\n"
+    room = max(0, max_chars - len(mark))
+    head = room // 2
+    return (text[:head] + mark + text[len(text) - (room - head) :])[:max_chars]
+
+
+def _strip_frames(formatted: traceback.TracebackException) -> None:
+    seen: set[int] = set()
+    queue: list[traceback.TracebackException | None] = [formatted]
+    while queue:
+        current = queue.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.stack[:] = [frame for frame in current.stack if not frame.filename.startswith(_HERE)]
+        for frame in current.stack:
+            if frame.filename.startswith(_STDLIB):
+                frame.filename = frame.filename.removeprefix(_STDLIB)
+        queue += [current.__cause__, current.__context__, *(current.exceptions or ())]
+
+
 def run_session(fd: int, limits: Limits) -> None:
     """Serve one session on a socket and never return."""
     channel = Channel(fd, output_chars=limits["output_chars"], max_frame_bytes=limits["max_frame_bytes"])
     try:
         Runner(channel, limits).serve()
     except MemoryError:
-        os._exit(EXIT_OUT_OF_MEMORY)
+        os._exit(_EXIT_OUT_OF_MEMORY)
     except OSError as error:  # the socket: the host hung up, or the program closed it
         os._exit(0 if error.errno in (errno.EPIPE, errno.ECONNRESET) else 71)

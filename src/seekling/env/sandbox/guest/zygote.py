@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import platform
@@ -25,12 +26,26 @@ from collections.abc import Callable
 
 from . import confine, seccomp
 from .channel import Limits
-from .preload import preload
 from .runner import run_session
 
 _MAX_MESSAGE_BYTES = 65536
 _SESSION_FD = 3
 _EXTRA_THREADS = 512
+_MODULES = tuple(
+    """
+abc array ast base64 binascii bisect builtins calendar cmath codecs collections collections.abc concurrent.futures
+concurrent.futures.thread contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis enum
+errno fnmatch fractions functools gc glob graphlib hashlib heapq hmac html html.entities html.parser inspect io
+itertools json json.decoder json.encoder keyword linecache locale logging math mmap numbers operator os os.path pathlib
+pickle platform pprint queue random re reprlib resource sched secrets select shlex signal socket stat statistics string
+struct subprocess sys tempfile textwrap threading time timeit token tokenize traceback types typing unicodedata
+urllib.parse uuid warnings weakref xml.etree.ElementTree zlib zoneinfo
+_strptime encodings.ascii encodings.idna encodings.latin_1 encodings.punycode encodings.utf_16 encodings.utf_32
+encodings.utf_8_sig encodings.unicode_escape encodings.raw_unicode_escape encodings.cp1252 encodings.hex_codec
+encodings.base64_codec encodings.rot_13
+""".split()  # noqa: SIM905  # a list literal of it would be a hundred lines
+)
+"""The part of the standard library that programs may import; there is no file system to import from later."""
 _NO_LIMITS = Limits(soft_limit_s=0, wall_limit_s=0, session_cpu_s=0, memory_bytes=0, output_chars=0, max_frame_bytes=0)
 
 
@@ -49,15 +64,18 @@ class Zygote:
         self._sessions: dict[int, tuple[int, int]] = {}
         """pidfd -> (pid, the pipe for the report of its end)"""
 
-    # Setting up ------------------------------------------------------------------------------------------------
-
     def set_up(self) -> None:
         """Take the orders, put up the walls and report which of them stand."""
         orders = json.loads(self._control.recv(_MAX_MESSAGE_BYTES))
         self._limits = orders["limits"]
         self._without = set(orders["without"])
         notes: dict[str, str] = {}
-        missing = preload()
+        missing = []
+        for name in _MODULES:
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                missing.append(name)
         if missing:
             notes["modules"] = f"not in this interpreter: {', '.join(missing)}"
         confine.use_one_heap()
@@ -156,8 +174,6 @@ class Zygote:
         # Forked children then touch, and so copy, fewer pages.
         gc.collect()
         gc.freeze()
-
-    # Serving ---------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Fork sessions until the trainer is gone."""
