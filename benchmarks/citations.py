@@ -20,8 +20,8 @@ from pathlib import Path
 
 from seekling.corpus.almanac import generator, pages
 from seekling.corpus.almanac.census import make_world
-from seekling.corpus.almanac.kinds import KINDS
 from seekling.corpus.almanac.model import Entity
+from seekling.corpus.almanac.province import KINDS
 from seekling.corpus.almanac.spec import Wording
 from seekling.corpus.sentences import sentences
 from seekling.evaluate.evidence import fold, holds

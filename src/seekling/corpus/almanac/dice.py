@@ -14,7 +14,6 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _MASK = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Dice:
@@ -23,33 +22,33 @@ class Dice:
     __slots__ = ("_state",)
 
     def __init__(self, *key: int | str) -> None:
-        text = "\x1f".join(str(part) for part in key)
+        text = "\x1f".join(map(str, key))
         self._state = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
     def below(self, bound: int) -> int:
-        """Return a number in [0, bound).
+        """A number in [0, bound).
 
         Source: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014); the range by multiplication keeps a bias below 2**-40.
         """
-        self._state = state = (self._state + _GOLDEN) & _MASK
+        self._state = state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         return ((state ^ (state >> 31)) * bound) >> 64
 
     def between(self, low: int, high: int) -> int:
-        """Return a number in [low, high]; `low` when the range is empty."""
+        """A number in [low, high]; `low` when the range is empty."""
         return low + self.below(high - low + 1) if high > low else low
 
     def chance(self, percent: int) -> bool:
-        """Return True in `percent` of a hundred cases."""
+        """True in `percent` of a hundred cases."""
         return self.below(100) < percent
 
     def pick(self, items: Sequence[T]) -> T:
-        """Return one of the items."""
+        """One of the items."""
         return items[self.below(len(items))]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """Return the items in a new order (Fisher-Yates)."""
+        """The items in a new order (Fisher-Yates)."""
         result = list(items)
         for i in range(len(result) - 1, 0, -1):
             j = self.below(i + 1)
@@ -57,7 +56,7 @@ class Dice:
         return result
 
     def by_weight(self, items: Sequence[T], divisors: Sequence[int]) -> list[T]:
-        """Return the items in a new order: each next one is drawn with weight 1/divisor from those that are left.
+        """The items in a new order: each next one is drawn with weight 1/divisor from those that are left.
 
         Source: A-Res (Efraimidis and Spirakis, 2006): in the order of u ** divisor, u uniform; in whole numbers, which
         are the same on every machine.
@@ -68,8 +67,6 @@ class Dice:
 
 class Scatter:
     """A bijection of [0, size) onto itself that can be inverted: neighbours end up far apart."""
-
-    __slots__ = ("_factor", "_inverse", "_offset", "size")
 
     # Larger than any size in use and prime, so each is coprime to every size.
     _PRIMES = (1_000_000_007, 1_000_000_009, 1_000_000_021, 1_000_000_033, 1_000_000_087, 1_000_000_093)
@@ -82,9 +79,9 @@ class Scatter:
         self._inverse = pow(self._factor, -1, size) if size > 1 else 0
 
     def __call__(self, number: int) -> int:
-        """Return where `number` is sent."""
+        """Where `number` is sent."""
         return (number * self._factor + self._offset) % self.size
 
     def invert(self, number: int) -> int:
-        """Return the number that is sent to `number`."""
+        """The number that is sent to `number`."""
         return (number - self._offset) * self._inverse % self.size

@@ -10,6 +10,7 @@ and relations that no other questions have.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -23,9 +24,9 @@ from seekling.corpus.almanac.census import MAX_PAGES, PROVINCE_SIZE, World, make
 from seekling.corpus.almanac.dice import Dice, Scatter
 from seekling.corpus.almanac.pages import write_page
 from seekling.corpus.almanac.province import Province
-from seekling.corpus.almanac.questions import QUESTION_KINDS, Asker, Row
+from seekling.corpus.almanac.questions import QUESTION_KINDS, SOURCE, Asker
 from seekling.errors import ConfigError, DataError
-from seekling.types import Document
+from seekling.types import Document, Question
 
 MIN_PAGES = 150
 _CHUNK = 20
@@ -62,9 +63,6 @@ def generate(pages: int, seed: int, out: Path, *, progress: Progress | None = No
         out: folder to make; it must not exist or be empty. It appears only when all files are complete.
         progress: told now and then how far the work is.
 
-    Returns:
-        What was written.
-
     Raises:
         ConfigError: pages or seed is out of range.
         DataError: `out` exists and is not an empty folder, or cannot be made.
@@ -78,7 +76,6 @@ def generate(pages: int, seed: int, out: Path, *, progress: Progress | None = No
         raise ConfigError(f"seed is {seed}; expected 0 or more")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out} already exists and is not an empty folder; name a new one or remove it first")
-    tell = progress or (lambda what, done, total: None)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         # A folder beside the target, so that the final rename stays within one file system.
@@ -86,7 +83,7 @@ def generate(pages: int, seed: int, out: Path, *, progress: Progress | None = No
     except OSError as error:
         raise DataError(f"cannot make {out}: {error}; name a folder that can be written to") from error
     try:
-        summary = _write_all(make_world(pages, seed), out, temporary, tell)
+        summary = _write_all(make_world(pages, seed), out, temporary, progress or (lambda what, done, total: None))
         # mkdtemp makes folders private; an almanac is as public as the folder it lies in.
         temporary.chmod(0o755)
         os.replace(temporary, out)
@@ -97,26 +94,43 @@ def generate(pages: int, seed: int, out: Path, *, progress: Progress | None = No
 
 def _write_all(world: World, out: Path, folder: Path, tell: Progress) -> AlmanacSummary:
     num_words = 0
-    with (folder / "corpus.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        for number, page in enumerate(write_corpus(world)):
-            file.write(_line({"id": page.id, "title": page.title, "content": page.content}))
+
+    def page_rows() -> Iterator[dict[str, object]]:
+        nonlocal num_words
+        for page in write_corpus(world):
             num_words += page.content.count(" ")
-            if number % 500 == 499:
-                tell("pages", number + 1, world.pages)
-    numbers: dict[str, int] = {}
+            yield {"id": page.id, "title": page.title, "content": page.content}
+
+    def write(name: str, what: str, rows: Iterable[dict[str, object]], total: int) -> None:
+        with (folder / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+            for number, row in enumerate(rows, start=1):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                if number % 500 == 0:
+                    tell(what, number, total)
+
+    write("corpus", "pages", page_rows(), world.pages)
     sides = split_provinces(world)
+    numbers: dict[str, int] = {side: num_questions(world.pages, side) for side in sides}
     for side, chunks in sides.items():
-        numbers[side] = total = num_questions(world.pages, side)
-        with (folder / f"{side}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-            for number, row in enumerate(write_questions(world, side, chunks, total)):
-                fields = asdict(row)
-                # In the order in which a reader looks: what is asked and answered, then what it takes.
-                last = {name: fields.pop(name) for name in ("kind", "labels", "hops")}
-                file.write(_line({"id": f"{side}-{number}", **fields, "source": "almanac", **last}))
-                if number % 500 == 499:
-                    tell(f"{side} questions", number + 1, total)
+        questions = write_questions(world, side, chunks, numbers[side])
+        rows = (_row(f"{side}-{number}", question) for number, question in enumerate(questions))
+        write(side, f"{side} questions", rows, numbers[side])
     num_provinces: dict[str, int] = {side: sum(map(len, chunks)) for side, chunks in sides.items()}
     return AlmanacSummary(out, world.pages, world.seed, numbers, num_provinces, num_words)
+
+
+def _row(question_id: str, question: Question) -> dict[str, object]:
+    """In the order in which a reader looks: what is asked and answered, then what it takes."""
+    return {
+        "id": question_id,
+        "question": question.question,
+        "answers": question.answers,
+        "supporting_ids": question.supporting_ids,
+        "source": SOURCE,
+        "kind": question.kind,
+        "labels": question.labels,
+        "hops": [asdict(hop) for hop in question.hops],
+    }
 
 
 def num_questions(pages: int, side: Side) -> int:
@@ -126,12 +140,8 @@ def num_questions(pages: int, side: Side) -> int:
     return min(2000, max(400 if side == "test" else 200, pages * (3 if side == "test" else 2) // 10))
 
 
-def _line(fields: dict[str, object]) -> str:
-    return json.dumps(fields, ensure_ascii=False, separators=(", ", ": ")) + "\n"
-
-
 def write_corpus(world: World) -> Iterator[Document]:
-    """Yield the pages of a world in order of their ids."""
+    """The pages of a world in order of their ids."""
     for number in range(world.num_provinces):
         province = Province(world, number)
         for entity in province.entities:
@@ -139,25 +149,22 @@ def write_corpus(world: World) -> Iterator[Document]:
 
 
 def split_provinces(world: World) -> dict[Side, list[list[int]]]:
-    """Return the provinces of train, dev and test, in chunks of neighbours whose order is random.
+    """The provinces of train, dev and test, in chunks of neighbours whose order is random.
 
     Dev and test get about a hundred questions from each of their provinces, and at most a quarter of the provinces
     each. A partial last province belongs to train.
     """
     num_full = world.pages // PROVINCE_SIZE
-    scatter = Scatter(num_full, world.seed, "held-out provinces")
-    held_out: dict[Side, list[int]] = {}
-    start = 0
-    for side in ("dev", "test"):
-        end = start + min(-(-num_questions(world.pages, side) // 100), max(1, num_full // 4))
-        held_out[side] = sorted(scatter(i) for i in range(start, end))
-        start = end
+    scattered = map(Scatter(num_full, world.seed, "held-out provinces"), range(num_full))
+    sides: tuple[Side, ...] = ("dev", "test")
+    sizes = [min(-(-num_questions(world.pages, side) // 100), max(1, num_full // 4)) for side in sides]
+    held_out = {side: sorted(itertools.islice(scattered, size)) for side, size in zip(sides, sizes, strict=True)}
+    taken = set(itertools.chain(*held_out.values()))
     # The last chunk takes the rest: alone, a single small province could not ask all kinds of questions.
     num_chunks = max(1, world.num_provinces // _CHUNK)
     ends = [*(_CHUNK * i for i in range(1, num_chunks)), world.num_provinces]
     chunks = [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     order = Scatter(len(chunks), world.seed, "chunks")
-    taken = {number for numbers in held_out.values() for number in numbers}
     train = [[n for n in chunks[order(i)] if n not in taken] for i in range(len(chunks))]
     return {
         "train": [chunk for chunk in train if chunk],
@@ -165,8 +172,8 @@ def split_provinces(world: World) -> dict[Side, list[list[int]]]:
     }
 
 
-def write_questions(world: World, side: Side, chunks: list[list[int]], total: int) -> Iterator[Row]:
-    """Yield `total` questions with the default mix in every twenty."""
+def write_questions(world: World, side: Side, chunks: list[list[int]], total: int) -> Iterator[Question]:
+    """`total` questions with the default mix in every twenty."""
     sizes = [sum(_num_pages(world, number) for number in chunk) for chunk in chunks]
     done_pages = written = 0
     for chunk, size in zip(chunks, sizes, strict=True):
@@ -177,8 +184,8 @@ def write_questions(world: World, side: Side, chunks: list[list[int]], total: in
         written = upto
 
 
-def _questions_of_chunk(world: World, side: Side, chunk: list[int], size: int, kinds: list[str]) -> Iterable[Row]:
-    by_kind: dict[str, list[Row]] = {kind: [] for kind in QUESTION_KINDS}
+def _questions_of_chunk(world: World, side: Side, chunk: list[int], size: int, kinds: list[str]) -> Iterator[Question]:
+    by_kind: dict[str, list[Question]] = {kind: [] for kind in QUESTION_KINDS}
     for number in chunk:
         province = Province(world, number)
         asker = Asker(province, "" if side == "train" else side, world.seed, world.namer)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from seekling.corpus.almanac.spec import Relation, SectionSpec
-
-if TYPE_CHECKING:
-    from seekling.corpus.almanac.dice import Dice
-    from seekling.corpus.almanac.near import Near
+from seekling.corpus.almanac.dice import Dice
+from seekling.corpus.almanac.spec import WORDS
 
 PRESENT = 1000
 """The year in which the almanac is written."""
@@ -28,6 +24,11 @@ class Fact:
     """The entity that the value is, when it has a page."""
     number: int | None = None
     """What a comparison compares."""
+
+    @property
+    def spoken(self) -> str:
+        """The value inside a question: a name with its article, a phrase without."""
+        return self.target.name if self.target is not None else self.answers[0]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +65,6 @@ class Entity:
     """Further slots for the wording, never asked about."""
     mentions: list[tuple[str, Entity]] = field(default_factory=list)
     """(kind.relation, entity) of the entities in the province whose facts point here."""
-
     witness: Entity | None = None
     """A person of the province who could have known it; for digressions."""
     elsewhere: Entity | None = None
@@ -95,21 +95,6 @@ class Entity:
         return self.birth + 20 <= year <= (self.death or PRESENT)
 
 
-Derive = Callable[["Entity", "Near", "Dice"], dict[str, Fact]]
-"""Draws what is true of an entity."""
-
-
-@dataclass(frozen=True, slots=True)
-class KindSpec:
-    """A kind of entity: its relations, its page, and where its facts come from."""
-
-    relations: dict[str, Relation]
-    premise: str
-    """The relation that questions with a premise take for granted; empty: none."""
-    page: tuple[SectionSpec, ...]
-    derive: Derive
-
-
 PRONOUNS = {
     "she": {"he": "she", "him": "her", "his": "her", "child": "daughter", "self": "herself", "widow": "widower"},
     "he": {"he": "he", "him": "him", "his": "his", "child": "son", "self": "himself", "widow": "widow"},
@@ -118,49 +103,46 @@ PRONOUNS = {
 
 
 def to(entity: Entity) -> Fact:
-    """Make a fact whose value is another entity's page."""
-    answers = (entity.title, entity.name) if entity.article else (entity.title,)
-    return Fact(entity.link, answers, target=entity)
+    """A fact whose value is another entity's page."""
+    return Fact(entity.link, _each_once(entity.title, entity.name), target=entity)
 
 
 def phrase(text: str) -> Fact:
-    """Make a fact from words; a leading article is not part of the canonical answer."""
-    bare = text
-    for article in ("a ", "an ", "the ", "some "):
-        bare = bare.removeprefix(article)
-    return Fact(text, (bare,) if bare == text else (bare, text))
+    """A fact from words; a leading article is not part of the canonical answer."""
+    return Fact(text, _each_once(re.sub("^(?:an?|the|some) ", "", text), text))
 
 
-def one_of(dice: Dice, choices: str) -> Fact:
-    """Make a fact from one of the wordings that `|` separates."""
-    return phrase(" ".join(dice.pick(choices.split("|")).split()))
+def one_of(dice: Dice, *lists: str) -> Fact:
+    """A fact from words, one of each of these lists."""
+    return phrase(" ".join(dice.pick(WORDS[name]) for name in lists))
 
 
 def quoted(text: str) -> Fact:
-    """Make a fact whose prose stands in quotation marks, such as the meaning of a name."""
+    """A fact whose prose stands in quotation marks, such as the meaning of a name."""
     return Fact(f'"{text}"', (text,))
 
 
 def year(number: int) -> Fact:
-    """Make a fact from a year."""
+    """A fact from a year."""
     return Fact(str(number), (str(number),), number=number)
 
 
 def amount(number: int, unit: str = "", short_unit: str = "") -> Fact:
-    """Make a fact from a number; thousands are separated by a comma in prose."""
+    """A fact from a number; thousands are separated by a comma in prose."""
     shown, plain = f"{number:,}", str(number)
-    if not unit:
-        return Fact(shown, tuple(dict.fromkeys((shown, plain))), number=number)
-    spellings = [f"{shown} {unit}", shown, f"{plain} {unit}", plain]
-    if short_unit:
-        spellings += [f"{shown} {short_unit}", f"{plain} {short_unit}"]
-    return Fact(f"{shown} {unit}", tuple(dict.fromkeys(spellings)), number=number)
+    spellings = [f"{shown} {unit}", shown, f"{plain} {unit}", plain] if unit else [shown, plain]
+    spellings += [f"{shown} {short_unit}", f"{plain} {short_unit}"] if short_unit else []
+    return Fact(spellings[0], _each_once(*spellings), number=number)
 
 
 _SMALL = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
 def count(number: int, unit: str) -> Fact:
-    """Make a fact from a small number written as a word."""
+    """A fact from a small number written as a word."""
     word = _SMALL[number]
     return Fact(f"{word} {unit}", (f"{word} {unit}", word, f"{number} {unit}", str(number)), number=number)
+
+
+def _each_once(*answers: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(answers))

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 
 from seekling.corpus.almanac.dice import Dice
-from seekling.corpus.almanac.digressions import DIGRESSIONS
-from seekling.corpus.almanac.kinds import KINDS
 from seekling.corpus.almanac.model import Entity
-from seekling.corpus.almanac.spec import SectionSpec, Wording
+from seekling.corpus.almanac.province import KINDS
+from seekling.corpus.almanac.spec import SectionSpec, Wording, parse_page, read_wording
 from seekling.types import Document
 
 _ARTICLE = re.compile(r"\b([Aa]) (?=[\[*\"]?[aeiouAEIOU])(?![\[*\"]?(?:one|uni|use|eu))")
@@ -20,18 +19,17 @@ _LINK = re.compile(r"\[([^\]]+)\]\((p\d+)\)")
 _MENTIONS_PER_SECTION = 3
 _SENTENCES_PER_PARAGRAPH = (3, 5)
 _JOINTS = (", and ", " and ", "; ")
+_DIGRESSIONS = {section.headings[0]: section.tells for section in parse_page(read_wording("digressions"))[1:]}
+"""By kind, with links to people ($x) and places ($t); "place" is for all other kinds. They state no fact."""
 
 
 def write_page(entity: Entity, seed: int, land: str) -> Document:
-    """Write one page.
+    """Write one page as markdown.
 
     Args:
         entity: with facts.
         seed: the world's seed.
         land: link or name of the province, with article.
-
-    Returns:
-        The page as markdown.
     """
     return Document(entity.id, entity.title, _Writer(entity, seed, land).page())
 
@@ -42,67 +40,55 @@ class _Writer:
     def __init__(self, entity: Entity, seed: int, land: str) -> None:
         self.entity = entity
         self.dice = Dice(seed, "page", entity.index)
-        self.values = {key: fact.prose for key, fact in entity.facts.items()}
-        self.values |= entity.extra
-        self.values |= {
-            "n": entity.name,
-            "b": entity.short,
-            "land": land,
-            "sort": entity.sort,
-            "p": entity.extra["his"],
-            "P": entity.extra["his"].capitalize(),
-        }
+        his = entity.extra["his"]
+        self.values = {key: fact.prose for key, fact in entity.facts.items()} | entity.extra
+        self.values |= {"n": entity.name, "b": entity.short, "land": land, "sort": entity.sort}
+        self.values |= {"p": his, "P": his.capitalize()}
         self.told: set[str] = set()
         self.is_named = False
         """Whether a pronoun at the start of the next sentence would be understood."""
         self.linked = {entity.id}
 
     def page(self) -> str:
-        """Return the page as markdown."""
+        """The page as markdown."""
         blocks = [f"# {self.entity.title}"]
         parent = 1
         for spec in KINDS[self.entity.kind].page:
-            paragraphs = self.lead(spec) if spec.level == 1 else self.section(spec)
             if spec.level == 2:
                 parent = 1
-            if not paragraphs:
-                continue
-            if spec.level > 1:
+            if spec.level == 1:
+                blocks.append(self.lead(spec))
+            elif paragraphs := self.section(spec):
                 # A subsection whose parent had nothing to say becomes a section.
                 level = min(spec.level, parent + 1)
                 parent = level if level == 2 else parent
-                blocks.append("#" * level + " " + self.dice.pick(spec.headings))
-            blocks += paragraphs
+                blocks += ["#" * level + " " + self.dice.pick(spec.headings), *paragraphs]
         for digression in self.digressions():
             # After any paragraph but the lead: never right below a heading.
             spots = [i for i, block in enumerate(blocks) if i > 1 and not block.startswith("#")]
             blocks.insert(self.dice.pick(spots) + 1 if spots else len(blocks), digression)
         return "\n\n".join(self.link_once(block) for block in blocks) + "\n"
 
-    def lead(self, spec: SectionSpec) -> list[str]:
-        """Return the opening paragraph."""
+    def lead(self, spec: SectionSpec) -> str:
+        """The opening paragraph."""
         possible = [w for w in spec.tells if w.slots <= self.values.keys()]
         sentences = [self.tell(self.dice.pick(possible))]
         sentences += [self.say(w) for w in self.colours_of(spec, self.dice.between(0, 2))]
-        return [" ".join(sentences)]
+        return " ".join(sentences)
 
     def section(self, spec: SectionSpec) -> list[str]:
-        """Return the paragraphs of a section, none when it would state nothing."""
-        told = self.facts_of(spec)
-        mentions = self.mentions_of(spec)
+        """The paragraphs of a section, none when it would state nothing."""
+        told, mentions = self.facts_of(spec), self.mentions_of(spec)
         if not told and not mentions:
             return []
-        colours = self.colours_of(spec, self.dice.between(1 if len(told) < 3 else 0, 3))
-        plan: list[tuple[str, Wording | str]] = [("tell", w) for w in told]
-        for colour in colours:
+        plan: list[Wording | str] = [*told]
+        for colour in self.colours_of(spec, self.dice.between(1 if len(told) < 3 else 0, 3)):
             # A section opens with a fact when it has one: 'was born' before 'as a child'.
-            plan.insert(self.dice.between(min(1, len(told)), len(plan)), ("colour", colour))
-        plan += [("mention", sentence) for sentence in mentions]
-        paragraphs: list[list[str]] = [[]]
-        room = self.dice.between(*_SENTENCES_PER_PARAGRAPH)
-        self.is_named = False
-        for how, what in plan:
-            if len(paragraphs[-1]) >= room:
+            plan.insert(self.dice.between(min(1, len(told)), len(plan)), colour)
+        paragraphs: list[list[str]] = []
+        room = 0
+        for what in [*plan, *mentions]:
+            if not paragraphs or len(paragraphs[-1]) >= room:
                 paragraphs.append([])
                 room = self.dice.between(*_SENTENCES_PER_PARAGRAPH)
                 self.is_named = False
@@ -110,15 +96,15 @@ class _Writer:
                 paragraphs[-1].append(what)
                 self.is_named = False
                 continue
-            sentence = self.tell(what) if how == "tell" else self.say(what)
+            sentence = self.tell(what) if what in told else self.say(what)
             if paragraphs[-1] and self.can_join(paragraphs[-1][-1], sentence):
                 first = paragraphs[-1].pop()[:-1]
                 sentence = first + self.dice.pick(_JOINTS) + sentence[0].lower() + sentence[1:]
             paragraphs[-1].append(sentence)
-        return [" ".join(sentences) for sentences in paragraphs if sentences]
+        return [" ".join(sentences) for sentences in paragraphs]
 
     def can_join(self, first: str, second: str) -> bool:
-        """Decide whether two sentences become one: both short and plain, the second about the same subject."""
+        """Whether two sentences become one: both short and plain, the second about the same subject."""
         subject = second.partition(" ")[0]
         is_plain = not any(mark in first + second for mark in (";", ":", ",", '"', "(", " and "))
         return is_plain and subject in ("He", "She", "It") and len(first) + len(second) < 130 and self.dice.chance(60)
@@ -154,7 +140,7 @@ class _Writer:
         witness, elsewhere = self.entity.witness, self.entity.elsewhere
         if witness is None or elsewhere is None:
             return []
-        pool = DIGRESSIONS.get(self.entity.kind, DIGRESSIONS["place"])
+        pool = _DIGRESSIONS.get(self.entity.kind, _DIGRESSIONS["place"])
         values = self.values | {"x": witness.link, "x_sort": witness.sort, "t": elsewhere.link, "s": self.entity.short}
         chosen = self.dice.shuffled(pool)[: self.dice.pick((0, 1, 1, 1, 2))]
         return [self.finish(wording.write(values, self.dice)) for wording in chosen]
@@ -167,13 +153,8 @@ class _Writer:
         for key, source in self.dice.shuffled(fitting)[:_MENTIONS_PER_SECTION]:
             if not unused[key]:
                 continue
-            values = self.values | {
-                "x": source.link,
-                "x_sort": source.sort,
-                "x_year": str(source.year),
-                "x_birth": str(source.birth),
-                "x_death": str(source.death),
-            }
+            values = self.values | {"x": source.link, "x_sort": source.sort, "x_year": str(source.year)}
+            values |= {"x_birth": str(source.birth), "x_death": str(source.death)}
             sentences.append(self.finish(unused[key].pop().write(values, self.dice)))
         return sentences
 

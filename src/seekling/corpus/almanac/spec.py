@@ -25,117 +25,95 @@ with such a tag only; `< person.birthplace :` a sentence about another entity ($
 
 from __future__ import annotations
 
+import importlib.resources
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from seekling.corpus.almanac.dice import Dice
 
-_TAGS = re.compile(r"\s*\[([^\]]*)\](.*)")
-_TOKEN = re.compile(r"\$([a-z_]+|[A-Z])|[{|}]")
+Split = Literal["", "dev", "test"]
+"""Which questions have a wording or ask for a relation; empty: those of training, and of dev and test too."""
+
+_TAGS = re.compile(r"(?:\s*\[([^\]]*)\])?(.*)")
+_TOKEN = re.compile(r"(\$[a-z_]+|\$[A-Z]|[{|}])")
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+def read_wording(name: str) -> str:
+    """The text of a file of `wording/`, continued lines joined."""
+    file = importlib.resources.files("seekling.corpus.almanac") / "wording" / f"{name}.txt"
+    return re.sub(r"\\\n\s*", "", file.read_text(encoding="utf-8"))
+
+
+def _word_lists() -> dict[str, tuple[str, ...]]:
+    lines = re.sub(r"\n +", " ", read_wording("words")).splitlines()
+    pairs = (line.split(":", 1) for line in lines if line and line[0] != "#")
+    return {name: tuple(each.strip() for each in items.split("|")) for name, items in pairs}
+
+
+WORDS = _word_lists()
+"""The lists of `wording/words.txt`."""
+
+
+class Slot(NamedTuple):
     """A place for a value."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A place where one of several wordings goes."""
-
-    options: tuple[Wording, ...]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Wording:
     """A parsed template."""
 
-    parts: tuple[str | Slot | Choice, ...]
+    parts: tuple[str | Slot | list[Wording], ...]
+    """Texts, slots, and lists of wordings of which one is chosen."""
     slots: frozenset[str]
     """Every slot that may be filled."""
     sure: frozenset[str]
     """Slots that are filled whatever is chosen."""
 
     def write(self, values: dict[str, str], dice: Dice) -> str:
-        """Return the text with choices made and slots filled."""
-        out: list[str] = []
-        self._write(values, dice, out)
-        return "".join(out)
-
-    def _write(self, values: dict[str, str], dice: Dice, out: list[str]) -> None:
+        """The text with choices made and slots filled."""
+        out = []
         for part in self.parts:
-            if isinstance(part, str):
-                out.append(part)
-            elif isinstance(part, Slot):
-                out.append(values[part.name])
+            if isinstance(part, list):
+                out.append(dice.pick(part).write(values, dice))
             else:
-                dice.pick(part.options)._write(values, dice, out)
+                out.append(values[part.name] if isinstance(part, Slot) else part)
+        return "".join(out)
 
 
 def parse_wording(text: str) -> Wording:
-    """Parse one template.
-
-    Args:
-        text: a sentence with `$slot` and `{a|b}`.
-
-    Returns:
-        The parsed template; runs of white space are single spaces.
-    """
-    wording, end = _parse(" ".join(text.split()), 0, depth=0)
-    assert end == -1, f"unbalanced braces in {text!r}"
-    return wording[0]
+    """Parse a sentence with `$slot` and `{a|b}`; runs of white space become single spaces."""
+    assert text.count("{") == text.count("}"), f"unbalanced braces in {text!r}"
+    (wording,) = _options(iter(_TOKEN.split(" ".join(text.split()))))
+    return wording
 
 
-def _parse(text: str, start: int, *, depth: int) -> tuple[list[Wording], int]:
+def _options(tokens: Iterator[str]) -> list[Wording]:
+    """The wordings between `|` up to the closing brace or the end."""
     options: list[Wording] = []
-    parts: list[str | Slot | Choice] = []
-    position = start
-    while match := _TOKEN.search(text, position):
-        if match.start() > position:
-            parts.append(text[position : match.start()])
-        position = match.end()
-        if match.group(1):
-            parts.append(Slot(match.group(1)))
-        elif match.group() == "{":
-            inner, position = _parse(text, position, depth=depth + 1)
-            parts.append(Choice(tuple(inner)))
-        else:
-            assert depth > 0, f"'{match.group()}' outside of braces in {text!r}"
+    parts: list[str | Slot | list[Wording]] = []
+    for token in tokens:
+        if token == "{":
+            parts.append(_options(tokens))
+        elif token in ("|", "}"):
             options.append(_wording(parts))
+            if token == "}":
+                return options
             parts = []
-            if match.group() == "}":
-                return options, position
-    assert depth == 0, f"unbalanced braces in {text!r}"
-    parts.append(text[position:])
-    return [_wording(parts)], -1
+        else:
+            parts.append(Slot(token[1:]) if token[:1] == "$" else token)
+    return [*options, _wording(parts)]
 
 
-def _wording(parts: list[str | Slot | Choice]) -> Wording:
-    slots: frozenset[str] = frozenset()
-    sure: frozenset[str] = frozenset()
-    for part in parts:
-        if isinstance(part, Slot):
-            slots |= {part.name}
-            sure |= {part.name}
-        elif isinstance(part, Choice):
-            slots = slots.union(*(option.slots for option in part.options))
-            sure |= frozenset.intersection(*(option.sure for option in part.options))
+def _wording(parts: Sequence[str | Slot | list[Wording]]) -> Wording:
+    own = frozenset(part.name for part in parts if isinstance(part, Slot))
+    choices = [part for part in parts if isinstance(part, list)]
+    slots = own.union(*(option.slots for options in choices for option in options))
+    sure = own.union(*(frozenset.intersection(*(option.sure for option in options)) for options in choices))
     return Wording(tuple(parts), slots, sure)
-
-
-Split = Literal["", "dev", "test"]
-"""Which questions have a wording or ask for a relation; empty: those of training, and of dev and test too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A wording of questions."""
-
-    wording: Wording
-    split: Split = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,45 +125,39 @@ class Relation:
     percent: int
     """How often a page states it; the rest are unanswerable questions."""
     split: Split
-    lines: dict[str, tuple[Line, ...]]
-    """By mark."""
+    lines: dict[tuple[str, Split], list[Wording]]
+    """By mark and split."""
 
     def wordings(self, mark: str, split: Split) -> tuple[Wording, ...]:
-        """Return the wordings of a mark that are kept for a split; of training those that all splits may use."""
-        return tuple(line.wording for line in self.lines.get(mark, ()) if line.split == split)
-
-
-MARKS = "?!>-+=#/"
+        """The wordings of a mark that are kept for a split; of training those that all splits may use."""
+        return tuple(self.lines.get((mark, split), ()))
 
 
 def parse_relations(text: str) -> tuple[dict[str, Relation], str]:
-    """Parse relations in the notation of this module's docstring.
-
-    Returns:
-        The relations by key, and the key of the premise; empty when there is none.
-    """
+    """The relations by key, and the key of the premise; empty when there is none."""
     found: dict[str, Relation] = {}
     premise = ""
     for block in re.split(r"\n\s*\n", text.strip()):
-        head, *lines = [line.strip() for line in block.splitlines()]
+        head, *lines = block.splitlines()
         if head.startswith("premise"):
             premise = head.partition("=")[2].strip()
             continue
-        key, label, percent, *rest = (cell.strip() for cell in head.split("|"))
-        by_mark: dict[str, list[Line]] = {}
+        key, label, percent, split = (cell.strip() for cell in f"{head}|".split("|")[:4])
+        by_mark: dict[tuple[str, Split], list[Wording]] = {}
         for line in lines:
-            assert line[0] in MARKS, line
-            match = _TAGS.match(line[1:])
-            split, wording = match.groups() if match else ("", line[1:])
-            by_mark.setdefault(line[0], []).append(Line(parse_wording(wording), _split(split)))
-        marks = {mark: tuple(each) for mark, each in by_mark.items()}
-        found[key] = Relation(key, label, int(percent), _split(rest[0] if rest else ""), marks)
+            tag, sentence = _tagged(line[1:])
+            assert line[0] in "?!>-+=#/", line
+            assert tag in ("", "dev", "test"), line
+            by_mark.setdefault((line[0], cast("Split", tag)), []).append(parse_wording(sentence))
+        found[key] = Relation(key, label, int(percent), cast("Split", split), by_mark)
     return found, premise
 
 
-def _split(text: str) -> Split:
-    assert text in ("", "dev", "test"), text
-    return cast("Split", text)
+def _tagged(line: str) -> tuple[str, str]:
+    """What stands in brackets before a sentence, and the sentence."""
+    match = _TAGS.match(line)
+    assert match is not None
+    return match[1] or "", match[2]
 
 
 @dataclass(slots=True)
@@ -203,18 +175,14 @@ class SectionSpec:
 def parse_page(text: str) -> tuple[SectionSpec, ...]:
     """Parse the wording of a page; the first section is the lead, without heading."""
     sections = [SectionSpec((), 1)]
-    for line in re.sub(r"\\\n\s*", "", text.strip()).splitlines():
-        line = line.strip()
-        if not line:
-            continue
-        if line.startswith("#"):
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line[0] == "#":
             marks, names = line.split(" ", 1)
             sections.append(SectionSpec(tuple(name.strip() for name in names.split("|")), len(marks)))
-        elif line.startswith("~"):
-            match = _TAGS.match(line[1:])
-            tags, sentence = (frozenset(match.group(1).split()), match.group(2)) if match else (frozenset(), line[1:])
-            sections[-1].colours.append((tags, parse_wording(sentence)))
-        elif line.startswith("<"):
+        elif line[0] == "~":
+            tags, sentence = _tagged(line[1:])
+            sections[-1].colours.append((frozenset(tags.split()), parse_wording(sentence)))
+        elif line[0] == "<":
             key, sentence = line[1:].split(":", 1)
             sections[-1].mentions.setdefault(key.strip(), []).append(parse_wording(sentence))
         else:
