@@ -11,8 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from seekling.corpus.question_formats import ACCEPTED_SHAPES
-from seekling.corpus.questions import question_set_hash, read_questions
+from seekling.corpus.questions import ACCEPTED_SHAPES, question_set_hash, read_questions
 from seekling.errors import DataError
 from seekling.types import Hop, Question
 

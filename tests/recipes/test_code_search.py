@@ -7,7 +7,8 @@ import json
 import pytest
 
 from seekling.config import SandboxConfig, load_recipe
-from seekling.corpus.questions import read_questions, split_questions
+from seekling.corpus.questions import read_questions
+from seekling.corpus.splits import split_questions
 from seekling.env.sandbox import Sandbox
 from seekling.errors import SandboxError
 from seekling.pipeline.stages import run_recipe

@@ -48,35 +48,7 @@ class Row:
     fields: dict[str, Json]
 
 
-def sniff(path: Path) -> FileKind:
-    """Tell what a file holds from its first bytes.
-
-    Returns:
-        "jsonl" for an object at the start (possibly one JSON object over many lines), "json" for an array, "parquet",
-        "mediawiki" for a dump in XML, "empty" for nothing but white space, "csv" for a name that says so (.csv, .tsv,
-        also with .gz or .bz2), otherwise "text".
-
-    Raises:
-        DataError: there is no such file, it cannot be read, or it is UTF-16 and no CSV.
-    """
-    with open_bytes(path) as file:
-        head = file.read(4096)
-        if head.startswith(b"PAR1"):
-            return "parquet"
-        if _CSV_NAME.search(path.name) and mark_of(head).startswith(("utf-16", "utf-32")):
-            return "csv"
-        _refuse_utf16(head, str(path))
-        head = head.removeprefix(_UTF8_BOM).lstrip()
-        while not head:
-            more = file.read(1 << 16)
-            if not more:
-                return "empty"
-            head = more.lstrip()
-    if head.startswith(b"<") and b"<mediawiki" in head:
-        return "mediawiki"
-    if _CSV_NAME.search(path.name):
-        return "csv"
-    return "jsonl" if head.startswith(b"{") else "json" if head.startswith(b"[") else "text"
+# --- files
 
 
 @contextlib.contextmanager
@@ -102,12 +74,48 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"cannot read {path}: {error.strerror or error}; expected a readable file") from None
 
 
-def is_one_object(path: Path) -> bool:
-    """Whether a file that starts with '{' is one JSON object, as SQuAD's are, instead of one per line.
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file, without a UTF-8 byte order mark. Raises DataError."""
+    with open_bytes(path) as file:
+        return file.read().removeprefix(_UTF8_BOM)
+
+
+def sniff(path: Path) -> FileKind:
+    """Tell what a file holds from its first bytes.
+
+    Returns:
+        "jsonl" for an object at the start (possibly one JSON object over many lines), "json" for an array, "parquet",
+        "mediawiki" for a dump in XML, "empty" for nothing but white space, "csv" for a name that says so (.csv, .tsv,
+        also with .gz or .bz2), otherwise "text".
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: there is no such file, it cannot be read, or it is UTF-16 and no CSV.
     """
+    is_csv = _CSV_NAME.search(path.name) is not None
+    with open_bytes(path) as file:
+        head = file.read(4096)
+        if head.startswith(b"PAR1"):
+            return "parquet"
+        if is_csv and mark_of(head).startswith(("utf-16", "utf-32")):
+            return "csv"
+        _refuse_utf16(head, str(path))
+        head = head.removeprefix(_UTF8_BOM).lstrip()
+        while not head and (more := file.read(1 << 16)):
+            head = more.lstrip()
+    if not head:
+        return "empty"
+    if head.startswith(b"<") and b"<mediawiki" in head:
+        return "mediawiki"
+    if is_csv:
+        return "csv"
+    return "jsonl" if head.startswith(b"{") else "json" if head.startswith(b"[") else "text"
+
+
+# --- JSON
+
+
+def is_one_object(path: Path) -> bool:
+    """Whether a file that starts with '{' is one JSON object, as SQuAD's are, instead of one per line."""
     with open_bytes(path) as file:
         filled = (line for line in map(bytes.strip, file) if line)
         first, second = next(filled, b"").removeprefix(_UTF8_BOM), next(filled, b"")
@@ -115,16 +123,6 @@ def is_one_object(path: Path) -> bool:
         # The first line of an object over several lines is unfinished, the second one of its fields.
         return not first.endswith(b"}") and not second.startswith(b"{")
     return b'"data"' in first
-
-
-def read_bytes(path: Path) -> bytes:
-    """Read a whole file, without a UTF-8 byte order mark.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    with open_bytes(path) as file:
-        return file.read().removeprefix(_UTF8_BOM)
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
@@ -138,7 +136,48 @@ def read_jsonl(path: Path) -> Iterator[Row]:
             text = line.removeprefix(_UTF8_BOM) if number == 1 else line
             if text.strip():
                 where = f"{path}:{number}"
-                yield Row(where, number, _object(parse_json(text, where), where))
+                yield Row(where, number, _object(_parse_json(text, where), where))
+
+
+def read_json(path: Path) -> Json:
+    """Parse a whole file as one JSON value. Raises DataError."""
+    return _parse_json(read_bytes(path), str(path))
+
+
+def items_as_rows(path: Path, items: Iterable[Json]) -> Iterator[Row]:
+    """The objects of a JSON array as rows. Raises DataError for an item that is no object."""
+    for number, item in enumerate(items, start=1):
+        where = f"{path} item {number}"
+        yield Row(where, number, _object(item, where))
+
+
+def _parse_json(data: bytes, where: str) -> Json:
+    _refuse_utf16(data, where)
+    text = decode_utf8(data, where).rstrip()
+    try:
+        return cast(Json, json.loads(text))
+    except json.JSONDecodeError as error:
+        near = text[max(0, error.pos - 20) : error.pos + 20].strip()
+        raise DataError(
+            f"{where}: not JSON: {error.msg} at character {error.pos + 1}, near {near!r}; "
+            "expected one JSON object per line; correct the line or remove it"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: JSON that cannot be read: {error}; correct the line or remove it") from None
+
+
+def _refuse_utf16(data: bytes, where: str) -> None:
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{where} is UTF-16; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8")
+
+
+def _object(value: Json, where: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: got {shown(value)}; expected a JSON object with named fields; correct the row")
+    return value
+
+
+# --- CSV
 
 
 def read_csv(path: Path) -> Iterator[Row]:
@@ -162,19 +201,8 @@ def read_csv(path: Path) -> Iterator[Row]:
         raise DataError(f"{path} is damaged {name}: {error.reason}; write or fetch it again") from None
 
 
-def csv_columns(path: Path) -> list[str]:
-    """Names of the columns of a CSV file, whatever its encoding.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    with _open_csv(path, errors="replace") as file:
-        return _csv_header(file)[0]
-
-
 def _csv_rows(path: Path) -> Iterator[Row]:
-    with _open_csv(path) as file:
-        names, delimiter = _csv_header(file)
+    with _open_csv(path) as (file, names, delimiter):
         if "" in names or len(set(names)) < len(names):
             raise DataError(
                 f"{path}:1: the columns are {', '.join(names)!r}; expected distinct names; correct the line"
@@ -194,38 +222,17 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 @contextlib.contextmanager
-def _open_csv(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
+def _open_csv(path: Path, errors: str = "strict") -> Iterator[tuple[IO[str], list[str], str]]:
+    """The file below its first line, the names of its columns, and what separates them."""
     with open_bytes(path) as raw:
         encoding = mark_of(raw.read(4)) or "utf-8"
     with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="") as file:
-        yield file
+        line = file.readline(_CSV_CELL_CHARS)
+        delimiter = max(",;\t", key=line.count)
+        yield file, next(csv.reader([line], delimiter=delimiter), []), delimiter
 
 
-def _csv_header(file: IO[str]) -> tuple[list[str], str]:
-    """Names of the columns, and what separates them."""
-    line = file.readline(_CSV_CELL_CHARS)
-    delimiter = max(",;\t", key=line.count)
-    return next(csv.reader([line], delimiter=delimiter), []), delimiter
-
-
-def read_json(path: Path) -> Json:
-    """Parse a whole file as one JSON value.
-
-    Raises:
-        DataError: it is not UTF-8 or not JSON, or the gzip stream is damaged.
-    """
-    return parse_json(read_bytes(path), str(path))
-
-
-def items_as_rows(path: Path, items: Iterable[Json]) -> Iterator[Row]:
-    """The objects of a JSON array as rows.
-
-    Raises:
-        DataError: an item is not an object.
-    """
-    for number, item in enumerate(items, start=1):
-        where = f"{path} item {number}"
-        yield Row(where, number, _object(item, where))
+# --- Parquet
 
 
 def read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
@@ -244,33 +251,30 @@ def read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
             yield Row(f"{path} row {number}", number, fields)
 
 
-def parquet_columns(path: Path) -> list[str]:
-    """Names of the top-level columns of a Parquet file.
+def columns_of(path: Path, kind: FileKind, *, only_plain: bool = False) -> list[str]:
+    """Names of the columns of a CSV or Parquet file.
+
+    Args:
+        path: the file.
+        kind: "csv" or "parquet".
+        only_plain: of Parquet, those with texts, numbers, dates or lists of texts: no vectors, no nested rows.
 
     Raises:
-        DataError: the file is damaged or cut short.
+        DataError: the file cannot be read.
     """
+    if kind == "csv":
+        with _open_csv(path, errors="replace") as (_, names, _):
+            return names
     with _open_parquet(path) as file:
-        return [str(name) for name in file.schema_arrow.names]
-
-
-def plain_parquet_columns(path: Path) -> list[str]:
-    """Names of the columns whose values are texts, numbers, dates or lists of texts: no vectors, no nested rows.
-
-    Raises:
-        DataError: the file is damaged or cut short.
-    """
-    with _open_parquet(path) as file:
-        return [str(field.name) for field in file.schema_arrow if _is_plain(field.type)]
+        return [str(field.name) for field in file.schema_arrow if not only_plain or _is_plain(field.type)]
 
 
 def _is_plain(column: pyarrow.DataType) -> bool:
     from pyarrow import types
 
     each = column.value_type if types.is_list(column) else column
-    if types.is_string(each) or types.is_large_string(each):
-        return True
-    return bool(types.is_primitive(column) and not types.is_duration(column))
+    is_text = types.is_string(each) or types.is_large_string(each)
+    return bool(is_text or (types.is_primitive(column) and not types.is_duration(column)))
 
 
 @contextlib.contextmanager
@@ -285,24 +289,7 @@ def _open_parquet(path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
         raise DataError(f"{path} is a damaged Parquet file: {error}; write or fetch it again") from None
 
 
-def parse_json(data: bytes, where: str) -> Json:
-    """Decode and parse JSON.
-
-    Raises:
-        DataError: not UTF-8, or not JSON; says at which byte or character.
-    """
-    _refuse_utf16(data, where)
-    text = decode_utf8(data, where).rstrip()
-    try:
-        return cast(Json, json.loads(text))
-    except json.JSONDecodeError as error:
-        near = text[max(0, error.pos - 20) : error.pos + 20].strip()
-        raise DataError(
-            f"{where}: not JSON: {error.msg} at character {error.pos + 1}, near {near!r}; "
-            "expected one JSON object per line; correct the line or remove it"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: JSON that cannot be read: {error}; correct the line or remove it") from None
+# --- values of fields
 
 
 def text_of(value: Json, name: str, where: str, *, may_be_empty: bool = False) -> str:
@@ -320,11 +307,7 @@ def text_of(value: Json, name: str, where: str, *, may_be_empty: bool = False) -
 
 
 def check_characters(text: str, name: str, where: str) -> None:
-    """Refuse what no tokenizer and no file can take.
-
-    Raises:
-        DataError: the text holds a NUL or half of a surrogate pair.
-    """
+    """Refuse what no tokenizer and no file can take: a NUL, or half of a surrogate pair. Raises DataError."""
     position = text.find("\0")
     if position >= 0:
         raise DataError(
@@ -332,8 +315,7 @@ def check_characters(text: str, name: str, where: str) -> None:
             "it looks like binary data, so remove the row or strip the character"
         )
     try:
-        if not text.isascii():
-            text.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(
             f"{where}: {name!r} holds \\u{ord(text[error.start]):04x}, half of a surrogate pair, at character "
@@ -342,14 +324,13 @@ def check_characters(text: str, name: str, where: str) -> None:
 
 
 def id_of(value: Json, name: str, where: str) -> str:
-    """An id: a text that is not empty, or a whole number, which becomes a text.
+    """An id: a text that is not empty, or a whole number, which becomes a text. Raises DataError."""
+    return str(value) if is_whole(value) else text_of(value, name, where)
 
-    Raises:
-        DataError: it is something else.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return text_of(value, name, where)
+
+def is_whole(value: Json) -> bool:
+    """Whether it is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def shown(value: Json) -> str:
@@ -359,14 +340,3 @@ def shown(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     text = text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
     return f"{text} ({type(value).__name__})"
-
-
-def _refuse_utf16(data: bytes, where: str) -> None:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{where} is UTF-16; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8")
-
-
-def _object(value: Json, where: str) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise DataError(f"{where}: got {shown(value)}; expected a JSON object with named fields; correct the row")
-    return value

@@ -11,34 +11,23 @@ import re
 
 from seekling.errors import DataError
 
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 # What browsers read under a name: pages that say ISO-8859-1 have the quotes and dashes of Windows-1252.
 _READ_AS = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "tis-620": "cp874",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-    "big5": "big5hkscs",
-}
-_KNOWN = frozenset(
-    {
-        *(f"cp{number}" for number in (866, 874, 932, 949, *range(1250, 1259))),
-        *(f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
-        *("utf-8", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic"),
-        *("gb18030", "big5hkscs", "euc_jp", "iso2022_jp"),
-    }
+    "ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874",
+    "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs",
+}  # fmt: skip
+_KNOWN = re.compile(
+    r"cp(866|874|932|949|125[0-8])|iso8859-([2-8]|1[03-6])|utf-8|koi8-[ru]|mac-(roman|cyrillic)|gb18030|big5hkscs"
+    r"|euc_jp|iso2022_jp"
 )
+"""Encodings of the web, by Python's names."""
 _HEAD_BYTES = 4096
 _COMMENT = re.compile(rb"<!--.*?(-->|\Z)", re.DOTALL)
 _DECLARED = re.compile(
@@ -59,43 +48,37 @@ def page_text(data: bytes, where: str, *, is_html: bool) -> str:
     Raises:
         DataError: it is neither UTF-8 nor what it says it is; names the first wrong byte.
     """
-    marked = mark_of(data)
-    if marked:
-        return _decode(data, marked, f"{where}: it begins as {marked.upper()} does, but")
-    declared = _declared(data) if is_html else ""
+    encoding, reason = mark_of(data), "it begins as {} does"
+    declared = _declared(data) if is_html and not encoding else ""
     # Text of another encoding is hardly ever valid UTF-8, unless it is all ASCII with escapes.
-    if not (declared and b"\x1b" in data):
+    if not encoding and not (declared and b"\x1b" in data):
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
             if not declared:
                 name_it = "name its encoding in <meta charset=...>, or " if is_html else ""
                 return decode_utf8(data, where, f"{name_it}{_CONVERT}, {_LEAVE_OUT}")
-    encoding = _known(declared)
     if not encoding:
+        encoding, reason = _known(declared), f"it says that its encoding is {declared!r}"
+    if not encoding:
+        raise DataError(f"{where}: {reason}, which is not known here, and it is not UTF-8; {_CONVERT}, {_LEAVE_OUT}")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        wrong = data[error.start : error.start + 1].hex() or "nothing"
         raise DataError(
-            f"{where}: it says that its encoding is {declared!r}, which is not known here, and it is not UTF-8; "
+            f"{where}: {reason.format(encoding.upper())}, but byte 0x{wrong} at byte {error.start + 1} is not; "
             f"{_CONVERT}, {_LEAVE_OUT}"
-        )
-    return _decode(data, encoding, f"{where}: it says that its encoding is {declared!r}, but")
+        ) from None
 
 
 def mark_of(data: bytes) -> str:
     """The encoding that a byte order mark at the beginning names; empty where there is none."""
-    return next((name for mark, name in _MARKS if data.startswith(mark)), "")
+    return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
 
 
 def decode_utf8(data: bytes, where: str, advice: str = _CONVERT) -> str:
-    """Decode UTF-8.
-
-    Args:
-        data: the bytes.
-        where: they stand, for messages.
-        advice: what to do if they are not UTF-8.
-
-    Raises:
-        DataError: not UTF-8; names the first wrong byte.
-    """
+    """Decode UTF-8, or raise a DataError that names the place, the first wrong byte, and what to do."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -116,12 +99,4 @@ def _known(declared: str) -> str:
     except LookupError:
         return ""
     name = _READ_AS.get(name, name)
-    return name if name in _KNOWN else ""
-
-
-def _decode(data: bytes, encoding: str, but: str) -> str:
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        wrong = data[error.start : error.start + 1].hex() or "nothing"
-        raise DataError(f"{but} byte 0x{wrong} at byte {error.start + 1} is not; {_CONVERT}, {_LEAVE_OUT}") from None
+    return name if _KNOWN.fullmatch(name) else ""

@@ -9,16 +9,10 @@ from seekling.types import Document
 
 
 def corpus_hash(documents: Iterable[Document]) -> str:
-    """Hash a corpus while it streams by.
+    """Hash a corpus while it streams by: SHA-256 over id, title and content of each document.
 
     The order of the documents counts: an index ranks equal scores by position, so the same pages in another order make
     another index. Readers give the documents of a file or folder always in the same order.
-
-    Args:
-        documents: any iterable; read once, nothing is kept.
-
-    Returns:
-        SHA-256 over id, title and content of each document, 64 hexadecimal digits.
     """
     digest = hashlib.sha256()
     for document in documents:

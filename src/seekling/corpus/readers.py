@@ -140,6 +140,9 @@ def describe_readers(html: HtmlMode) -> dict[str, str]:
     return found
 
 
+# --- folders
+
+
 def _all_sources(path: Path, html: HtmlMode) -> Iterator[Source]:
     if path.is_dir():
         yield from _read_folder(path, html)
@@ -171,11 +174,10 @@ def _read_folder(folder: Path, html: HtmlMode) -> Iterator[Source]:
 
 def _text_of_name(name: Path) -> str:
     text = name.as_posix()
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise DataError(f"the name of the file {os.fsencode(name)!r} is not UTF-8; rename the file") from None
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"the name of the file {os.fsencode(name)!r} is not UTF-8; rename the file") from None
     return text
 
 
@@ -186,10 +188,8 @@ def _has_documents(path: Path) -> bool:
     """
     try:
         kind = data_files.sniff(path)
-        if kind == "csv":
-            return _are_of_documents(data_files.csv_columns(path))
-        if kind == "parquet":
-            return _are_of_documents(data_files.parquet_columns(path))
+        if kind in ("csv", "parquet"):
+            return _are_of_documents(data_files.columns_of(path, kind))
         first = next(data_files.read_jsonl(path), None) if kind == "jsonl" else None
     except DataError:
         return _DATA_NAME.search(path.name) is not None
@@ -207,29 +207,33 @@ def _walk(folder: Path) -> Iterator[Path]:
 
     for parent, folders, files in os.walk(folder, onerror=fail):
         is_sphinx = _SPHINX_INVENTORY in files
-        folders[:] = sorted(name for name in folders if not (name.startswith(".") or (is_sphinx and name[0] == "_")))
-        files = [name for name in files if not (is_sphinx and _SPHINX_LISTS.fullmatch(name))]
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_") if is_sphinx else "."))
         links = [name for name in folders if Path(parent, name).is_symlink()]
-        yield from (Path(parent, name) for name in sorted([*files, *links]) if not name.startswith("."))
+        for name in sorted([*files, *links]):
+            if not name.startswith(".") and not (is_sphinx and _SPHINX_LISTS.fullmatch(name)):
+                yield Path(parent, name)
+
+
+# --- rows and articles
 
 
 def _read_data_file(path: Path, metadata: Mapping[str, str]) -> Iterator[Source]:
     kind = data_files.sniff(path)
     if kind == "mediawiki":
         yield from (_article_source(page, path, metadata) for page in read_dump(path))
-    elif kind in {"jsonl", "csv"}:
-        for row in data_files.read_jsonl(path) if kind == "jsonl" else data_files.read_csv(path):
-            yield _row_source(row, metadata)
-    elif kind == "parquet":
-        found = data_files.parquet_columns(path)
-        if not _are_of_documents(found):
-            raise DataError(f"{path} has the columns {', '.join(found)}; {_ACCEPTED}; rename the columns")
-        for row in data_files.read_parquet(path, data_files.plain_parquet_columns(path)):
-            yield _row_source(row, metadata)
     elif kind == "json":
         raise DataError(f"{path} is one JSON array; {_ACCEPTED}; write one object per line, as `jq -c '.[]'` does")
     elif kind == "text":
         raise DataError(f"{path} is neither JSONL nor CSV nor Parquet; {_ACCEPTED}")
+    elif kind == "parquet":
+        found = data_files.columns_of(path, kind)
+        if not _are_of_documents(found):
+            raise DataError(f"{path} has the columns {', '.join(found)}; {_ACCEPTED}; rename the columns")
+        rows = data_files.read_parquet(path, data_files.columns_of(path, kind, only_plain=True))
+        yield from (_row_source(row, metadata) for row in rows)
+    else:
+        rows = data_files.read_csv(path) if kind == "csv" else data_files.read_jsonl(path)
+        yield from (_row_source(row, metadata) for row in rows)
 
 
 def _are_of_documents(columns: Sequence[str]) -> bool:
@@ -250,24 +254,20 @@ def _row_source(row: Row, metadata: Mapping[str, str]) -> Source:
             f"{where}: a row with {names}; expected {{id, title, content}} or {{id, contents}}; rename the fields"
         )
     page_id = data_files.id_of(fields.get("id"), "id", where)
-    document = Document(page_id, title, content, {**metadata, **_columns(fields)})
+    columns = {name: _short_text(value) for name, value in fields.items() if name not in _COLUMNS}
+    columns = {name: text for name, text in columns.items() if 0 < len(text) <= _MAX_METADATA_CHARS}
+    document = Document(page_id, title, content, {**metadata, **columns})
     return Source(document.id, where, "", lambda: document)
 
 
-def _columns(fields: Mapping[str, Json]) -> dict[str, str]:
-    """Short values, as text; of a list of texts one text."""
-    columns: dict[str, str] = {}
-    for name, value in fields.items():
-        if name in _COLUMNS or value is None or isinstance(value, dict):
-            continue
-        if isinstance(value, list):
-            if not all(isinstance(each, str) for each in value):
-                continue
-            value = "; ".join(str(each) for each in value)
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        if text and len(text) <= _MAX_METADATA_CHARS:
-            columns[name] = text
-    return columns
+def _short_text(value: Json) -> str:
+    """A column's value as text, of a list of texts one text; empty for what is nested."""
+    if isinstance(value, list):
+        texts = [each for each in value if isinstance(each, str)]
+        return "; ".join(texts) if len(texts) == len(value) else ""
+    if value is None or isinstance(value, dict):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _split_contents(contents: str) -> tuple[str, str]:
@@ -290,16 +290,14 @@ def _article_source(page: WikiPage, path: Path, metadata: Mapping[str, str]) -> 
     return Source(page.title, where, text_digest(page.number, page.wikitext, *metadata.values()), parse)
 
 
+# --- pages
+
+
 def _page_source(path: Path, page_id: str, html: HtmlMode, metadata: Mapping[str, str]) -> Source:
     data = data_files.read_bytes(path)
     # Its name counts too: the suffix decides the parser, the stem may become the title.
-    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-    return Source(
-        page_id,
-        str(path),
-        text_digest(digest, path.name, *metadata.values()),
-        lambda: _parse_page(path, data, page_id, html, metadata),
-    )
+    digest = text_digest(hashlib.blake2b(data, digest_size=16).hexdigest(), path.name, *metadata.values())
+    return Source(page_id, str(path), digest, lambda: _parse_page(path, data, page_id, html, metadata))
 
 
 def _parse_page(path: Path, data: bytes, page_id: str, html: HtmlMode, metadata: Mapping[str, str]) -> Document:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from seekling.corpus.questions import read_questions, split_questions
+from seekling.corpus.questions import read_questions
+from seekling.corpus.splits import split_questions
 from seekling.errors import ConfigError, DataError
 from seekling.types import Question
 

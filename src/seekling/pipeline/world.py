@@ -7,8 +7,8 @@ from pathlib import Path
 
 from seekling.config import Recipe
 from seekling.corpus.making.checks import count_problems
-from seekling.corpus.questions import question_set_hash, read_questions, split_questions
-from seekling.corpus.splits import split_by_page, with_shared_page, with_shared_text
+from seekling.corpus.questions import question_set_hash, read_questions
+from seekling.corpus.splits import split_by_page, split_questions, with_shared_page, with_shared_text
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError
 from seekling.pipeline.reporter import Reporter
