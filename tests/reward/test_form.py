@@ -43,13 +43,11 @@ VECTORS = {
 }
 
 
-@pytest.mark.parametrize("compatible", [False, True])
 @pytest.mark.parametrize("name", VECTORS)
-def test_episodes_have_the_values_of_search_r1s_format_score(name, compatible):
+def test_episodes_have_the_values_of_search_r1s_format_score(name):
     each, expected = VECTORS[name]
-    reward = make_reward("search-r1", WEIGHTS.model_copy(update={"compatible": compatible}))(each, QUESTION)
-    assert reward.total == pytest.approx(expected)
-    assert sum(reward.parts.values()) == pytest.approx(expected)
+    reward = make_reward("search-r1", WEIGHTS)(each, QUESTION)
+    assert reward.total == sum(reward.parts.values()) == pytest.approx(expected)
     assert reward.parts["em"] == float(each.answer == "Paris")
 
 
@@ -58,23 +56,11 @@ def test_all_weights_at_0_are_pure_exact_match():
     assert [plain(each, QUESTION).total for each, _ in VECTORS.values()] == [1, 1, 1, 0, 0, 0, 1, 1]
 
 
-def test_without_an_answer_only_the_reference_pays():
+def test_what_is_no_answer_earns_nothing_and_tags_in_a_page_do_not_break_the_form():
     silent = episode(Turn("hm", "invalid", observation="Again:"), answer=None, stop=StopReason.MAX_TURNS)
     assert make_reward("search-r1", WEIGHTS)(silent, QUESTION).total == 0.0
-    compatible = make_reward("search-r1", WEIGHTS.model_copy(update={"compatible": True}))
-    assert compatible(silent, QUESTION).total == 0.1
-    # After an invalid action the reference reads its own complaint as the answer "and", else its prompt's "Beijing".
-    assert compatible(silent, replace(QUESTION, answers=("and",))).total == 0.8
-    unsaid = episode(Turn("<think>hm", "search", "q"), answer=None, stop=StopReason.MAX_TURNS)
-    assert compatible(unsaid, replace(QUESTION, answers=("Beijing",))).total == 0.8
-
-
-def test_tags_in_a_page_break_the_form_for_the_reference_only():
     turn = replace(searched(), observation=PAGE.format("<think> Paris"))
-    each = episode(turn, answered(WELL.format("Paris")))
-    assert make_reward("search-r1", WEIGHTS)(each, QUESTION).total == 1.0
-    compatible = make_reward("search-r1", WEIGHTS.model_copy(update={"compatible": True}))
-    assert compatible(each, QUESTION).total == 0.8
+    assert make_reward("search-r1", WEIGHTS)(episode(turn, answered(WELL.format("Paris"))), QUESTION).total == 1.0
 
 
 TOOLS = [
@@ -83,22 +69,11 @@ TOOLS = [
     ("Paris", None, StopReason.PARSE_ERROR, -0.1),
     ("<tool_call>", None, StopReason.PARSE_ERROR, -0.1),
     ("Answer: Par", None, StopReason.MAX_TOKENS, -0.1),
-    ("<tool_call>{}</tool_call>", None, StopReason.MAX_TURNS, -0.1),
+    ("Answer: Paris <tool_call>{}</tool_call>", None, StopReason.MAX_TURNS, -0.1),
 ]
 
 
-@pytest.mark.parametrize("compatible", [False, True])
 @pytest.mark.parametrize(("text", "answer", "stop", "expected"), TOOLS)
-def test_tinkers_reward_is_1_or_0_for_an_answer_and_a_tenth_below_0_for_none(text, answer, stop, expected, compatible):
-    each = episode(Turn(text, "answer"), answer=answer, stop=stop, protocol="tools")
-    reward = make_reward("tinker", RewardConfig(compatible=compatible))(each, QUESTION)
-    assert reward.total == pytest.approx(expected)
-    assert sum(reward.parts.values()) == pytest.approx(expected)
-
-
-def test_an_answer_mark_beside_the_last_call_counts_for_the_published_code_only():
-    turn = Turn("Answer: Paris <tool_call>{}</tool_call>", "search")
-    each = episode(turn, answer=None, stop=StopReason.MAX_TURNS, protocol="tools")
-    assert make_reward("tinker")(each, QUESTION).total == pytest.approx(-0.1)
-    # All that follows the mark is the answer there, so the call makes it a wrong one; but its form is right.
-    assert make_reward("tinker", RewardConfig(compatible=True))(each, QUESTION).total == 0.0
+def test_tinkers_reward_is_1_or_0_for_an_answer_and_a_tenth_below_0_for_none(text, answer, stop, expected):
+    reward = make_reward("tinker")(episode(Turn(text, "answer"), answer=answer, stop=stop, protocol="tools"), QUESTION)
+    assert reward.total == sum(reward.parts.values()) == pytest.approx(expected)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import pydantic
 from pydantic import Field
@@ -34,6 +34,8 @@ def _raise_for(problems: Iterable[str], section: S) -> S:
 class RewardConfig(Section):
     """What an episode is worth: the name of the reward, and weights of those that have several parts."""
 
+    former: ClassVar[Mapping[str, object]] = {"compatible": False}
+
     kind: Literal["em", "f1", "em+f1", "judge", "search-r1", "tinker", "recovery", "ternary"] = "em"
     """search-r1 and tinker are exact match shaped by form, recovery by what was looked at, ternary by whether a wrong
     answer is an invented one."""
@@ -53,8 +55,6 @@ class RewardConfig(Section):
     """recovery: for having looked at what the question needs, at the first try or after a failed one."""
     wrong: PositiveFloat = 1.0
     """ternary: what a wrong answer costs; to say that it is unknown costs nothing."""
-    compatible: bool = False
-    """Score the text as the published code does, quirks included (reward/compat.py)."""
 
 
 class GroupConfig(Section):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.env.tools import LISTING_TOOLS
 from seekling.reward.match import normalize_answer
-from seekling.reward.unanswerable import is_unanswerable
+from seekling.reward.functions import is_unanswerable
 from seekling.types import Episode, Question, ToolCall, Turn
 
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\[\s]*\)")

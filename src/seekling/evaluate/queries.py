@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from seekling.evaluate.evidence import Need, executed_queries, fold, needs_of
-from seekling.reward.rouge import longest_common_subsequence
+from seekling.reward.match import longest_common_subsequence
 from seekling.types import Episode, Question
 
 PARROT_SHARE = 0.8

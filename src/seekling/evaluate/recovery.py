@@ -9,7 +9,7 @@ from itertools import pairwise
 from seekling.evaluate.episode_facts import EpisodeFacts
 from seekling.evaluate.evidence import is_abstention, is_fact_shown, needs_of
 from seekling.evaluate.intervals import Rate, rate_of
-from seekling.reward.unanswerable import is_unanswerable
+from seekling.reward.functions import is_unanswerable
 from seekling.types import EpisodeRecord, Turn
 
 

@@ -69,42 +69,30 @@ class Judgement:
     def from_json(row: Mapping[str, Json]) -> Judgement | None:
         """None for a row that is no verdict."""
         correct, approach = row.get("correct"), row.get("approach")
-        is_rating = approach is None or (type(approach) is int and 0 <= approach <= 100)
-        if not isinstance(correct, bool) or not is_rating:
+        if not isinstance(correct, bool) or not (approach is None or type(approach) is int and 0 <= approach <= 100):
             return None
         return Judgement(correct, approach if isinstance(approach, int) else None)
 
 
 def judge_messages(question: Question, answer: str) -> tuple[Message, ...]:
     """What the judge of an answer reads."""
-    case = {
-        "question": question.question,
-        "right_answers": list(question.answers),
-        "answer": _shown(answer, MAX_ANSWER_CHARS),
-    }
-    return (Message("system", INSTRUCTIONS), Message("user", json.dumps(case, ensure_ascii=False)))
+    return _messages(INSTRUCTIONS, question, answer=_shown(answer, MAX_ANSWER_CHARS))
 
 
 def approach_messages(question: Question, episode: Episode) -> tuple[Message, ...]:
     """What the judge of a whole episode reads."""
-    steps = [
+    steps: list[Json] = [
         {"done": _shown(turn.action, MAX_STEP_CHARS), "came_back": _shown(turn.observation, MAX_STEP_CHARS)}
         for turn in episode.turns
     ]
-    case = {
-        "question": question.question,
-        "right_answers": list(question.answers),
-        "steps": steps,
-        "answer": None if episode.answer is None else _shown(episode.answer, MAX_ANSWER_CHARS),
-    }
-    return (Message("system", APPROACH_INSTRUCTIONS), Message("user", json.dumps(case, ensure_ascii=False)))
+    answer = None if episode.answer is None else _shown(episode.answer, MAX_ANSWER_CHARS)
+    return _messages(APPROACH_INSTRUCTIONS, question, steps=steps, answer=answer)
 
 
 def parse_verdict(reply: str) -> Judgement | None:
     """Read the judge's reply: its last line alone, which must be a verdict and nothing else.
 
-    Returns:
-        The verdict; None when there is none, which is an error and not a "no".
+    None when there is none, which is an error and not a "no".
     """
     match = _VERDICT.fullmatch(_last_line(reply))
     return None if match is None else Judgement(match.group(1).upper() == "CORRECT")
@@ -121,8 +109,7 @@ def parse_approach_verdict(reply: str) -> Judgement | None:
 def judged_reward(judgement: Judgement, em: float) -> Reward:
     """The reward of a judged episode: its sign says whether the answer is right, its size how good the approach was.
 
-    approach/100 in [0, 1] when correct, -(1 - approach/100) in [-1, 0] when not. The two meet at 0: a right answer by
-    the worst approach and a wrong one by the best are worth the same. `em` is recorded beside it.
+    approach/100 in [0, 1] when correct, approach/100 - 1 in [-1, 0] when not. `em` is recorded beside it.
 
     Source: equation 2 of "Training Small Language Models for Code-Based Information Search".
     """
@@ -130,6 +117,11 @@ def judged_reward(judgement: Judgement, em: float) -> Reward:
     share = judgement.approach / 100
     total = share if judgement.is_correct else share - 1.0
     return Reward(total, {"judge_correct": float(judgement.is_correct), "judge_approach": share, "em": em})
+
+
+def _messages(instructions: str, question: Question, **rest: Json) -> tuple[Message, ...]:
+    case = {"question": question.question, "right_answers": list(question.answers), **rest}
+    return (Message("system", instructions), Message("user", json.dumps(case, ensure_ascii=False)))
 
 
 def _last_line(reply: str) -> str:
