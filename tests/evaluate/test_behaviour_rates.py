@@ -2,11 +2,10 @@
 
 import dataclasses
 
-from seekling.evaluate.behaviour_rates import (
-    PROGRAM_BEHAVIOURS,
+from seekling.evaluate.behaviours import PROGRAM_BEHAVIOURS, detect_behaviours
+from seekling.evaluate.episode_facts import (
     behaviour_curves,
 )
-from seekling.evaluate.behaviours import detect_behaviours
 from seekling.evaluate.summary import summarize
 from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
 

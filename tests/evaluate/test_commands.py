@@ -78,11 +78,3 @@ def test_compare_takes_many_runs_and_corrects_for_it(tmp_path):
     ]
     assert found[1]["p_value_holm"] == pytest.approx(3 * found[1]["em_difference"]["p_value"])
     assert seekling("report", "--compare", *runs).stdout.count("with Holm's correction") == 3
-
-
-def test_compare_by_intersection_says_so_loudly(tmp_path):
-    first, second = write_evaluations(tmp_path / "one", rl="rrww"), write_evaluations(tmp_path / "two", rl="rwr")
-    result = seekling("report", "--compare", first, second, "--intersect")
-    assert result.exit_code == 0, result.output
-    assert "INTERSECTION of different question sets: 1 questions of the first and 0 of the second" in result.stdout
-    assert "3 questions, 0 excluded" in result.stdout

@@ -1,4 +1,4 @@
-"""Paired comparisons, worked by hand."""
+"""Paired comparisons and several samples of a question, worked by hand."""
 
 import dataclasses
 import json
@@ -6,7 +6,7 @@ import json
 import pytest
 
 from seekling.errors import DataError
-from seekling.evaluate.compare import PairedComparison, compare_all, holm
+from seekling.evaluate.compare import PairedComparison, compare_all, holm, pass_at_k, summarize_samples
 from seekling.evaluate.intervals import difference_of
 from tests.evaluate.episodes import evaluation, question, record
 
@@ -29,6 +29,7 @@ def test_the_comparison_of_twelve_questions_is_that_worked_by_hand():
     # Ten differences of +1 (4), -1 (1), 0, as in test_intervals.
     assert result.em_difference == difference_of([1.0] * 4 + [-1.0] + [0.0] * 5)
     assert result.f1_difference == result.em_difference
+    assert PairedComparison.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 def test_different_question_sets_are_refused_with_the_number_that_differ():
@@ -47,18 +48,6 @@ def test_nothing_and_twice_are_refused():
         compare(records, [])
     with pytest.raises(DataError, match=r"the eval-\w+ evaluation holds question .* twice"):
         compare([*records, records[0]], records)
-
-
-def test_an_intersection_is_asked_for_and_says_what_it_left_out():
-    first = evaluation("rrwwr", stage="eval-sft")
-    second = evaluation("rwr", stage="eval-rl")
-    second[1] = record(question(1, answers=("Rome",)), "Rome", stage="eval-rl")
-    result = compare(first, second, intersect=True)
-    assert (result.is_intersection, result.num_only_first, result.num_only_second) == (True, 3, 1)
-    assert (result.num_questions, result.num_both, result.num_wins, result.num_losses) == (2, 1, 1, 0)
-    with pytest.raises(DataError, match="compare with --intersect"):
-        compare(first, second)
-    assert PairedComparison.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 @pytest.mark.parametrize(
@@ -80,3 +69,59 @@ def test_what_differs_besides_the_policies_is_noted():
         "protocol: tags in the first, tools in the second",
     )
     assert compare(first, evaluation("rr", stage="eval-rl")).notes == ()
+
+
+# Several samples of each question
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "expected"),
+    [
+        (1, 1, 1, 1.0),
+        (4, 0, 4, 0.0),
+        (4, 1, 1, 1 / 4),
+        (4, 1, 2, 1 / 2),
+        (4, 2, 2, 1 - 1 / 6),
+        (10, 3, 5, 1 - 21 / 252),
+        (4, 3, 2, 1.0),
+    ],
+)
+def test_pass_at_k_has_the_values_of_the_formula(n, c, k, expected):
+    assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-12)
+
+
+def sampled(*texts, stage):
+    return [record(question(number), text, stage=stage) for number, text in enumerate(texts)]
+
+
+def test_three_samples_of_three_questions_are_those_worked_by_hand():
+    summary = summarize_samples(
+        [
+            ("a", sampled("Paris", "Lyon", "Lyon", stage="eval-a")),
+            ("b", sampled("Paris", "Paris", "Rome", stage="eval-b")),
+            ("c", sampled("paris", "Lyon", None, stage="eval-c")),
+        ]
+    )
+    assert summary.names == ("a", "b", "c")
+    assert (summary.num_samples, summary.num_questions, summary.num_excluded) == (3, 3, 0)
+    assert summary.em_mean.value == pytest.approx((1 + 1 / 3 + 0) / 3)
+    assert summary.em_mean.n == 3
+    assert [(rate.k, rate.n) for rate in summary.em_per_sample] == [(1, 3), (2, 3), (1, 3)]
+    assert summary.em_deviation == pytest.approx(1 / (3 * 3**0.5))
+    assert {k: mean.value for k, mean in summary.pass_at_k.items()} == pytest.approx(
+        {1: 4 / 9, 2: (1 + 2 / 3 + 0) / 3, 3: 2 / 3}
+    )
+    assert json.loads(json.dumps(summary.to_json()))["pass_at_k"]["2"]["n"] == 3
+
+
+def test_other_questions_and_too_few_evaluations_are_refused():
+    with pytest.raises(DataError, match="only in b"):
+        summarize_samples([("a", evaluation("rr", stage="x")), ("b", evaluation("rrr", stage="x"))])
+    with pytest.raises(DataError, match="got 1 evaluation"):
+        summarize_samples([("a", evaluation("rr", stage="x"))])
+    changed = [
+        dataclasses.replace(each, question=question(n, answers=("Rome",)))
+        for n, each in enumerate(evaluation("rr", stage="x"))
+    ]
+    with pytest.raises(DataError, match="2 with another text or other golds"):
+        summarize_samples([("a", evaluation("rr", stage="x")), ("b", changed)])

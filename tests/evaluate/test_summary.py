@@ -129,19 +129,7 @@ def test_dollars_and_prompt_tokens_come_from_what_the_episodes_cost_failed_ones_
     assert (priced.wall_seconds_per_question, priced.dollars_per_question) == pytest.approx((7.2, 0.2))
 
 
-def test_questions_that_a_mode_cannot_ask_join_the_exclusions(records):
-    summary = summarize(records, not_asked={"no_gold_page": 3})
-    assert summary.exclusions == {"infra_failure": 1, "no_gold_page": 3}
-    assert summary.em.n == 4
-
-
 def test_a_cap_of_thoughts_is_among_the_settings_of_those_who_are_held_to_it():
     recipe = build_recipe({"rollout": {"thought_tokens": 32}})
     assert EvalSettings.from_recipe(recipe).thought_tokens == 32
     assert EvalSettings.from_recipe(recipe, model="big", endpoint="http://localhost/v1").thought_tokens == 0
-
-
-def test_closed_book_has_one_generation_and_no_search_in_its_settings():
-    settings = EvalSettings.from_recipe(Recipe(), mode="closed-book", model="gpt")
-    assert (settings.protocol, settings.max_generations, settings.max_searching_turns) == ("closed-book", 1, 0)
-    assert settings.describe() == "closed-book, greedy, 1 generation, no search"

@@ -76,7 +76,7 @@ def test_a_served_model_plays_by_the_recipes_rules_and_is_priced(recipe, tmp_pat
     assert (summary["prompt_tokens_per_question"], summary["action_tokens_per_question"]) == (300.0, 15.0)
     assert summary["dollars_per_question"] == pytest.approx((300 * 2 + 15 * 10) / 1e6)
     settings = summary["settings"]
-    assert (settings["model"], settings["endpoint"], settings["mode"]) == ("big", server.url, "search")
+    assert (settings["model"], settings["endpoint"]) == ("big", server.url)
     assert (settings["max_generations"], settings["max_searching_turns"]) == (3, 2)
     assert settings["num_passages"] > 0
     record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
@@ -126,33 +126,7 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_stopped(recipe, tmp_pat
     assert 4 + 1 + 4 <= len(server.requests) <= 4 + 2 + 4
 
 
-def test_closed_book_and_gold_passage_bound_from_below_and_above(recipe, tmp_path):
-    def respond(body):
-        text = body["messages"][0]["content"]
-        assert "<search>" not in text
-        return 200, completion(next((year for year in MILLS.values() if year in text), "I do not know"))
-
-    with chat_server(respond) as server:
-        below = evaluate(recipe, tmp_path / "run", server, "--mode", "closed-book", name="closed")
-        above = evaluate(recipe, tmp_path / "run", server, "--mode", "gold-passage", name="gold")
-    assert (below["em"]["k"], below["em"]["n"], above["em"]["k"], above["em"]["n"]) == (0, 4, 4, 4)
-    assert below["question_set_hash"] == above["question_set_hash"]
-    assert (above["settings"]["mode"], above["settings"]["max_generations"]) == ("gold-passage", 1)
-    assert above["searches_per_question"] == 0
-
-
-def test_oracle_search_finds_the_gold_page_whatever_is_asked_for(recipe, tmp_path):
-    def respond(body):
-        reply = searcher(body)
-        return (200, completion("<search> cider </search>")) if len(body["messages"]) == 1 else reply
-
-    with chat_server(respond) as server:
-        real = evaluate(recipe, tmp_path / "run", server, name="real")
-        oracle = evaluate(recipe, tmp_path / "run", server, "--mode", "oracle-search", name="oracle")
-    assert (real["em"]["k"], oracle["em"]["k"], oracle["gold_retrieved"]["k"]) == (0, 4, 4)
-
-
-def test_samples_give_mean_pass_at_k_and_majority_and_each_is_an_evaluation(recipe, tmp_path):
+def test_samples_give_mean_and_pass_at_k_and_each_is_an_evaluation(recipe, tmp_path):
     def respond(body):
         # The seed of the first sample of a question is another one than that of the second.
         if len(body["messages"]) == 1:
@@ -165,7 +139,6 @@ def test_samples_give_mean_pass_at_k_and_majority_and_each_is_an_evaluation(reci
     assert [len(seeds) for seeds in seen.values()] == [6, 6]
     assert (found["samples"]["num_samples"], found["samples"]["em_mean"]["value"]) == (3, 1.0)
     assert sorted(found["samples"]["pass_at_k"]) == ["1", "2", "3"]
-    assert (found["samples"]["majority"]["k"], found["samples"]["majority"]["n"]) == (4, 4)
     assert [summary["stage"] for summary in found["summaries"]] == ["eval-gpt-s1", "eval-gpt-s2", "eval-gpt-s3"]
     assert json.loads((tmp_path / "run" / "samples" / "gpt.json").read_text(encoding="utf-8")) == found["samples"]
 
@@ -217,27 +190,23 @@ def test_what_the_judge_is_told_comes_from_its_own_options(recipe, tmp_path):
     assert "--judge-extra: Value error, expected a JSON object" in " ".join(refused.output.split())
 
 
-def test_a_local_model_is_priced_by_the_hour_and_takes_every_mode(recipe, tmp_path):
+def test_a_local_model_is_priced_by_the_hour(recipe, tmp_path):
     result = seekling(recipe, "--out", tmp_path / "run", "--price-hour", 3600, "--json")
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     assert summary["dollars_total"] > 0
     assert summary["dollars_per_question"] == pytest.approx(summary["dollars_total"] / 4)
     assert summary["wall_seconds_per_question"] == pytest.approx(summary["dollars_per_question"])
-    result = seekling(recipe, "--out", tmp_path / "run", "--name", "closed", "--mode", "closed-book")
-    assert result.exit_code == 0, result.output
-    assert "closed-book, greedy, 1 generation, no search" in " ".join(result.stdout.split())
 
 
-def test_only_the_questions_of_a_benchmark_are_asked(recipe, tmp_path):
+def test_only_the_questions_of_the_recipes_data_sets_are_asked(recipe, tmp_path):
     path = write_questions(
         tmp_path / "q.jsonl", [(source, *item) for source in ("nq", "popqa") for item in MILLS.items()]
     )
     with chat_server(searcher) as server:
-        summary = evaluate(recipe, tmp_path / "run", server, "--questions", path, "--benchmark", "nq")
-        shown = ask(recipe, tmp_path / "run", server, "--questions", path, "--benchmark", "nq")
+        only_nq = 'data.questions.test_sources=["nq"]'
+        summary = evaluate(recipe, tmp_path / "run", server, only_nq, "data.test=" + str(path), "--questions", path)
     assert (summary["num_questions"], list(summary["by_source"])) == (2, ["nq"])
-    assert "nq: 2 questions, the published set has 3610" in " ".join(shown.output.split())
 
 
 def test_several_data_sets_are_shown_apart_and_add_up(recipe, tmp_path):
@@ -270,14 +239,12 @@ def test_without_the_recipes_tokenizer_observations_are_measured_in_characters_a
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--mode", "open-book"], "--mode 'open-book' is none of search, closed-book, gold-passage, oracle-search"),
         (["--samples", "2"], "2 samples of a greedy policy are 2 copies"),
         (["--endpoint", "http://localhost/v1"], "got one of --endpoint and --endpoint-model"),
         (["--judge-model", "j"], "got one of --judge-url and --judge-model"),
         (["--price-in", "1", "--price-out", "2"], "prices per token are an endpoint's"),
         (["--price-in", "1"], "give both, 0 for what is free"),
         (["--name", "../x"], "becomes part of a file name"),
-        (["--benchmark", "nq"], "holds no question of nq; its rows are of village (4)"),
         (
             ["--endpoint", "http://x/v1", "--endpoint-model", "m", "--endpoint-key-env", "NOT_SET_HERE"],
             "the environment variable NOT_SET_HERE is not set",
@@ -299,19 +266,9 @@ def test_training_questions_are_found_out_under_another_source_too(recipe, tmp_p
     rows = [json.loads(line) for line in (recipe.parent / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     path = tmp_path / "q.jsonl"
     path.write_text("".join(json.dumps({**row, "source": "nq"}) + "\n" for row in rows), encoding="utf-8")
-    result = seekling(recipe, "--out", tmp_path / "run", "--questions", path, "--benchmark", "nq")
+    result = seekling(recipe, "--out", tmp_path / "run", "--questions", path)
     assert result.exit_code == 1
     assert "are the recipe's training questions" in " ".join(result.output.split())
-
-
-def test_the_almanac_is_a_benchmark_that_seekling_writes_itself(recipe, tmp_path):
-    def respond(body):
-        return 200, completion("<answer> unknown </answer>")
-
-    almanac = ["data.corpus=", "data.train=", "data.test=", "data.almanac_pages=150", "eval.num_questions=3"]
-    with chat_server(respond) as server:
-        summary = evaluate(recipe, tmp_path / "run", server, *almanac, "--benchmark", "almanac")
-    assert (summary["num_questions"], summary["answered"]["k"]) == (3, 3)
 
 
 def test_another_evaluation_under_the_same_name_is_refused(recipe, tmp_path):

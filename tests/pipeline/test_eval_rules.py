@@ -55,12 +55,11 @@ def test_a_run_trains_by_its_own_rules_and_evaluates_by_those_of_the_section(tmp
     assert max(turn.num_action_tokens for turn in episode.turns) <= 20
 
 
-@pytest.mark.parametrize("mode", ["search", "oracle-search", "closed-book"])
-def test_seekling_eval_follows_them_too(tmp_path, tiny_model_dir, mode):
+def test_seekling_eval_follows_them_too(tmp_path, tiny_model_dir):
     recipe = recipe_of(tmp_path / "village", tiny_model_dir)
-    outcome = run_evaluation(recipe, tmp_path / "eval", EvalRequest("m", mode=mode), QuietReporter())
+    outcome = run_evaluation(recipe, tmp_path / "eval", EvalRequest("m"), QuietReporter())
     settings = outcome.summaries[0].settings
-    assert settings.max_generations == (1 if mode == "closed-book" else 4)
+    assert settings.max_generations == 4
     assert (settings.turn_tokens, settings.observation_tokens) == (20, 40)
     assert lengths(tmp_path / "eval", "eval-m")[1] <= 20
 

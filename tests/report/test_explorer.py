@@ -127,12 +127,12 @@ def test_rows_of_different_games_and_a_judge_say_so(browser, tmp_path):
     audit = JudgeAudit(both=1, only_judge=1, only_em=0, neither=1)
     details = JudgeDetails("big <i>", "", "", {"no_reply": 1}, num_unanswered=0, num_cached=0, audit=audit)
     summary["judge_details"] = dataclasses.asdict(details)
-    summary["settings"] |= {"mode": "closed-book", "max_searching_turns": 0}
+    summary["settings"] |= {"protocol": "code"}
     path.write_text(json.dumps(summary))
     write_report([run], tmp_path / "report.html")
     browser.open(tmp_path / "report.html")
     note = browser.text(".panel .note")
-    assert "SFT+RL (default): closed-book, greedy, 1 generation, no search" in note
+    assert "SFT+RL (default): code, greedy, up to" in note
     assert "base (default), SFT (default): tags, greedy, up to" in note
     assert "SFT+RL: judged by big <i>; without a verdict and left out: 1 no reply" in note
     (row,) = [row for row in texts(browser, ".table-results tbody tr") if "SFT+RL" in row]

@@ -19,8 +19,8 @@ from seekling.evaluate.result_files import read_records, write_summary
 from seekling.evaluate.settings import EvalSettings
 from seekling.evaluate.summary import summarize
 from seekling.report import write_report
-from seekling.report.encode import encode
 from seekling.report.formats import print_results
+from seekling.report.json_lines import encode
 from seekling.report.packing import Packer
 from seekling.report.read import read_run
 from seekling.types import Episode, EpisodeRecord, Message, Question, Reward, StopReason, ToolCall, Turn

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from seekling.evaluate.episode_facts import facts_of
-from seekling.report.panels import panels
+from seekling.report.overview import panels
 from seekling.types import Episode, EpisodeRecord, Question, StopReason, ToolCall, Turn
 
 QUESTION = Question("q1", "Where was Maud Trethewey born?", ("Alnwick",), ("maud", "alnwick"), "single", "test")

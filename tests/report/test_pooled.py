@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from seekling.evaluate.compare import summarize_samples
 from seekling.evaluate.intervals import difference_of
-from seekling.evaluate.samples import summarize_samples
 from seekling.report.pooled import pooled_gains, read_pooled
 from seekling.report.read import read_run
 from tests.evaluate.episodes import evaluation, write_evaluations

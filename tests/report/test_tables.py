@@ -66,7 +66,7 @@ def test_what_a_recipe_expects_stands_beside_what_the_run_reached(tmp_path):
         table_of("expected", folder)
 
 
-def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_path):
+def test_seeds_and_samples_have_a_table_with_pass_at_k(run, tmp_path):
     other = write_evaluations(tmp_path / "other", rl="rrww")
     for seed, folder in enumerate((run, other)):
         (folder / "recipe.toml").write_text(f"seed = {seed}\n", encoding="utf-8")
@@ -79,7 +79,6 @@ def test_seeds_and_samples_have_a_table_with_pass_at_k_and_majority(run, tmp_pat
         "3/4, 2/4",
     )
     assert row["pass@2"].startswith("75.0 %")
-    assert row["majority vote, EM"].startswith("3/4")
     with pytest.raises(DataError, match="neither several samples nor several seeds"):
         table_of("samples", run)
 

@@ -10,16 +10,10 @@ import typer
 
 from seekling.cli import options
 from seekling.config import EndpointConfig, JudgeConfig, load_recipe
-from seekling.errors import ConfigError
 from seekling.types import Json
 
 if TYPE_CHECKING:
-    from seekling.evaluate.settings import Mode
     from seekling.pipeline.eval_request import EvalOutcome
-
-Benchmarks = Annotated[
-    list[str] | None, typer.Option(help="Only the questions of this benchmark, by name; may be repeated.")
-]
 
 
 def command(
@@ -31,9 +25,7 @@ def command(
     ] = "",
     name: Annotated[str, typer.Option(help="What to call this policy in the files: eval-NAME.")] = "model",
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/eval-<recipe>-<name>.")] = None,
-    mode: Annotated[str, typer.Option(help="search, or a bound: closed-book, gold-passage, oracle-search.")] = "search",
     samples: Annotated[int, typer.Option(min=1, help="Samples per question; more need eval.rollout.temperature.")] = 1,
-    benchmark: Benchmarks = None,
     dev: Annotated[bool, typer.Option("--dev", help="Ask the recipe's development questions, as dev-NAME.")] = False,
     questions: Annotated[Path | None, typer.Option(help="Question file instead of the recipe's test set.")] = None,
     endpoint_url: options.EndpointUrl = "",
@@ -57,7 +49,7 @@ def command(
 
     All test questions are asked, greedily unless the recipe says otherwise, and every episode is written. An evaluation
     that was interrupted goes on where it stopped, and asks again what failed for reasons of infrastructure. With
-    --endpoint a served model plays by the recipe's rules. --mode closed-book and gold-passage bound every result.
+    --endpoint a served model plays by the recipe's rules.
     """
     resolved = load_recipe(recipe, [*(overrides or []), *_model_change(model)])
     name = f"dev-{name}" if dev else name
@@ -67,9 +59,7 @@ def command(
 
     request = EvalRequest(
         name=name,
-        mode=_mode(mode),
         num_samples=samples,
-        benchmarks=tuple(benchmark or ()),
         questions=questions,
         is_dev=dev,
         endpoint=options.endpoint_of(EndpointConfig, ctx.params),
@@ -92,15 +82,6 @@ def _model_change(model: str) -> list[str]:
         typer.echo(f"policy of {model}: {words}", err=True)
         model = str(trained)
     return [f"model.spec={model}"] if model else []
-
-
-def _mode(name: str) -> Mode:
-    from seekling.evaluate.settings import MODES
-
-    for mode in MODES:
-        if mode == name:
-            return mode
-    raise ConfigError(f"--mode {name!r} is none of {', '.join(MODES)}")
 
 
 def _show(outcome: EvalOutcome, folder: Path, as_json: bool) -> None:

@@ -1,10 +1,9 @@
-"""`seekling report`: runs as a page, and with flags as tables, comparisons and single episodes."""
+"""`seekling report`: runs as a page, and with flags as tables and comparisons."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +16,6 @@ from seekling.types import Json
 
 if TYPE_CHECKING:
     from seekling.evaluate.compare import PairedComparison
-    from seekling.report.terminal import Shown
-    from seekling.types import EpisodeRecord
 
 
 def command(
@@ -124,15 +121,12 @@ def compare(
     stage: Annotated[
         list[str] | None, typer.Option(help="Which evaluation; repeated for another one of each. Default: eval-rl.")
     ] = None,
-    intersect: Annotated[
-        bool, typer.Option("--intersect", help="Compare on the questions that all asked; says how many are left out.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two evaluations question by question.
 
     Differences are second minus first, with the interval and the p-value of one paired t test; of more than two, every
-    pair is compared, with Holm's correction. Evaluations of different questions are refused, unless --intersect.
+    pair is compared, with Holm's correction. Evaluations of different questions are refused.
     `seekling report --compare RUN --stage eval-sft --stage eval-rl` compares stages of one run.
     """
     from seekling.evaluate.compare import compare_all
@@ -140,7 +134,7 @@ def compare(
 
     chosen = _resolve(runs, stage or ["eval-rl"])
     evaluations = [(f"{run.name} {name}", read_records(_episodes_file(run, name))) for run, name in chosen]
-    results = compare_all(evaluations, intersect=intersect)
+    results = compare_all(evaluations)
     rows: list[Json] = [result.to_json() for result in results]
     if as_json:
         print(json.dumps(rows[0] if len(rows) == 1 else {"comparisons": rows}, ensure_ascii=False, indent=2))
@@ -183,64 +177,3 @@ def _print_comparison(result: PairedComparison) -> None:
     )
     for note in result.notes:
         console.print(f"note: {note}; the difference is not the policies' alone")
-    if result.is_intersection:
-        console.print(
-            f"INTERSECTION of different question sets: {result.num_only_first} questions of the first and "
-            f"{result.num_only_second} of the second are left out; the figures are over what is shared"
-        )
-
-
-def episodes(
-    run: Annotated[Path, typer.Argument(help="A run folder, or an episodes file.")],
-    stage: Annotated[str, typer.Option(help="expert, rl, eval-base, eval-sft, eval-rl, ...")] = "",
-    outcome: Annotated[str, typer.Option(help="right, wrong, none (no answer), failed or unscored.")] = "",
-    behaviour: Annotated[
-        list[str] | None, typer.Option(help="A name of docs/BEHAVIOURS.md, or not-NAME; several must all hold.")
-    ] = None,
-    cause: Annotated[
-        str, typer.Option(help="Why it is not right: not_retrieved, not_read, misread, no_answer, infrastructure.")
-    ] = "",
-    kind: Annotated[str, typer.Option(help="Kind of question, such as bridge.")] = "",
-    question: Annotated[str, typer.Option(help="Part of the question's text, or its id.")] = "",
-    step: Annotated[int | None, typer.Option(help="Training step.")] = None,
-    limit: Annotated[int, typer.Option(help="Show at most so many; 0 is all.", min=0)] = 0,
-    full: Annotated[bool, typer.Option("--full", help="All of every text instead of its beginning.")] = False,
-    as_list: Annotated[bool, typer.Option("--list", help="One line per episode.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Print episodes of a run: filter them, read them turn by turn, in `less` for instance."""
-    from seekling.report.terminal import Selection, list_line, render, select
-
-    records, problems = _read_episodes(run)
-    _tell(problems)
-    wanted = Selection(stage, outcome, tuple(behaviour or ()), cause, kind, question, step)
-    chosen = select(records, wanted)
-    chosen = chosen[:limit] if limit else chosen
-    if as_json:
-        _print_json(chosen)
-        return
-    if not chosen:
-        raise DataError(f"none of {len(records)} episodes is asked for; leave a filter out")
-    console = Console(highlight=False, soft_wrap=True)
-    for number, each in enumerate(chosen, start=1):
-        place = f"{number} of {len(chosen)}"
-        console.print(list_line(each, number) if as_list else render(each, place=place, is_full=full))
-
-
-def _read_episodes(run: Path) -> tuple[list[EpisodeRecord], list[str]]:
-    """The episodes, and what is damaged or missing of them."""
-    from seekling.evaluate.result_files import read_records
-    from seekling.report import read_run
-
-    if run.is_file():
-        return list(read_records(run)), []
-    folder = read_run(run)
-    if not folder.episodes:
-        raise DataError(f"{run} holds no episodes; expected {run}/episodes/<stage>.jsonl, which every stage writes")
-    return folder.episodes, [problem for problem in folder.problems if problem.startswith("episodes/")]
-
-
-def _print_json(chosen: list[Shown]) -> None:
-    names = ("outcome", "behaviours", "cause")
-    rows = [each.record.to_json() | {name: asdict(each.facts)[name] for name in names} for each in chosen]
-    print(json.dumps(rows, ensure_ascii=False))

@@ -1,9 +1,8 @@
 """What an episode does, by documented rules, and why a wrong one is wrong.
 
 Every detector is a rule over what the episode recorded: no model judges, so the same episode always gets the same
-names. How often the rules agree with a reader of the episodes is measured on labelled episodes; see
-docs/BEHAVIOURS.md. The rules read `Question.hops` and `supporting_ids` where a data set has them and say what they do
-without.
+names. How often the rules agree with a reader is measured on labelled episodes (docs/BEHAVIOURS.md). They read
+`Question.hops` and `supporting_ids` where a data set has them.
 """
 
 from __future__ import annotations
@@ -11,27 +10,27 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from seekling.env.programs import NOT_PYTHON
 from seekling.evaluate.code_habits import is_misuse, program_habits, provided_names
 from seekling.evaluate.evidence import (
     Need,
-    find_evidence,
+    executed_queries,
     fold,
     has_nothing_to_find,
     holds,
     is_abstention,
     is_fact_shown,
+    is_grounded,
     is_output,
     is_retrieved,
     listed_in,
     needs_of,
     shown_in,
 )
-from seekling.evaluate.queries import need_named_in, query_habits
-from seekling.reward.match import normalize_answer
+from seekling.reward.match import longest_common_subsequence, normalize_answer
 from seekling.types import Episode, Question, StopReason, Turn
 
 ECHO_WORDS = 8
@@ -41,6 +40,14 @@ PHRASE_TIMES = 4
 """A phrase of so many words, so many times in one turn, is repetition."""
 WORD_TIMES = 5
 """So is one word so many times in a row."""
+PARROT_SHARE = 0.8
+"""A query that holds this share of the question's words, in their order, is the question again."""
+PARROT_SHARE_ASKED = 0.5
+"""The same for a query that begins with a question word: keywords do not."""
+SUBJECT_SHARE = 0.5
+"""A query is about a subject when it holds at least this share of its words."""
+PROGRAM_BEHAVIOURS = frozenset({"loop", "helper_function", "programmatic_extraction", "silent_execution"})
+"""Only programs show these."""
 
 BEHAVIOURS: Mapping[str, str] = MappingProxyType(
     {
@@ -83,7 +90,12 @@ ERROR_CAUSES: Mapping[str, str] = MappingProxyType(
 )
 """Name of every cause of an error -> what it means, in the order of an episode's way to its answer."""
 
-
+_ASKING = frozenset(("what", "which", "who", "whom", "whose", "where", "when", "why", "how"))
+_FUNCTION_WORDS = frozenset(
+    ["in", "to", "for", "from", "by", "on", "as", "at", "of", "did", "does", "do", "is", "was", "were"]
+)
+_JOINING = frozenset(("and", "or"))
+_CAPITALISED = re.compile(r"\b[^\W\d_a-z]\w+")
 _OWN_TAGS = ("think", "tool_response", "information")
 """Of thoughts and of observations, which none but the environment may write."""
 _TAG = re.compile(r"</?\w+>")
@@ -95,11 +107,8 @@ _RETRIEVAL = re.compile(
 
 
 def detect_behaviours(question: Question, episode: Episode) -> tuple[str, ...]:
-    """The sorted names of `BEHAVIOURS` that an episode shows, also one that ended in a failure.
-
-    The question's hops and supporting pages are used where they are known.
-    """
-    rules = (query_habits, _answer_habits, _search_outcomes, _form_habits)
+    """The sorted names of `BEHAVIOURS` that an episode shows, also one that ended in a failure."""
+    rules = (_query_habits, _answer_habits, _search_outcomes, _form_habits)
     found = {name for rule in rules for name in rule(question, episode)}
     return tuple(sorted(found.union(program_habits(episode))))
 
@@ -126,6 +135,70 @@ def error_cause(question: Question, episode: Episode, em: float) -> str:
     return "not_read" if is_retrieved(question, episode) else "not_retrieved"
 
 
+def _query_habits(question: Question, episode: Episode) -> Iterator[str]:
+    needs = needs_of(question)
+    for _, query in executed_queries(episode):
+        if _is_parroted(query, question):
+            yield "parroted_query"
+        elif _is_keyword_query(query, question, needs):
+            yield "keyword_query"
+    ran = [query for _, query in executed_queries(episode, with_failed=False)]
+    calls = [call for turn in episode.turns for call in turn.calls if call.name == "read_section" and not call.error]
+    num_read = len({str(call.arguments.get("section_id")) for call in calls})
+    if len({fold(query) for query in ran}) > 1 or num_read > 1:
+        yield "iteration"
+    if any(_is_reformulation(first, second, needs) for first, second in itertools.combinations(ran, 2)):
+        yield "reformulation"
+
+
+def _is_parroted(query: str, question: Question) -> bool:
+    """Whether a query is the question again."""
+    asked, words = fold(question.question).split(), fold(query).split()
+    if len(words) < 2:
+        return False
+    share = longest_common_subsequence(asked, words) / max(1, len(asked))
+    return share >= PARROT_SHARE or (share >= PARROT_SHARE_ASKED and bool(_ASKING & set(words[:2])))
+
+
+def _need_named_in(query: str, needs: Sequence[Need]) -> Need | None:
+    """The need whose subject a query names most of; None when it names none."""
+    words = set(fold(query).split())
+
+    def common(need: Need) -> int:
+        subject = set(fold(need.subject).split())
+        held = len(subject & words)
+        return held if subject and held >= SUBJECT_SHARE * len(subject) else 0
+
+    best = max(needs, key=common)
+    return best if common(best) else None
+
+
+def _is_keyword_query(query: str, question: Question, needs: Sequence[Need]) -> bool:
+    words = set(fold(query).split())
+    subjects = [set(fold(need.subject).split()) for need in needs if need.subject]
+    if subjects:
+        asked_for = words - _JOINING - set().union(*subjects)  # two subjects side by side ask for nothing
+        return any(subject <= words for subject in subjects) and bool(asked_for)
+    # Where the subject is unknown: words of the question, no word that only a question has, and not only names.
+    names = {fold(name) for name in _CAPITALISED.findall(question.question.partition(" ")[2])}
+    asked = set(fold(question.question).split()) - _ASKING - _FUNCTION_WORDS
+    return bool(asked & words) and bool(words - names - _FUNCTION_WORDS) and len(words) > 1 and not _ASKING & words
+
+
+def _is_reformulation(first: str, second: str, needs: Sequence[Need]) -> bool:
+    """Whether two queries look for the same subject in other words."""
+    before, after = fold(first).split(), fold(second).split()
+    if before == after:
+        return False
+    subjects = _need_named_in(first, needs), _need_named_in(second, needs)
+    if all(subjects):
+        return subjects[0] is subjects[1]
+    names = set(_CAPITALISED.findall(first)), set(_CAPITALISED.findall(second))
+    both_name_new = bool(names[0] - names[1]) and bool(names[1] - names[0])
+    common = len(set(before) & set(after))
+    return not both_name_new and common >= SUBJECT_SHARE * min(len(set(before)), len(set(after)))
+
+
 def _answer_habits(question: Question, episode: Episode) -> Iterator[str]:
     has_searched = any(_is_attempt(turn) and NOT_PYTHON not in turn.observation for turn in episode.turns)
     answer = episode.answer
@@ -137,7 +210,7 @@ def _answer_habits(question: Question, episode: Episode) -> Iterator[str]:
         yield "abstention"
     elif not has_searched:
         yield "answer_from_memory"
-    elif find_evidence(episode, answer) is not None:
+    elif is_grounded(episode, answer):
         yield "grounded_answer"
     elif _is_claim(question, answer) and not _has_shown_answer(question, episode):
         yield "hallucination"
@@ -150,7 +223,7 @@ def _search_outcomes(question: Question, episode: Episode) -> Iterator[str]:
     for number, turn in enumerate(episode.turns):
         if not _is_attempt(turn) or not turn.observation:
             continue
-        target = need_named_in(" ".join(str(call.arguments.get("query", "")) for call in turn.calls), needs)
+        target = _need_named_in(" ".join(str(call.arguments.get("query", "")) for call in turn.calls), needs)
         # A fact that was known before is shown again by many pages; only for its own query is that a success.
         if any(_brought(episode, number, need) for need in needs if target in (None, need) or came[need] == number):
             continue

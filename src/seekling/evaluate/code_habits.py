@@ -19,7 +19,7 @@ PROVIDED = tuple(name for name in LIBRARY_TOOLS if name != "search")
 """Functions that every program can call; the user's own tools come on top."""
 
 _EXTRACTING_METHODS = frozenset(
-    {"find", "rfind", "index", "rindex", "split", "rsplit", "splitlines", "partition", "rpartition"}
+    ["find", "rfind", "index", "rindex", "split", "rsplit", "splitlines", "partition", "rpartition"]
 )
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _UNKNOWN_NAME = re.compile(r"NameError: name '(\w+)' is not defined")
@@ -52,10 +52,7 @@ def program_habits(episode: Episode) -> Iterator[str]:
 
 
 def is_misuse(turn: Turn, provided: Iterable[str]) -> bool:
-    """Whether a turn uses what is provided wrongly: redefines it, misnames it, or misreads what it takes and returns.
-
-    `provided` names the functions that programs can call.
-    """
+    """Whether a turn uses the provided functions wrongly: redefines, misnames, or misreads their input or output."""
     if any(call.error for call in turn.calls):
         return True
     if turn.kind != "code":

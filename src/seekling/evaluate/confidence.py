@@ -1,9 +1,9 @@
 """How sure one can be of an answer: one number, calibrated on development questions.
 
-An episode tells it by how likely the policy found its own words and by whether the answer stands in what came back.
-A logistic regression on the episodes of development questions makes a probability of these, and a threshold for a
-promised precision: of the answers that are at least so sure, that share was right. What is less sure is better taken
-for "not found". Where no threshold keeps the promise, nothing is promised: confidence alone says how sure one can be.
+A logistic regression on the episodes of development questions makes a probability of how likely the policy found its
+own words and of whether the answer stands in what came back, and a threshold for a promised precision: of the answers
+that are at least so sure, that share was right. What is less sure is better taken for "not found". Where no threshold
+keeps the promise, nothing is promised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pydantic
 
 from seekling.errors import DataError
-from seekling.evaluate.evidence import find_evidence, is_abstention
+from seekling.evaluate.evidence import is_abstention, is_grounded
 from seekling.evaluate.intervals import Rate, rate_of
 from seekling.files import write_atomically
 from seekling.reward.match import exact_match
@@ -27,8 +27,8 @@ FEATURES = ("mean log-probability of the last turn", "its lowest", "lowest of th
 CONFIDENCE = "confidence.json"
 """File of a calibration, in the directory of its policy."""
 MIN_EPISODES = 30
-"""Fewer answers, or fewer than five right or wrong ones, calibrate nothing."""
 MIN_OF_EACH = 5
+"""Fewer answers, or fewer right or wrong ones, calibrate nothing."""
 _LOWEST_LOGPROB = -5.0
 _RIDGE = 1.0
 _NEWTON_STEPS = 25
@@ -49,8 +49,8 @@ class ConfidenceSummary:
     shown: Rate
     """Of all questions, those with such an answer."""
     aurc: float | None
-    """Area under the risk-coverage curve up to the coverage that the policy reaches, by that coverage: the mean risk.
-    Lower is better, between policies that answer about as many questions. None without answers."""
+    """Area under the risk-coverage curve by the coverage that the policy reaches: the mean risk. Lower is better,
+    between policies that answer about as many questions. None without answers."""
     curve: tuple[tuple[float, float], ...]
     """(coverage, risk), the surest answers first: share of the questions answered, and of these the share wrong."""
 
@@ -73,10 +73,10 @@ class Calibration:
 
     def confidence(self, episode: Episode) -> float | None:
         """Probability in (0, 1) that an episode's answer is right; None where it gives none, or says it is unknown."""
-        if episode.answer is None or is_abstention(episode.answer):
+        if not _is_answered(episode):
             return None
         features = (_features(episode) - np.array(self.means)) / np.array(self.scales)
-        return float(1 / (1 + np.exp(-(features @ np.array(self.weights) + self.bias))))
+        return float(_sigmoid(features @ np.array(self.weights) + self.bias))
 
     @property
     def promise(self) -> float | None:
@@ -93,11 +93,7 @@ class Calibration:
 
 
 def read_calibration(policy: Path) -> Calibration | None:
-    """The calibration in the directory of a policy; None when it has none.
-
-    Raises:
-        DataError: the file is no calibration.
-    """
+    """The calibration in the directory of a policy; None when it has none, a DataError when it is damaged."""
     path = policy / CONFIDENCE
     if not path.exists():
         return None
@@ -158,9 +154,8 @@ def summarize_confidence(records: Sequence[EpisodeRecord], calibration: Calibrat
 
 
 def _is_answered(episode: Episode) -> bool:
-    return episode.stop_reason is not StopReason.INFRA_FAILURE and not (
-        episode.answer is None or is_abstention(episode.answer)
-    )
+    is_failed = episode.stop_reason is StopReason.INFRA_FAILURE
+    return not is_failed and episode.answer is not None and not is_abstention(episode.answer)
 
 
 def _features(episode: Episode) -> np.ndarray:
@@ -171,10 +166,14 @@ def _features(episode: Episode) -> np.ndarray:
             max(_LOWEST_LOGPROB, float(np.mean(last.action_logprobs or (0.0,)))),
             _lowest((last,)),
             _lowest(searches),
-            find_evidence(episode, episode.answer or "") is not None,
+            is_grounded(episode, episode.answer or ""),
         ],
         dtype=float,
     )
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def _lowest(turns: Sequence[Turn]) -> float:
@@ -187,7 +186,7 @@ def _logistic(features_NF: np.ndarray, targets_N: np.ndarray) -> tuple[np.ndarra
     penalty_GG = _RIDGE * np.diag([*np.ones(features_NF.shape[1]), 0.0])
     weights_G = np.zeros(design_NG.shape[1])
     for _ in range(_NEWTON_STEPS):
-        probs_N = 1 / (1 + np.exp(-design_NG @ weights_G))
+        probs_N = _sigmoid(design_NG @ weights_G)
         gradient_G = design_NG.T @ (probs_N - targets_N) + penalty_GG @ weights_G
         curvature_GG = (design_NG * (probs_N * (1 - probs_N))[:, None]).T @ design_NG + penalty_GG
         weights_G -= np.linalg.solve(curvature_GG + 1e-9 * np.eye(len(weights_G)), gradient_G)
@@ -200,7 +199,7 @@ def _held_out(scaled_NF: np.ndarray, targets_N: np.ndarray) -> np.ndarray:
     for fold in range(FOLDS):
         inside_N = np.arange(len(targets_N)) % FOLDS == fold
         weights_F, bias = _logistic(scaled_NF[~inside_N], targets_N[~inside_N])
-        confidences_N[inside_N] = 1 / (1 + np.exp(-(scaled_NF[inside_N] @ weights_F + bias)))
+        confidences_N[inside_N] = _sigmoid(scaled_NF[inside_N] @ weights_F + bias)
     return confidences_N
 
 

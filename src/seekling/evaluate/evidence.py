@@ -1,8 +1,7 @@
-"""What an episode was shown: where its answer stands in an observation, and which needed facts and pages came when.
+"""What an episode was shown: whether its answer stands in an observation, and which needed facts and pages came when.
 
 Texts are compared as words under SQuAD's normalisation, after Markdown's marks were taken out, so that `[Lukui](p83)`
-holds the word Lukui. Only what reached the policy counts: the recorded results of calls are read for one thing, to say
-which document an observation came from.
+holds the word Lukui. Only what reached the policy counts.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from dataclasses import dataclass
 
 from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.env.tools import LISTING_TOOLS
-from seekling.reward.match import normalize_answer
 from seekling.reward.functions import is_unanswerable
+from seekling.reward.match import normalize_answer
 from seekling.types import Episode, Question, ToolCall, Turn
 
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\[\s]*\)")
@@ -32,16 +31,6 @@ ABSTENTION_WORDS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """Where a text stands in the observations."""
-
-    turn: int
-    """Index of the first turn whose observation holds it."""
-    document_ids: tuple[str, ...]
-    """The documents it can come from: those of the call whose result holds it, else all that came back by then."""
-
-
-@dataclass(frozen=True, slots=True)
 class Need:
     """One fact that a question needs."""
 
@@ -52,12 +41,9 @@ class Need:
     """The page that says it; empty when unknown, or when there is none."""
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=512)  # every detector asks for the same observations
 def fold(text: str) -> str:
-    """The words of a text for comparison: without marks, case, punctuation and articles.
-
-    Remembers a few hundred texts, since every detector asks for the same observations again.
-    """
+    """The words of a text for comparison: without marks, case, punctuation and articles."""
     return normalize_answer(_MARKS.sub(" ", _LINK.sub(r"\1", text)))
 
 
@@ -74,29 +60,21 @@ def is_abstention(answer: str | None) -> bool:
     return words in _NOT_KNOWN or _NOT_KNOWN_PHRASE.search(words) is not None
 
 
-def find_evidence(episode: Episode, text: str) -> Evidence | None:
-    """Find where a text first stands word for word in an observation.
+def is_grounded(episode: Episode, text: str) -> bool:
+    """Whether a text stands word for word in an observation; one without words never does.
 
-    An observation counts once a document has come back: what a program made up and printed is no evidence. None when
-    the text stands nowhere, or has no words.
+    An observation counts once a document has come back: what a program made up and printed is no evidence.
     """
-    phrase = fold(text)
-    for number, turn in enumerate(episode.turns):
-        if not holds(observed_words(turn), phrase):
-            continue
-        came_back = _documents(episode.turns[: number + 1])
-        if came_back:
-            sources = [call.document_ids for call in turn.calls if holds(fold(call.result), phrase)]
-            return Evidence(number, sources[0] if sources and sources[0] else came_back)
-    return None
+    phrase, has_document = fold(text), False
+    for turn in episode.turns:
+        has_document = has_document or bool(_documents((turn,)))
+        if has_document and holds(observed_words(turn), phrase):
+            return True
+    return False
 
 
 def needs_of(question: Question) -> tuple[Need, ...]:
-    """What has to be found, in order.
-
-    The hops; where they are unknown the supporting pages, of which the last says the answer; where these are unknown
-    too, the answer itself.
-    """
+    """What has to be found, in order: the hops, else the supporting pages (the last says the answer), else that."""
     has_no_answer = is_unanswerable(question)
     if not question.hops:
         *before, last = question.supporting_ids or ("",)

@@ -1,10 +1,9 @@
 """Signs that RL is collapsing, read from the metrics of its steps: pure functions of the history.
 
-Collapse after some hundred steps is what users of search agents report most. Each sign compares the median of the last
-few steps with that of the first few; one alone may be a change of style, two at once are taken for a collapse.
+Each sign compares the median of the last few steps with that of the first few; one alone may be a change of style, two
+at once are taken for a collapse.
 
-Source: likelihood of right episodes, Lazy Likelihood Displacement (arXiv:2512.04220); the other signs are what trainers
-    of the same kind log. The limits are ours.
+Source: likelihood of right episodes, Lazy Likelihood Displacement (arXiv:2512.04220); the limits are ours.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "reward": "the reward has fallen (mean)",
     }
 )
-"""Name of every sign -> what it means, and of what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +90,7 @@ def is_best_yet(history: Sequence[Metrics], every: int) -> bool:
 def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
     """What the logged metrics of a run's RL steps say about its health, as sentences for people.
 
-    One for every sign, at the step at which it came up, for every skipped update and every rollback; what is damaged in
-    the rows is passed over.
+    One for every sign at the step at which it came up, every skipped update and every rollback; damage is passed over.
     """
     sentences: list[str] = []
     shown: set[str] = set()

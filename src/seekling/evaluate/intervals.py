@@ -1,8 +1,4 @@
-"""Rates and means with intervals, and the test of paired results.
-
-Everything is worked out from counts, so the same records always print the same figures. The tests check the coverage of
-the intervals by simulation.
-"""
+"""Rates and means with intervals, and the test of paired results. The tests check the coverage by simulation."""
 
 from __future__ import annotations
 
@@ -50,19 +46,12 @@ class Difference:
 
 
 def wilson_interval(k: float, n: int) -> tuple[float, float]:
-    """The score interval of a proportion: honest at 0 of n and n of n, where the textbook interval has no width.
+    """The 95 % score interval of a proportion: honest at 0 of n and n of n, where the textbook's has no width.
 
-    Args:
-        k: successes, 0 <= k <= n; may be fractional, see `mean_of`.
-        n: trials; 0 gives (0, 1): nothing is known.
-
-    Returns:
-        (low, high), within [0, 1].
+    `k` may be fractional (see `mean_of`), 0 <= k <= n. Of 0 trials nothing is known: (0, 1).
 
     Source: E. B. Wilson, JASA 22 (1927), without continuity correction.
     """
-    if not 0 <= k <= n:
-        raise ValueError(f"expected 0 <= k <= n, got k={k}, n={n}")
     if n == 0:
         return 0.0, 1.0
     share = k / n
@@ -85,8 +74,7 @@ def mean_of(values: Sequence[float]) -> Mean:
     """The mean of values in [0, 1] with a Wilson interval on their sum.
 
     A value in [0, 1] with mean m varies at most as much as a coin with that mean, so the interval is never too narrow,
-    and unlike a bootstrap it does not claim certainty when all values are 0. For F1, which is mostly 0 or 1, little is
-    lost.
+    and unlike a bootstrap it does not claim certainty when all values are 0.
     """
     total, n = min(math.fsum(values), float(len(values))), len(values)
     low, high = wilson_interval(total, n)
@@ -97,15 +85,10 @@ def difference_of(differences: Sequence[float]) -> Difference:
     """The mean of differences, with an interval and a p-value of one and the same test, which cannot disagree.
 
     A t test of the mean after four halves of a question are added: one that only the second answers, one that only the
-    first does, one that both do and one that none does. With them a deviation is never 0, so equal differences claim no
-    certainty, and the test holds its level where few questions differ. Give one difference per question: that of a
-    question's mean over seeds makes the interval robust to the seeds' being alike (clustered by question).
+    first does, one that both do and one that none does. So equal differences claim no certainty, and the test holds its
+    level where few questions differ. The interval leaves 0 out exactly when the p-value is below 0.05.
 
-    Args:
-        differences: in [-1, 1], of independent questions.
-
-    Returns:
-        The plain mean; the interval leaves 0 out exactly when the p-value is below 0.05.
+    `differences` are in [-1, 1], one per independent question: over several seeds, that of the question's means.
 
     Source: Agresti and Min, Statistics in Medicine 24 (2005), for the halves; Student's t, with n - 1 degrees of
     freedom, instead of the normal distribution.

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from seekling.errors import InfrastructureError
 from seekling.files import read_appended
@@ -32,7 +31,6 @@ from seekling.types import Episode, Json, Message, Question
 UNREADABLE = "unreadable_verdict"
 NO_REPLY = "no_reply"
 
-T = TypeVar("T")
 Verdict = tuple[Judgement | None, str]
 """A verdict and how it came about ("asked", "cached" or "unanswered"); None and the cause when the judge failed."""
 
@@ -74,13 +72,22 @@ class Judged:
 
 
 class VerdictCache:
-    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on; None keeps them here."""
+    """Verdicts on disk, one JSON line each, keyed by everything that a verdict depends on; None keeps them here.
+
+    Errors are not kept: they are tried again.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._lock = path, threading.Lock()
         self._verdicts: dict[str, Judgement] = {}
         for line in read_appended(path) if path is not None else ():
-            self._load(line)
+            try:
+                row = json.loads(line)
+                key, verdict = row["key"], Judgement.from_json(row)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue  # a line that an interruption cut short: its case is judged again
+            if isinstance(key, str) and verdict is not None:
+                self._verdicts[key] = verdict
 
     def get(self, key: str) -> Judgement | None:
         """The verdict kept under a key."""
@@ -88,7 +95,7 @@ class VerdictCache:
             return self._verdicts.get(key)
 
     def put(self, key: str, verdict: Judgement) -> None:
-        """Keep a verdict. Errors are not kept: they are tried again."""
+        """Keep a verdict."""
         with self._lock:
             self._verdicts[key] = verdict
             if self._path is not None:
@@ -96,21 +103,12 @@ class VerdictCache:
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"key": key, **verdict.to_json()}) + "\n")
 
-    def _load(self, line: str) -> None:
-        try:
-            row = json.loads(line)
-            key, verdict = row["key"], Judgement.from_json(row)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return  # a line that an interruption cut short: its case is judged again
-        if isinstance(key, str) and verdict is not None:
-            self._verdicts[key] = verdict
-
 
 class Judge:
     """Decides whether answers are right.
 
     An unreadable verdict is asked for `num_tries` times; `in_flight` cases are judged at once; reasoning judges need
-    more `max_tokens` for a reply.
+    more `max_tokens` for a reply. Methods raise ConfigError when the endpoint refuses us altogether.
     """
 
     def __init__(
@@ -119,11 +117,6 @@ class Judge:
         self._client, self._cache = client, cache
         self._num_tries, self._in_flight, self._max_tokens = num_tries, in_flight, max_tokens
 
-    @property
-    def model(self) -> str:
-        """Name of the judging model."""
-        return self._client.endpoint.model
-
     def judge(
         self,
         cases: Sequence[tuple[Question, str | None]],
@@ -131,17 +124,21 @@ class Judge:
         exact: Sequence[float] = (),
         on_verdict: Callable[[], None] = lambda: None,
     ) -> Judged:
-        """Judge answers.
+        """Judge answers, and call `on_verdict` after each.
 
         Args:
             cases: each question with the answer given; None or blank is no answer, and wrong without asking.
             exact: exact match of each case, for the audit; empty leaves it at zeros.
             on_verdict: called after each case.
-
-        Raises:
-            ConfigError: the endpoint refuses us altogether.
         """
-        outcomes = self.judge_all(lambda case: self._judge_answer(*case), cases, on_verdict)
+        outcomes: list[Verdict] = []
+        pool = ThreadPoolExecutor(max_workers=self._in_flight)
+        try:
+            for outcome in pool.map(lambda case: self._judge_answer(*case), cases):
+                outcomes.append(outcome)
+                on_verdict()
+        finally:  # an error or Ctrl-C leaves the others unasked
+            pool.shutdown(wait=True, cancel_futures=True)
         notes = Counter(note for _, note in outcomes)
         verdicts = tuple(None if verdict is None else verdict.is_correct for verdict, _ in outcomes)
         pairs = Counter(zip(verdicts, map(bool, exact), strict=False))
@@ -156,28 +153,8 @@ class Judge:
         )
         return Judged(verdicts, details)
 
-    def judge_all(
-        self, judge_one: Callable[[T], Verdict], cases: Sequence[T], on_verdict: Callable[[], None]
-    ) -> list[Verdict]:
-        """Judge several cases at once, call `on_verdict` after each; an error or Ctrl-C leaves the others unasked."""
-        outcomes = []
-        pool = ThreadPoolExecutor(max_workers=self._in_flight)
-        try:
-            for outcome in pool.map(judge_one, cases):
-                outcomes.append(outcome)
-                on_verdict()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-        return outcomes
-
     def judge_episode(self, question: Question, episode: Episode) -> Verdict:
-        """Judge an episode's answer and its approach. May be called from several threads.
-
-        No answer is never correct, whatever the judge says. The episode is one that no infrastructure failure ended.
-
-        Raises:
-            ConfigError: the endpoint refuses us altogether.
-        """
+        """Judge an episode's answer and its approach; no answer is never correct. Safe to call from several threads."""
         verdict, note = self._ask(approach_messages(question, episode), parse_approach_verdict)
         if verdict is not None and not (episode.answer or "").strip():
             verdict = Judgement(False, verdict.approach)
@@ -189,7 +166,10 @@ class Judge:
         return self._ask(judge_messages(question, answer), parse_verdict)
 
     def _ask(self, messages: Sequence[Message], parse: Callable[[str], Judgement | None]) -> Verdict:
-        key = self._key(messages)
+        endpoint = self._client.endpoint
+        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.fields)]
+        parts += [[each.role, each.content] for each in messages]
+        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
         kept = self._cache.get(key)
         if kept is not None:
             return kept, "cached"
@@ -207,9 +187,3 @@ class Judge:
                 self._cache.put(key, verdict)
                 return verdict, "asked"
         return None, UNREADABLE
-
-    def _key(self, messages: Sequence[Message]) -> str:
-        endpoint = self._client.endpoint
-        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.fields)]
-        parts += [[each.role, each.content] for each in messages]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()

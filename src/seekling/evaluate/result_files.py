@@ -27,30 +27,22 @@ T = TypeVar("T")
 
 
 def read_records(path: Path | str) -> Iterator[EpisodeRecord]:
-    """Read an episodes file line by line.
-
-    Raises:
-        DataError: the file is missing, or a line is not an episode record; names file and line.
-    """
+    """Read an episodes file line by line; raises as `read_rows`."""
     cause = "a cut last line means that the writing was interrupted: evaluate again"
     for _, record in read_rows(path, EpisodeRecord.from_json, "an episode record", cause):
         yield record
 
 
 def read_rows(path: Path | str, parse: Callable[..., T], what: str, advice: str) -> Iterator[tuple[str, T]]:
-    """Read a file of JSON lines; blank ones are passed over.
+    """Read a file of JSON lines, `what` being a row in an error and `advice` its end; blank lines are passed over.
 
-    Args:
-        path: of the file.
-        parse: makes a row of the JSON value of a line; raises ValueError or DataError for what is none.
-        what: a row is, for the error.
-        advice: for the error.
+    `parse` makes a row of a line's JSON value, and raises ValueError or DataError for what is none.
 
     Yields:
         Where each row stands (`file:line`), and the row.
 
     Raises:
-        DataError: the file is missing, or a line is no such row.
+        DataError: the file is missing, or a line is no such row; names file and line.
     """
     try:
         # json finds bytes that are no UTF-8, and says so like anything else that is no JSON.
@@ -83,11 +75,7 @@ def write_summary(run: Path, summary: EvalSummary) -> Path:
 
 
 def read_summary(path: Path | str) -> EvalSummary:
-    """Read what `write_summary` wrote.
-
-    Raises:
-        DataError: the file is missing or is not a summary.
-    """
+    """Read what `write_summary` wrote; a missing or damaged file is a DataError."""
     try:
         return EvalSummary.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:

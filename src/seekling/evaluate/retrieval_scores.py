@@ -1,7 +1,7 @@
 """How well a retriever finds the pages that hold the answers: recall, reciprocal rank and nDCG, by trec_eval.
 
 Judged are pages, each by its best passage, because questions name pages. A question counts by its own share of
-supporting pages found, so that means are of values in [0, 1]; their intervals are Wilson's on the sum (`mean_of`).
+supporting pages found.
 """
 
 from __future__ import annotations
@@ -37,13 +37,7 @@ def score_retrieval(
     *,
     progress: Progress = lambda done, total: None,
 ) -> RetrievalScores:
-    """Ask every question for pages and score the lists.
-
-    Args:
-        library: searched as the code protocol does.
-        questions: those without supporting pages are left out and counted.
-        cuts: lengths at which recall is looked at, ascending.
-        progress: told how many questions of how many were asked.
+    """Ask every question for pages and score the lists at the lengths `cuts`, ascending.
 
     Raises:
         DataError: no question names a supporting page.

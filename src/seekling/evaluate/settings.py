@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from seekling.config import Recipe
-
-Mode = Literal["search", "closed-book", "gold-passage", "oracle-search"]
-MODES: tuple[Mode, ...] = ("search", "closed-book", "gold-passage", "oracle-search")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +17,6 @@ class DecodingSettings:
     turn_tokens: int
     episode_tokens: int
     min_p: float = 0.0
-    """Tokens less likely than this share of the most likely one were not drawn."""
     thought_tokens: int = 0
     """New tokens inside thoughts per turn, at most; 0 is no limit of their own."""
 
@@ -46,56 +41,42 @@ class SearchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSettings(DecodingSettings, SearchSettings):
-    """What the figures depend on besides the policy and the questions. Defaults are for files of older versions."""
+    """All of it. Defaults are for files of older versions."""
 
     protocol: str
     max_generations: int
     """The most turns an episode can have, a forced last answer included."""
     max_searching_turns: int
     """How many of these can search and still be answered from. Systems call one or the other "max_turns"."""
-    mode: Mode = "search"
-    """search is the recipe's own game; the others bound it, see `evaluate.bounds`."""
     model: str = ""
     """What was evaluated: a served model's name, or the model's spec."""
     endpoint: str = ""
     """Address of the served model; empty for a local one."""
 
     @staticmethod
-    def from_recipe(
-        recipe: Recipe, *, mode: Mode = "search", model: str = "", endpoint: str = "", num_passages: int = 0
-    ) -> EvalSettings:
-        """The settings under which a recipe evaluates.
-
-        Args:
-            recipe: its sections env, retrieval, rollout and eval.
-            mode: closed-book and gold-passage have one generation, no search and a protocol of their own name.
-            model: what is evaluated; empty takes the recipe's model.
-            endpoint: where it is served.
-            num_passages: of the index.
-        """
-        searches = mode in ("search", "oracle-search")
+    def from_recipe(recipe: Recipe, *, model: str = "", endpoint: str = "", num_passages: int = 0) -> EvalSettings:
+        """The settings under which a recipe evaluates its own model, or another one that is served at an endpoint."""
         env, rollout = recipe.evaluated.env, recipe.evaluated.rollout
         retrieval = "remote" if recipe.retrieval.url else recipe.retrieval.index.kind
         return EvalSettings(
-            protocol=env.protocol if searches else mode,
+            protocol=env.protocol,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
-            max_generations=env.num_generations if searches else 1,
-            max_searching_turns=env.num_useful_searches if searches else 0,
-            max_searches=env.max_searches,
+            min_p=rollout.min_p,
             turn_tokens=rollout.turn_tokens,
             episode_tokens=rollout.episode_tokens,
+            thought_tokens=0 if endpoint else recipe.rollout.thought_tokens,  # of a served model no tokens are seen
+            max_generations=env.num_generations,
+            max_searching_turns=env.num_useful_searches,
+            max_searches=env.max_searches,
+            observation_tokens=env.observation_tokens,
+            failing_share=env.failing_share,
             retrieval=retrieval,
             top_k=recipe.retrieval.top_k,
-            mode=mode,
-            model=model or recipe.model.spec,
-            endpoint=endpoint,
-            observation_tokens=env.observation_tokens,
             encoder="" if retrieval in ("remote", "bm25") else recipe.retrieval.index.encoder,
             num_passages=num_passages,
-            failing_share=env.failing_share if mode == "search" else 0.0,
-            min_p=rollout.min_p,
-            thought_tokens=0 if endpoint else recipe.rollout.thought_tokens,  # of a served model no tokens are seen
+            model=model or recipe.model.spec,
+            endpoint=endpoint,
         )
 
     def describe(self) -> str:
@@ -103,8 +84,6 @@ class EvalSettings(DecodingSettings, SearchSettings):
         decoding = "greedy" if self.temperature == 0 else f"temperature {self.temperature:g}, top-p {self.top_p:g}"
         if self.temperature and self.min_p:
             decoding += f", min-p {self.min_p:g}"
-        if self.mode in ("closed-book", "gold-passage"):
-            return f"{self.mode}, {decoding}, 1 generation, no search"
         return (
             f"{self.protocol}, {decoding}, up to {self.max_generations} generations of which "
             f"{self.max_searching_turns} can search and be followed by an answer, {self.retrieval} top {self.top_k}"

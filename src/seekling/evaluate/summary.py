@@ -2,6 +2,7 @@
 
 Scores are worked out again from the recorded answers, so a summary cannot disagree with its episodes. An episode that
 ended in an infrastructure failure is counted under its cause and left out of every figure: it is never a wrong answer.
+What is None or empty was not there to count, not asked for, or an older version wrote the file.
 """
 
 from __future__ import annotations
@@ -11,23 +12,45 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
+from typing import NamedTuple
 
 import pydantic
 
+from seekling.corpus.questions import question_set_hash
 from seekling.errors import DataError
-from seekling.evaluate.behaviour_rates import behaviour_rates
 from seekling.evaluate.behaviours import ERROR_CAUSES
 from seekling.evaluate.confidence import Calibration, ConfidenceSummary, summarize_confidence
-from seekling.evaluate.episode_facts import EpisodeFacts, facts_of
-from seekling.evaluate.intervals import Rate, rate_of
+from seekling.evaluate.episode_facts import EpisodeFacts, RecoverySummary, behaviour_rates, facts_of, summarize_recovery
+from seekling.evaluate.intervals import Mean, Rate, mean_of, rate_of
 from seekling.evaluate.judging import JudgeDetails
-from seekling.evaluate.recovery import RecoverySummary, summarize_recovery
-from seekling.evaluate.scores import QuestionSet, Scores, by_name, question_set_of, scores_of
 from seekling.evaluate.settings import EvalSettings
 from seekling.reward.functions import score_episode
+from seekling.reward.match import is_vacuous
 from seekling.rollout.draft_rates import draft_rates
-from seekling.types import EpisodeRecord, Json, StopReason
+from seekling.types import EpisodeRecord, Json, Question, StopReason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """The scores of some answers."""
+
+    em: Rate
+    f1: Mean
+    substring: Rate | None = None
+    rouge_l: Mean | None = None
+    judge: Rate | None = None
+    """Answers that a judging model called correct, of those it gave a verdict on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionSet:
+    """Which questions were asked, and the odd ones among their golds."""
+
+    question_set_hash: str
+    num_vacuous_golds: int
+    """Gold answers that SQuAD's normalisation empties; they are matched under a milder rule."""
+    vacuous_golds: tuple[str, ...] = ()
+    """Up to five of them, as `id: gold`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +63,12 @@ class GroupSummary(Scores):
 
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
-    """What the policy did. What is None or empty was not there to count, or an older version wrote the file."""
+    """What the policy did."""
 
     answered: Rate
-    """Episodes that gave any answer."""
     gold_retrieved: Rate
     """Questions with known supporting documents for which a call returned at least one of them."""
     gold_retrieved_all: Rate
-    """The same, but all of them, as a two-hop question needs."""
     episodes_with_invalid: Rate
     """Episodes with at least one unreadable action."""
     invalid_rate: float | None
@@ -61,31 +82,29 @@ class Conduct:
     error_causes: Mapping[str, int] = field(default_factory=dict)
     """Why episodes are not right. Sums to the episodes with a record minus `em.k`: excluded ones have a cause too."""
     recovery: RecoverySummary | None = None
-    """What became of failed searches and of unanswerable questions."""
     confidence: ConfidenceSummary | None = None
     """None where the policy has no calibration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What a scored episode costs on average; None where nothing was recorded."""
+    """What a scored episode costs on average."""
 
     searches_per_question: float | None
     turns_per_question: float | None
     action_tokens_per_question: float | None
     observation_tokens_per_question: float | None
     seconds_per_question: float | None
+    """Of one episode among those that ran at the same time."""
     prompt_tokens_per_question: float | None = None
-    """Of served models, every turn's whole prompt counted; None for local ones."""
+    """Of served models, every turn's whole prompt counted."""
     dollars_per_question: float | None = None
-    """None when no price was given. Excluded episodes cost too; the sum is divided by the questions asked."""
+    """Excluded episodes cost too; the sum is divided by the questions asked."""
     dollars_total: float | None = None
     wall_seconds_per_question: float | None = None
-    """Of the whole evaluation, however many episodes ran at once; `seconds_per_question` is what one episode took among
-    the others. Times of processes that were killed are missing."""
+    """Of the whole evaluation; times of processes that were killed are missing."""
     draft_acceptance: float | None = None
-    """Of the tokens that the engine guessed ahead, the share that sampling would have drawn anyway. It hangs on what
-    ran at the same time, so a resumed evaluation has another one. None where nothing was guessed."""
+    """Of the tokens that the engine guessed ahead, the share that was right. It hangs on what ran at the same time."""
     drafted_per_token: float | None = None
     """Tokens guessed ahead by tokens sampled."""
 
@@ -115,16 +134,11 @@ class EvalSummary(QuestionSet, Costs, Conduct, Scores):
 
     @staticmethod
     def from_json(row: Json) -> EvalSummary:
-        """Rebuild a summary from `to_json`'s object, also after it has been through a JSON file.
-
-        Raises:
-            pydantic.ValidationError: the row is not a summary; a ValueError that names each wrong field.
-        """
+        """Rebuild a summary; raises pydantic.ValidationError, a ValueError that names each wrong field."""
         return pydantic.TypeAdapter(EvalSummary).validate_python(row)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
+class _Scored(NamedTuple):
     record: EpisodeRecord
     scores: Mapping[str, float]
     facts: EpisodeFacts
@@ -135,7 +149,6 @@ def summarize(
     *,
     settings: EvalSettings | None = None,
     judge_details: JudgeDetails | None = None,
-    not_asked: Mapping[str, int] = MappingProxyType({}),
     wall_s: float | None = None,
     usd_per_hour: float | None = None,
     calibration: Calibration | None = None,
@@ -143,17 +156,13 @@ def summarize(
     """Turn the episodes of one evaluation into its figures.
 
     Args:
-        records: of one stage, one per question, in any order; consumed once.
-        settings: under which they were sampled. The protocol and the temperature of every episode must agree with it,
-            so that an evaluation that lost its greedy flag is refused instead of reported.
+        records: of one stage, one per question, in any order.
+        settings: under which they were sampled. The protocol and temperature of every episode must agree with it, so
+            that an evaluation that lost its greedy flag is refused instead of reported.
         judge_details: of the judge that gave the verdicts among the records' scores.
-        not_asked: questions that the mode cannot ask, by cause; they join the exclusions.
         wall_s: what the evaluation took as a whole.
         usd_per_hour: price of that time; None adds up what the episodes cost.
         calibration: of the policy's confidence, by other questions than these.
-
-    Returns:
-        The summary. With every episode excluded, rates are 0/0 and means None.
 
     Raises:
         DataError: no record, two records of one question, more than one stage, an episode that belongs to another
@@ -167,20 +176,18 @@ def summarize(
     num_failed = len(records) - len(kept)
     kinds = [(each.record.question.kind, each) for each in kept]
     labelled = [(f"{kind}: {label}", each) for kind, each in kinds for label in each.record.question.labels]
-    by_kind = by_name(kinds) | by_name(labelled)
-    by_source = by_name((each.record.question.source, each) for each in kept)
     return EvalSummary(
         stage=stage,
         num_questions=len(records),
-        exclusions={**({StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {}), **not_asked},
+        exclusions={StopReason.INFRA_FAILURE.value: num_failed} if num_failed else {},
         temperatures=tuple(sorted({record.episode.temperature for record in records})),
         settings=settings,
-        by_kind={name: _group(members) for name, members in sorted(by_kind.items())},
-        by_source={name: _group(members) for name, members in by_source.items()},
+        by_kind=_groups([*kinds, *labelled]),
+        by_source=_groups([(each.record.question.source, each) for each in kept]),
         judge_details=judge_details,
         failures=_failures(records),
-        **vars(question_set_of([record.question for record in records])),
-        **vars(scores_of([each.scores for each in kept])),
+        **vars(_question_set([record.question for record in records])),
+        **vars(_scores(kept)),
         **vars(_conduct(records, kept, calibration)),
         **vars(_costs(records, kept, wall_s, usd_per_hour)),
     )
@@ -219,6 +226,42 @@ def _score(record: EpisodeRecord) -> _Scored:
     return _Scored(record, scores | {name: record.scores[name] for name in ("judge",) if name in record.scores}, facts)
 
 
+def _scores(kept: Sequence[_Scored]) -> Scores:
+    rows = [each.scores for each in kept]
+    verdicts = [row["judge"] for row in rows if "judge" in row]
+    return Scores(
+        em=_rate([row["em"] for row in rows]),
+        f1=mean_of([row["f1"] for row in rows]),
+        substring=_rate([row["substring"] for row in rows]),
+        rouge_l=mean_of([row["rouge_l"] for row in rows]),
+        judge=_rate(verdicts) if verdicts else None,
+    )
+
+
+def _question_set(questions: Sequence[Question]) -> QuestionSet:
+    vacuous = [f"{question.id}: {gold}" for question in questions for gold in question.answers if is_vacuous(gold)]
+    return QuestionSet(
+        question_set_hash=question_set_hash(questions), num_vacuous_golds=len(vacuous), vacuous_golds=tuple(vacuous[:5])
+    )
+
+
+def _groups(named: Sequence[tuple[str, _Scored]]) -> dict[str, GroupSummary]:
+    """Figures by name, the names sorted; nothing where no member has a name."""
+    groups: dict[str, list[_Scored]] = {}
+    for name, member in named:
+        groups.setdefault(name, []).append(member)
+    if set(groups) <= {""}:
+        return {}
+    return {
+        name: GroupSummary(
+            gold_retrieved=_gold_retrieved(members),
+            searches_per_question=_mean([each.facts.num_searches for each in members]),
+            **vars(_scores(members)),
+        )
+        for name, members in sorted(groups.items())
+    }
+
+
 def _failures(records: Sequence[EpisodeRecord]) -> dict[str, int]:
     """Failure texts differ in ports, counts and times; without numbers the same cause is the same text."""
     failed = [record.episode for record in records if record.episode.stop_reason is StopReason.INFRA_FAILURE]
@@ -229,16 +272,13 @@ def _failures(records: Sequence[EpisodeRecord]) -> dict[str, int]:
 def _conduct(records: Sequence[EpisodeRecord], kept: Sequence[_Scored], calibration: Calibration | None) -> Conduct:
     episodes = [each.record.episode for each in kept]
     turns = [turn for episode in episodes for turn in episode.turns]
-    with_gold = [each.facts for each in kept if each.facts.found_at is not None]
     causes = Counter(each.facts.cause for each in kept) + Counter(infrastructure=len(records) - len(kept))
     has_programs = any(episode.protocol == "code" for episode in episodes)
     return Conduct(
-        answered=rate_of(sum(episode.answer is not None for episode in episodes), len(kept)),
+        answered=_rate([episode.answer is not None for episode in episodes]),
         gold_retrieved=_gold_retrieved(kept),
-        gold_retrieved_all=rate_of(sum(facts.is_complete for facts in with_gold), len(with_gold)),
-        episodes_with_invalid=rate_of(
-            sum(any(turn.kind == "invalid" for turn in episode.turns) for episode in episodes), len(kept)
-        ),
+        gold_retrieved_all=_rate([each.facts.is_complete for each in kept if each.facts.found_at is not None]),
+        episodes_with_invalid=_rate([any(turn.kind == "invalid" for turn in each.turns) for each in episodes]),
         invalid_rate=_mean([turn.kind == "invalid" for turn in turns]),
         truncated_observation_rate=_mean([turn.is_observation_truncated for turn in turns if turn.observation]),
         stop_reasons=dict(sorted(Counter(record.episode.stop_reason.value for record in records).items())),
@@ -257,14 +297,13 @@ def _costs(
     dollars = math.fsum(paid) if paid else None
     if usd_per_hour is not None and wall_s is not None:
         dollars = usd_per_hour * wall_s / 3600
+    prompts = [episode.usage["prompt_tokens"] for episode in episodes if "prompt_tokens" in episode.usage]
     return Costs(
         searches_per_question=_mean([each.facts.num_searches for each in kept]),
         turns_per_question=_mean([len(episode.turns) for episode in episodes]),
         action_tokens_per_question=_mean([each.facts.action_tokens for each in kept]),
         observation_tokens_per_question=_mean([each.facts.observation_tokens for each in kept]),
-        prompt_tokens_per_question=_mean(
-            [episode.usage["prompt_tokens"] for episode in episodes if "prompt_tokens" in episode.usage]
-        ),
+        prompt_tokens_per_question=_mean(prompts),
         seconds_per_question=_mean([episode.duration_s for episode in episodes]),
         wall_seconds_per_question=None if wall_s is None else wall_s / len(records),
         dollars_per_question=None if dollars is None else dollars / len(records),
@@ -273,17 +312,12 @@ def _costs(
     )
 
 
-def _group(members: Sequence[_Scored]) -> GroupSummary:
-    return GroupSummary(
-        gold_retrieved=_gold_retrieved(members),
-        searches_per_question=_mean([each.facts.num_searches for each in members]),
-        **vars(scores_of([each.scores for each in members])),
-    )
-
-
 def _gold_retrieved(members: Sequence[_Scored]) -> Rate:
-    found = [each.facts.found_at for each in members if each.facts.found_at is not None]
-    return rate_of(sum(place > 0 for place in found), len(found))
+    return _rate([each.facts.found_at > 0 for each in members if each.facts.found_at is not None])
+
+
+def _rate(values: Sequence[float]) -> Rate:
+    return rate_of(round(sum(values)), len(values))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,7 +1,7 @@
 """What a stage of training made worse: the same questions before and after it, and what became of each episode.
 
-A score can rise while a habit goes bad, so every check here stands for itself. A change is told where it is no chance:
-an exact one-sided sign test over the questions whose episodes differ, at 5 % for all checks together.
+A score can rise while a habit goes bad. A change is told where it is no chance: an exact one-sided sign test over the
+questions whose episodes differ, at 5 % for all checks together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from seekling.evaluate.behaviours import detect_behaviours
-from seekling.evaluate.scores import by_name
 from seekling.reward.match import exact_match
 from seekling.types import EpisodeRecord, StopReason
 
@@ -55,10 +54,7 @@ def repeats_to_the_end(record: EpisodeRecord) -> bool:
 
 
 def find_worsening(before: Iterable[EpisodeRecord], after: Iterable[EpisodeRecord]) -> list[Worsening]:
-    """What episodes do worse than others of the same questions did, one record each, in the order of the checks.
-
-    Questions of only one side are left out.
-    """
+    """What episodes do worse than others of the same questions did; questions of only one side are left out."""
     firsts, seconds = _scored(before), _scored(after)
     pairs = [(first, seconds[key]) for key, first in firsts.items() if key in seconds]
     answered = [pair for pair in pairs if all(record.episode.answer is not None for record in pair)]
@@ -78,7 +74,9 @@ def find_worsening(before: Iterable[EpisodeRecord], after: Iterable[EpisodeRecor
 
 def describe_worsening(records: Iterable[EpisodeRecord]) -> list[str]:
     """A warning for every stage of a run that made something worse than the evaluation of the stage before it shows."""
-    by_stage = by_name((record.stage, record) for record in records)
+    by_stage: dict[str, list[EpisodeRecord]] = {}
+    for record in records:
+        by_stage.setdefault(record.stage, []).append(record)
     evaluated = [name for name in STAGES if f"eval-{name}" in by_stage]
     sentences = []
     for first, second in itertools.pairwise(evaluated):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from seekling.config import Recipe
 from seekling.errors import IndexMismatchError
@@ -47,8 +47,6 @@ class Extras:
     """What may come on top of asking and scoring."""
 
     judge: Judge | None = None
-    not_asked: Mapping[str, int] = field(default_factory=dict)
-    """Questions that the mode cannot ask, by cause."""
     usd_per_hour: float | None = None
     """Of this machine; None adds up what the episodes cost."""
     calibration: Calibration | None = None
@@ -125,7 +123,6 @@ def ask_and_score(
         folder.read_records(stage),
         settings=settings,
         judge_details=details,
-        not_asked=extras.not_asked,
         wall_s=wall_s,
         usd_per_hour=extras.usd_per_hour,
         calibration=extras.calibration,

@@ -1,4 +1,4 @@
-"""One `seekling eval`: which policy, in which mode, on which questions, how often, judged by whom, at what price."""
+"""One `seekling eval`: which policy, on which questions, how often, judged by whom, at what price."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from pathlib import Path
 from seekling.config import EndpointConfig, JudgeConfig, Recipe
 from seekling.corpus.questions import question_set_hash, read_questions
 from seekling.corpus.splits import with_shared_text
-from seekling.env.environment import SearchEnv
 from seekling.errors import ConfigError, DataError
-from seekling.evaluate.benchmarks import benchmark_of, open_benchmarks
-from seekling.evaluate.bounds import NO_GOLD_PAGE, OracleEnv, PlainProtocol, has_gold_page
+from seekling.evaluate.compare import SampleSummary, summarize_samples
 from seekling.evaluate.confidence import read_calibration
 from seekling.evaluate.judging import Judge
 from seekling.evaluate.result_files import read_records
-from seekling.evaluate.samples import SampleSummary, summarize_samples
-from seekling.evaluate.settings import EvalSettings, Mode
+from seekling.evaluate.settings import EvalSettings
 from seekling.evaluate.summary import EvalSummary
 from seekling.files import write_atomically
 from seekling.models import resolve_model
@@ -44,9 +41,7 @@ class EvalRequest:
 
     name: str = "model"
     """Of the policy in the files: `eval-<name>`."""
-    mode: Mode = "search"
     num_samples: int = 1
-    benchmarks: tuple[str, ...] = ()
     questions: Path | None = None
     """A question file instead of the recipe's test questions."""
     is_dev: bool = False
@@ -72,13 +67,6 @@ class EvalOutcome:
     """All of them together; None for one sample."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    questions: list[Question]
-    not_asked: dict[str, int]
-    notes: tuple[str, ...]
-
-
 def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: Reporter) -> EvalOutcome:
     """Do what is asked, or go on where an earlier process stopped.
 
@@ -92,17 +80,15 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
     judge_config = request.judge or (recipe.judge if recipe.eval.judge else None)
     folder = RunFolder(path, recipe)
     world = open_world(recipe, path, reporter)
-    asked = _questions(recipe, request, world)
-    for note in asked.notes:
-        reporter.line(f"note: {note}")
+    questions = _questions(recipe, request, world)
     settings = _settings(recipe, request, folder)
-    _claim(folder, request, settings, asked.questions)
+    _claim(folder, request, settings, questions)
     with (
         open_judge(judge_config, path, reporter) if judge_config else contextlib.nullcontext() as judge,
         _open_roller(recipe, world, request, reporter) as (roller, model, layers),
     ):
         summaries = [
-            _sample(recipe, request, folder, roller, asked, settings, judge, number, reporter)
+            _sample(recipe, request, folder, roller, questions, settings, judge, number, reporter)
             for number in range(request.num_samples)
         ]
         folder.write_record(describe_evaluation(recipe, folder, world, model, layers))
@@ -110,10 +96,10 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
 
 
 def _check(recipe: Recipe, request: EvalRequest) -> None:
-    if request.is_dev and (request.questions or request.benchmarks or not request.name.startswith("dev-")):
+    if request.is_dev and (request.questions or not request.name.startswith("dev-")):
         raise ConfigError(
-            f"--dev asks the recipe's development questions under a name like dev-{request.name}; it goes with neither "
-            "--questions nor --benchmark"
+            f"--dev asks the recipe's development questions under a name like dev-{request.name}; it does not go with "
+            "--questions"
         )
     if not request.name.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(f"--name {request.name!r} becomes part of a file name; use letters, digits, - and _")
@@ -137,37 +123,23 @@ def _check(recipe: Recipe, request: EvalRequest) -> None:
         raise ConfigError("a price per hour is a local model's; for an endpoint give its prices per million tokens")
 
 
-def _questions(recipe: Recipe, request: EvalRequest, world: World) -> _Asked:
-    questions, notes = world.dev if request.is_dev else world.test, tuple[str, ...]()
-    if request.is_dev and not questions:
-        raise DataError("no development questions: set data.dev or data.dev_fraction, and eval.dev_questions")
-    path = request.questions or (Path(recipe.data.test) if recipe.data.test else None)
-    if request.benchmarks and path is not None:
-        chosen = open_benchmarks(request.benchmarks, path)
-        questions, notes = chosen.questions, chosen.notes
-    elif request.benchmarks and [benchmark_of(name) for name in request.benchmarks] != ["almanac"]:
-        raise ConfigError(
-            f"the recipe names no question file for {', '.join(request.benchmarks)}; add --questions FILE"
-        )
-    elif request.questions is not None:
-        questions = read_questions(request.questions)
-    if questions is not world.test and questions is not world.dev:
-        kinds = recipe.data.questions.kinds
-        questions = [each for each in questions if not kinds or each.kind in kinds]
-        questions = questions[: recipe.eval.num_questions or None]
-        _refuse_trained(questions, world)
-    num_all = len(questions)
-    if request.mode in ("gold-passage", "oracle-search"):
-        questions = [question for question in questions if has_gold_page(world.library, question)]
+def _questions(recipe: Recipe, request: EvalRequest, world: World) -> list[Question]:
+    if request.questions is None:
+        if request.is_dev and not world.dev:
+            raise DataError("no development questions: set data.dev or data.dev_fraction, and eval.dev_questions")
+        return world.dev if request.is_dev else world.test
+    kinds, sources = recipe.data.questions.kinds, recipe.data.questions.test_sources
+    questions = [
+        each
+        for each in read_questions(request.questions)
+        if (not kinds or each.kind in kinds) and (not sources or each.source in sources)
+    ][: recipe.eval.num_questions or None]
     if not questions:
         raise DataError(
-            f"of {num_all} questions none can be asked in mode {request.mode}; check the file, data.questions.kinds "
-            "and, for modes that need gold pages, supporting_ids"
+            f"{request.questions} holds no question to ask; check data.questions.kinds and data.questions.test_sources"
         )
-    lost = num_all - len(questions)
-    if lost:
-        notes += (f"{lost} of {num_all} questions name no page of the corpus and cannot be asked in {request.mode}",)
-    return _Asked(list(questions), {NO_GOLD_PAGE: lost} if lost else {}, notes)
+    _refuse_trained(questions, world)
+    return questions
 
 
 def _refuse_trained(questions: Sequence[Question], world: World) -> None:
@@ -183,7 +155,6 @@ def _settings(recipe: Recipe, request: EvalRequest, folder: RunFolder) -> EvalSe
     served = request.endpoint
     return EvalSettings.from_recipe(
         recipe,
-        mode=request.mode,
         model=served.model if served is not None else "",
         endpoint=served.url if served is not None else "",
         num_passages=num_passages_of(recipe, folder),
@@ -194,7 +165,7 @@ def _claim(folder: RunFolder, request: EvalRequest, settings: EvalSettings, ques
     """Note what is evaluated under this name; an earlier evaluation of something else must not be gone on with."""
     path = folder.path / "requests" / f"{request.name}.json"
     now: dict[str, Json] = {
-        "mode": request.mode,
+        "mode": "search",  # folders of earlier versions have others
         "model": settings.model,
         "endpoint": settings.endpoint,
         "extra": json.dumps(request.endpoint.fields, sort_keys=True) if request.endpoint is not None else "",
@@ -222,29 +193,16 @@ def _open_roller(
         client = ChatClient(request.endpoint)
         count_tokens, counter = token_counter(recipe, reporter)
         with open_env(recipe, world.library, count_tokens) as (env, layers):
-            roller = ChatRoller(
-                _env_of_mode(env, recipe, world, request.mode), client, in_flight=request.in_flight, price=request.price
-            )
+            rules = env.with_config(recipe.evaluated.env)
+            roller = ChatRoller(rules, client, in_flight=request.in_flight, price=request.price)
             served: dict[str, Json] = {"spec": request.endpoint.model, "resolved": request.endpoint.url}
             yield roller, served | {"dtype": "", "token_counter": counter}, layers
         return
     model_dir = resolve_model(recipe.model.spec, log=reporter.line)
     with open_agent(recipe, world.library, model_dir) as agent:
         model: dict[str, Json] = {"spec": recipe.model.spec, "resolved": model_dir.name}
-        local = agent.roller_over(_env_of_mode(agent.env, recipe, world, request.mode))
+        local = agent.roller_over(agent.env.with_config(recipe.evaluated.env))
         yield local, model | {"dtype": agent.sampler.dtype}, agent.sandbox_layers
-
-
-def _env_of_mode(env: SearchEnv, recipe: Recipe, world: World, mode: Mode) -> SearchEnv:
-    rules = recipe.evaluated.env
-    if mode == "search":
-        return env.with_config(rules)
-    env = env.with_config(rules.model_copy(update={"failing_share": 0.0}))
-    if mode == "oracle-search":
-        return OracleEnv(env, world.library, recipe)
-    one_turn = env.config.model_copy(update={"max_turns": 1, "forced_answer": False, "invalid_action": "retry"})
-    protocol = PlainProtocol(mode, world.library, recipe, env.budget)
-    return SearchEnv(protocol, {}, one_turn, count_tokens=env.budget.count_tokens)
 
 
 def _sample(
@@ -252,7 +210,7 @@ def _sample(
     request: EvalRequest,
     folder: RunFolder,
     roller: QuestionRoller,
-    asked: _Asked,
+    questions: Sequence[Question],
     settings: EvalSettings,
     judge: Judge | None,
     number: int,
@@ -266,13 +224,13 @@ def _sample(
         return ask_and_score(
             folder,
             roller,
-            asked.questions,
+            questions,
             eval_decoding(recipe),
             settings,
             f"eval-{name}",
             reporter,
             seed=seed,
-            extras=Extras(judge, asked.not_asked, request.usd_per_hour, calibration),
+            extras=Extras(judge, request.usd_per_hour, calibration),
         )
     finally:
         folder.add_seconds(f"eval-{name}", time.perf_counter() - started)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from seekling.evaluate.behaviour_rates import CurvePoint, behaviour_curves, first_change
+from seekling.evaluate.episode_facts import CurvePoint, behaviour_curves, first_change
 from seekling.report.read import RunFolder
 from seekling.report.results import POLICIES
 from seekling.types import Json

@@ -1,29 +1,59 @@
-"""A file of JSON lines that may be damaged, half-written or still growing."""
+"""JSON that a browser reads and that nothing in it can end, and files of JSON lines that may be damaged or growing."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
 from seekling.errors import DataError
-from seekling.report.encode import finite
 from seekling.types import Json
 
 T = TypeVar("T")
 _LISTED = 3
 """Damaged lines that are named one by one; of the others it is said how many they are."""
+# Besides what could end or confuse a script block: lone surrogates, which UTF-8 cannot hold, and the line separators
+# that JSON allows in strings.
+_UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+
+
+def encode(value: Json) -> str:
+    r"""JSON that is safe inside a script block, whatever strings it holds.
+
+    Example:
+        >>> print(encode("</script>"))
+        "\u003c/script\u003e"
+    """
+    try:
+        text = _dumps(value)
+    except ValueError:
+        text = _dumps(finite(value))
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def finite(value: object) -> object:
+    """Replace NaN and infinities, which Python's JSON writes and browsers refuse, by None."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return value
 
 
 class JsonLinesFile(Generic[T]):
     """The rows of a file, read once each: `refresh` reads what was added since.
 
-    Args:
-        path: the file.
-        name: of the file in sentences.
-        parse: makes an item of a row; what it refuses with a `DataError` is left out.
-        is_growing: a last line without an end is being written, and no damage.
+    `name` is the file's in sentences; what `parse` refuses with a `DataError` is left out. Of a growing file a last
+    line without an end is being written, and no damage.
     """
 
     def __init__(self, path: Path, name: str, parse: Callable[[dict[str, Json]], T], *, is_growing: bool) -> None:
@@ -55,30 +85,23 @@ class JsonLinesFile(Generic[T]):
         damage = [*self._damage, *self._tail_damage]
         listed = [f"{self.name}: {what}; left out." for what in damage[:_LISTED]]
         more = len(damage) - _LISTED
-        if more > 0:
-            listed.append(f"{self.name}: {more} more {'line' if more == 1 else 'lines'} left out.")
-        return listed
+        return (
+            [*listed, f"{self.name}: {more} more {'line' if more == 1 else 'lines'} left out."] if more > 0 else listed
+        )
 
-    def refresh(self) -> bool:
-        """Read what is new; say whether anything changed."""
+    def refresh(self) -> None:
+        """Read what is new."""
         try:
             stat = self.path.stat()
             state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            if state == self._state:
-                return False
-            self._read()
-        except FileNotFoundError:
-            return self._fail(f"{self.name} is missing.")
+            if state != self._state:
+                self._read()
+            self._state, self._failure = state, ""
         except OSError as error:
-            return self._fail(f"{self.name} cannot be read: {error.strerror}.")
-        self._state, self._failure = state, ""
-        return True
-
-    def _fail(self, sentence: str) -> bool:
-        is_new = self._failure != sentence
-        self._state, self._failure = None, sentence
-        self._start_over()
-        return is_new
+            is_missing = isinstance(error, FileNotFoundError)
+            self._state = None
+            self._failure = f"{self.name} {'is missing' if is_missing else f'cannot be read: {error.strerror}'}."
+            self._start_over()
 
     def _read(self) -> None:
         with self.path.open("rb") as file:
@@ -92,22 +115,23 @@ class JsonLinesFile(Generic[T]):
         self._tail, self._tail_damage = [], []
         for line in whole:
             self._num_lines += 1
-            self._take(line, self.items, self._damage, f"line {self._num_lines} is not JSON")
+            self._take(line, self.items, self._damage, f"line {self._num_lines} is not", "JSON")
         self._offset += len(new) - len(tail)
         self._before = (self._before + new[: len(new) - len(tail)])[-256:]
-        cut = [] if self._is_growing else self._tail_damage
-        self._take(tail, self._tail, cut, f"line {self._num_lines + 1} is cut")
+        ignored: list[str] = []
+        damage = ignored if self._is_growing else self._tail_damage
+        self._take(tail, self._tail, damage, f"line {self._num_lines + 1} is", "cut")
 
-    def _take(self, line: bytes, items: list[T], damage: list[str], complaint: str) -> None:
+    def _take(self, line: bytes, items: list[T], damage: list[str], start: str, otherwise: str) -> None:
         if not line.strip():
             return
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            damage.append(complaint)
+            damage.append(f"{start} {otherwise}")
             return
         if not isinstance(row, dict):
-            damage.append(complaint.replace("is not JSON", "is not an object").replace("is cut", "is not an object"))
+            damage.append(f"{start.removesuffix(' not')} not an object")
             return
         try:
             items.append(self._parse(cast("dict[str, Json]", finite(row))))

@@ -1,9 +1,8 @@
 """Episodes, packed for a page that must open at once with ten thousand of them.
 
-Two parts. The *index* has a few short columns per episode and is all that the list needs. The *texts* are cut into
-chunks of a few hundred episodes that the page parses only when one of them is opened; within a chunk equal strings (the
-prompt of a group, a passage that was found again) are written once and referred to by number. Chunks are cut file by
-file, so that a growing file changes its last chunk only.
+The *index* has a few short columns per episode and is all that the list needs. The *texts* are cut into chunks of a few
+hundred episodes that the page parses only when one of them is opened; within a chunk equal strings (a group's prompt, a
+passage that was found again) are written once. Chunks are cut file by file: a growing file changes its last one only.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from dataclasses import dataclass, field
 
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
 from seekling.evaluate.episode_facts import EpisodeFacts, facts_of
-from seekling.report.encode import encode
-from seekling.report.json_lines import JsonLinesFile
+from seekling.report.json_lines import JsonLinesFile, encode
 from seekling.types import EpisodeRecord, Json, Question, ToolCall, Turn
 
 CHUNK = 250

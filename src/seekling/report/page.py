@@ -1,9 +1,9 @@
 """Run folders -> one self-contained HTML file.
 
 Everything in a run folder is untrusted: a model wrote most of it. It reaches the page only as JSON inside data blocks,
-with every character escaped that could end a block, and the page's script puts it on screen as text nodes. The policy
-in the page's head allows exactly the one script and the one style sheet that are inlined here, by hash, and no
-connection to anywhere; Trusted Types make the browser refuse HTML from strings.
+with every character escaped that could end a block, and the script puts it on screen as text nodes. The content policy
+allows exactly the script and the style sheet that are inlined here, by hash, and no connection to anywhere; Trusted
+Types make the browser refuse HTML from strings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from seekling.evaluate.health import describe_health
 from seekling.evaluate.worsening import describe_worsening
 from seekling.files import write_atomically
 from seekling.report.curves import charts_of
-from seekling.report.encode import encode
 from seekling.report.formats import to_json
-from seekling.report.headline import course_of, headline_of, seconds_of
+from seekling.report.json_lines import encode
+from seekling.report.overview import course_of, headline_of, panels, seconds_of
 from seekling.report.packing import PackedEpisodes, Packer
-from seekling.report.panels import panels
 from seekling.report.read import RunFolder, read_run
 from seekling.report.results import Policy, policies_of
 from seekling.report.tables import changes_of, tables_of
@@ -47,11 +46,7 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def write_report(runs: Sequence[Path], out: Path) -> list[str]:
-    """Write run folders as one HTML file, atomically.
-
-    Args:
-        runs: folders, in the order in which the page offers them.
-        out: the file to write; its folder is made when it does not exist.
+    """Write run folders as one HTML file, atomically; the page offers them in this order.
 
     Returns:
         What was missing or damaged, one sentence each, with the run's name in front. The page says the same.
@@ -68,10 +63,7 @@ def write_report(runs: Sequence[Path], out: Path) -> list[str]:
 
 
 def blocks_of(
-    folders: Sequence[RunFolder],
-    packed: Sequence[PackedEpisodes],
-    *,
-    is_live: bool = False,
+    folders: Sequence[RunFolder], packed: Sequence[PackedEpisodes], *, is_live: bool = False
 ) -> dict[str, str]:
     """The data of a page: JSON by name of its block; `is_live` where it is served while the run goes on."""
     overview: dict[str, Json] = {
@@ -92,12 +84,9 @@ def blocks_of(
 
 
 def render(blocks: Mapping[str, str], *, extra: Sequence[str] = (), connect: str = "'none'") -> tuple[str, str]:
-    """The HTML of a page around its data, and the content policy that it states.
+    """The HTML of a page around the data of `blocks_of`, and the content policy that it states.
 
-    Args:
-        blocks: from `blocks_of`.
-        extra: scripts that only this page has; they run before the last one.
-        connect: where its script may connect to.
+    `extra` scripts, which only this page has, run before the last one; `connect` is where they may connect to.
     """
     assets = importlib.resources.files("seekling.report") / "assets"
     style = "\n".join((assets / name).read_text(encoding="utf-8") for name in _STYLES)

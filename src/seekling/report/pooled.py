@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from seekling.errors import DataError
-from seekling.evaluate.compare import records_by_question, refuse_different_questions
+from seekling.evaluate.compare import (
+    Records,
+    SampleSummary,
+    records_by_question,
+    refuse_different_questions,
+    summarize_samples,
+)
 from seekling.evaluate.intervals import Difference, Rate, difference_of, mean_of
 from seekling.evaluate.result_files import read_records
-from seekling.evaluate.samples import SampleSummary, summarize_samples
 from seekling.report.read import RunFolder
 from seekling.reward.match import exact_match
-from seekling.types import EpisodeRecord, StopReason
+from seekling.types import StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +38,6 @@ class Pooled:
     seeds: tuple[int, ...]
     """Of the recipes, one per run; empty for samples."""
     summary: SampleSummary
-
-
-def read_pooled(runs: Sequence[RunFolder]) -> tuple[list[Pooled], list[str]]:
-    """Everything that can be put together of some runs: samples of each, then seeds across them.
-
-    Runs are seeds of one system when their recipes differ in name and seed alone; an evaluation is pooled when all of
-    them have it.
-
-    Returns:
-        What was found, and a sentence for each thing that could not be read or put together.
-    """
-    found: list[Pooled] = []
-    problems: list[str] = []
-    for number, run in enumerate(runs):
-        found += [Pooled(name, (number,), (), summary) for name, summary in run.samples.items()]
-    for members, seeds in _systems(runs):
-        for name in runs[members[0]].evaluations:  # in the order of training
-            files = [(runs[number], _episodes(runs[number], name)) for number in members]
-            if not all(name in run.evaluations and file.is_file() for run, file in files):
-                continue
-            try:
-                summary = summarize_samples([(run.name, read_records(file)) for run, file in files])
-            except DataError as error:
-                problems.append(f"eval-{name} of {len(members)} seeds cannot be put together: {error}.")
-                continue
-            found.append(Pooled(name, members, seeds, summary))
-    return found, problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +55,43 @@ class PooledGain:
     """Of each question's means over the seeds, so seeds that answer alike do not make the interval narrow."""
 
 
+def read_pooled(runs: Sequence[RunFolder]) -> tuple[list[Pooled], list[str]]:
+    """Everything that can be put together of some runs: samples of each, then seeds across them.
+
+    Returns:
+        What was found, and a sentence for each thing that could not be read or put together.
+    """
+    found = [
+        Pooled(name, (number,), (), summary) for number, run in enumerate(runs) for name, summary in run.samples.items()
+    ]
+    problems: list[str] = []
+    for members, seeds in _systems(runs, fewest=2):
+        for name in runs[members[0]].evaluations:  # in the order of training
+            files = [(runs[number], _episodes(runs[number], name)) for number in members]
+            if not all(name in run.evaluations and file.is_file() for run, file in files):
+                continue
+            try:
+                summary = summarize_samples([(run.name, read_records(file)) for run, file in files])
+                found.append(Pooled(name, members, seeds, summary))
+            except DataError as error:
+                problems.append(f"eval-{name} of {len(members)} seeds cannot be put together: {error}.")
+    return found, problems
+
+
 def pooled_gains(runs: Sequence[RunFolder]) -> tuple[list[PooledGain], list[str]]:
     """Compare RL with SFT over the seeds of every system: pairs by question and seed, clusters by question.
 
     Returns:
-        For every system, one run or several that differ in name and seed alone, all kinds of question together, then
-        each kind; and a sentence for what could not be compared.
+        For every system, one run or several, all kinds of question together, then each kind; and a sentence for what
+        could not be compared.
     """
     found: list[PooledGain] = []
     problems: list[str] = []
     for members, _ in _systems(runs, fewest=1):
         try:
             pairs = [tuple(_records(runs[number], name) for name in ("sft", "rl")) for number in members]
-            for pair in pairs:
-                for records in pair:
-                    refuse_different_questions(pairs[0][0], records)
+            for records in (records for pair in pairs for records in pair):
+                refuse_different_questions(pairs[0][0], records)
         except DataError as error:
             problems.append(f"sft and rl of {', '.join(runs[number].name for number in members)}: {error}.")
             continue
@@ -103,14 +103,11 @@ def pooled_gains(runs: Sequence[RunFolder]) -> tuple[list[PooledGain], list[str]
     return found, problems
 
 
-_Records = Mapping[tuple[str, str], EpisodeRecord]
-
-
-def _records(run: RunFolder, name: str) -> _Records:
+def _records(run: RunFolder, name: str) -> Records:
     return records_by_question(read_records(_episodes(run, name)), f"{run.name} eval-{name}")
 
 
-def _scores(key: tuple[str, str], pairs: Sequence[tuple[_Records, ...]]) -> list[tuple[float, ...]]:
+def _scores(key: tuple[str, str], pairs: Sequence[tuple[Records, ...]]) -> list[tuple[float, ...]]:
     """Exact match of a question's two episodes, of every seed in which neither failed."""
     both = [[records[key] for records in pair] for pair in pairs]
     return [
@@ -131,14 +128,13 @@ def _gain(members: tuple[int, ...], kind: str, questions: Sequence[Sequence[tupl
     return PooledGain(members, kind, first, second, difference_of(gaps))
 
 
-def _systems(runs: Sequence[RunFolder], fewest: int = 2) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _systems(runs: Sequence[RunFolder], *, fewest: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Numbers and seeds of the runs of each recipe that stands there with at least so many seeds."""
     groups: dict[str, dict[int, int]] = {}
     for number, run in enumerate(runs):
-        if run.settings is None:
-            continue  # a run whose recipe is unknown is nobody's seed
-        recipe = run.settings.model_dump(mode="json", exclude={"name", "seed"})
-        groups.setdefault(json.dumps(recipe, sort_keys=True), {}).setdefault(run.settings.seed, number)
+        if run.settings is not None:  # a run whose recipe is unknown is nobody's seed
+            recipe = run.settings.model_dump(mode="json", exclude={"name", "seed"})
+            groups.setdefault(json.dumps(recipe, sort_keys=True), {}).setdefault(run.settings.seed, number)
     return [(tuple(by_seed.values()), tuple(by_seed)) for by_seed in groups.values() if len(by_seed) >= fewest]
 
 

@@ -1,8 +1,8 @@
 """A run folder, read as far as it can be read.
 
 A report is most wanted when something went wrong, so nothing here raises for a missing or damaged file: what is there
-is kept, and `RunFolder.problems` says what is not. Reads files only; it does not score, compare or repair. A
-`RunReader` reads a run again and again while it is being written, and only what is new.
+is kept, and `RunFolder.problems` says what is not. A `RunReader` reads a run again and again while it is being written,
+and only what is new.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from typing import cast
 
 from seekling.config import EVALUATIONS, Recipe, build_recipe
 from seekling.errors import ConfigError, DataError
-from seekling.evaluate.compare import PairedComparison
-from seekling.evaluate.samples import SampleSummary
+from seekling.evaluate.compare import PairedComparison, SampleSummary
 from seekling.evaluate.summary import EvalSummary
-from seekling.report.encode import finite
-from seekling.report.json_lines import JsonLinesFile
+from seekling.report.json_lines import JsonLinesFile, finite
 from seekling.types import EpisodeRecord, Json
 
 _KNOWN = ("recipe.toml", "record.json", "progress.json", "metrics.jsonl", "episodes", "eval", "samples")
@@ -59,14 +57,7 @@ class RunFolder:
 
 
 def read_run(path: Path | str, *, has_episodes: bool = True) -> RunFolder:
-    """Read a run folder.
-
-    Args:
-        path: of the folder.
-        has_episodes: read all of it; otherwise the recipe and the evaluations alone, which is quick.
-
-    Returns:
-        Everything that could be read, with `problems` naming the rest.
+    """Read a run folder as far as it can be read; without episodes the recipe and the evaluations alone, quickly.
 
     Raises:
         DataError: there is no such folder, or it holds nothing that a run writes.
@@ -109,37 +100,39 @@ class RunReader:
     def read(self) -> RunFolder:
         """Everything that can be read now."""
         run = self.read_results()
-        run.record = _read_object(run, self.path / "record.json")
+        run.record = _read_object(run, "record.json")
+        is_evaluation = _is_evaluation(run)
         if (self.path / "progress.json").exists():
-            run.progress = _read_object(run, self.path / "progress.json")
-            if _is_evaluation(run):
+            run.progress = _read_object(run, "progress.json")
+            if is_evaluation:
                 run.progress.pop("done", None)  # or the page would wait for stages that nobody asked for
-        self._read_metrics(run)
+        if not is_evaluation:
+            self._metrics.refresh()
+            for row in self._metrics.all_items:
+                stage = row.get("stage")
+                run.metrics.setdefault(stage if isinstance(stage, str) else "", []).append(row)
+            run.problems += self._metrics.problems
         self._read_episodes(run)
         return run
 
     def read_results(self) -> RunFolder:
         """The recipe and the evaluations."""
         run = RunFolder(name=self.path.resolve().name, path=self.path)
-        _read_recipe(run)
+        run.recipe_toml = _read_text(run, "recipe.toml")
+        try:
+            run.recipe = tomllib.loads(run.recipe_toml)
+            with contextlib.suppress(ConfigError):  # of another version
+                run.settings = build_recipe(run.recipe) if run.recipe else None
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            run.problems.append(f"recipe.toml is damaged: {error}.")
         _read_evaluations(run)
         return run
-
-    def _read_metrics(self, run: RunFolder) -> None:
-        if _is_evaluation(run):
-            return
-        self._metrics.refresh()
-        for row in self._metrics.all_items:
-            stage = row.get("stage")
-            run.metrics.setdefault(stage if isinstance(stage, str) else "", []).append(row)
-        run.problems += self._metrics.problems
 
     def _read_episodes(self, run: RunFolder) -> None:
         found = sorted((self.path / "episodes").glob("*.jsonl"), key=lambda file: (_order(file.stem), file.stem))
         if not found:
             run.problems.append("episodes/ holds no file: there is nothing to page through.")
-        known = self._episodes
-        self._episodes = {}
+        known, self._episodes = self._episodes, {}
         for path in found:
             new = JsonLinesFile(path, f"episodes/{path.name}", EpisodeRecord.from_json, is_growing=self._is_growing)
             file = self._episodes[path.stem] = known.get(path.stem, new)
@@ -151,21 +144,11 @@ class RunReader:
         run.problems += [f"episodes/eval-{name}.jsonl is missing: figures without episodes." for name in missing]
 
 
-def _read_recipe(run: RunFolder) -> None:
-    run.recipe_toml = _read_text(run, run.path / "recipe.toml")
-    try:
-        run.recipe = tomllib.loads(run.recipe_toml)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        run.problems.append(f"recipe.toml is damaged: {error}.")
-        return
-    with contextlib.suppress(ConfigError):  # of another version
-        run.settings = build_recipe(run.recipe) if run.recipe else None
-
-
 def _read_evaluations(run: RunFolder) -> None:
     files = sorted((run.path / "eval").glob("*.json"), key=lambda file: (_order(f"eval-{file.stem}"), file.stem))
     for file in [*files, *sorted((run.path / "samples").glob("*.json"))]:
-        row = _read_object(run, file)
+        name = file.relative_to(run.path).as_posix()
+        row = _read_object(run, name)
         try:
             if row and file.parent.name == "samples":
                 run.samples[file.stem] = SampleSummary.from_json(row)
@@ -174,7 +157,6 @@ def _read_evaluations(run: RunFolder) -> None:
             elif row:
                 run.evaluations[file.stem] = EvalSummary.from_json(row)
         except ValueError as error:
-            name = file.relative_to(run.path).as_posix()
             said = "; ".join(" ".join(line.split()) for line in str(error).splitlines()[1:3])
             run.problems.append(f"{name} is not what an evaluation writes ({said}); left out.")
     missing = [name for name in _planned_evaluations(run) if name not in {file.stem for file in files}]
@@ -208,19 +190,18 @@ def _order(stage: str) -> int:
     return order.index(stage) if stage in order else len(order)
 
 
-def _read_text(run: RunFolder, path: Path) -> str:
+def _read_text(run: RunFolder, name: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")
+        return (run.path / name).read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
-        run.problems.append(f"{path.name} is missing.")
+        run.problems.append(f"{name} is missing.")
     except OSError as error:
-        run.problems.append(f"{path.name} cannot be read: {error.strerror}.")
+        run.problems.append(f"{name} cannot be read: {error.strerror}.")
     return ""
 
 
-def _read_object(run: RunFolder, path: Path) -> dict[str, Json]:
-    text = _read_text(run, path)
-    name = path.relative_to(run.path).as_posix()
+def _read_object(run: RunFolder, name: str) -> dict[str, Json]:
+    text = _read_text(run, name)
     try:
         value = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:

@@ -69,10 +69,7 @@ def policies_of(runs: Sequence[RunFolder]) -> list[Policy]:
 
 
 def read_policies(paths: Sequence[Path]) -> tuple[list[Policy], list[str]]:
-    """The evaluations in some run folders.
-
-    Returns:
-        The evaluations, and what is missing or damaged, one sentence each.
+    """The evaluations in some run folders, and what is missing or damaged, one sentence each.
 
     Raises:
         DataError: a path is not a run folder, or not one evaluation is there.

@@ -13,9 +13,8 @@ from dataclasses import fields
 from seekling.config import Recipe
 from seekling.errors import DataError
 from seekling.evaluate.behaviours import BEHAVIOURS, ERROR_CAUSES
-from seekling.evaluate.compare import PairedComparison
+from seekling.evaluate.compare import PairedComparison, SampleSummary
 from seekling.evaluate.intervals import Mean, Rate
-from seekling.evaluate.samples import SampleSummary
 from seekling.evaluate.summary import EvalSummary, GroupSummary
 from seekling.report.pooled import pooled_gains, read_pooled
 from seekling.report.read import RunFolder
@@ -66,7 +65,6 @@ _CONFIDENCE: Columns = {
 
 
 def _results(policies: Sequence[Policy]) -> Table:
-    """Scores, what they cost in searches and turns, and everything that must be known before anyone quotes them."""
     return _by_policy("results", "Held-out questions", _RESULTS, policies, _conditions(policies))
 
 
@@ -104,7 +102,6 @@ def _behaviours(policies: Sequence[Policy]) -> Table:
 
 
 def _errors(policies: Sequence[Policy]) -> Table:
-    """Why episodes are not right; every column sums to all that are not."""
     causes = [each.summary.error_causes for each in policies]
     _require(causes, "error_causes")
     rows = [(cause, *(str(each.get(cause, 0)) if each else None for each in causes)) for cause in ERROR_CAUSES]
@@ -128,7 +125,6 @@ def _any_figure(value: object) -> Cell:
 
 
 def _changes(policies: Sequence[Policy]) -> Table:
-    """What each stage of a run changed, question by question."""
     runs = _runs(policies)
     found = [(place, each) for place, run in runs.items() for each in changes_of(run)]
     if not found:
@@ -157,7 +153,6 @@ def changes_of(run: RunFolder) -> list[PairedComparison]:
 
 
 def _samples(policies: Sequence[Policy]) -> Table:
-    """Several samples of each question, and several seeds of one system; the notes say what could not be pooled."""
     runs = _runs(policies)
     found, problems = read_pooled(list(runs.values()))
     if not found and not problems:
@@ -190,22 +185,20 @@ def pooled_table(pooled: Sequence[tuple[str, str, str, SampleSummary]], problems
             None if summary.em_deviation is None else f"{100 * summary.em_deviation:.1f} points",
             summary.f1_mean,
             *(summary.pass_at_k.get(k) for k in ks),
-            summary.majority,
             str(summary.num_excluded),
         )
         for *words, summary in pooled
     )
     header = ("run", "policy", "of", "questions", "EM, mean", "EM of each", "deviation", "F1, mean")
-    columns = (*header, *(f"pass@{k}" for k in ks), "majority vote, EM", "left out")
+    columns = (*header, *(f"pass@{k}" for k in ks), "left out")
     note = (
         "95 % intervals over questions: samples of one question are not independent. pass@k is the chance that one of "
-        "k is right; the majority vote is on normalised answers."
+        "k is right."
     )
     return Table("samples", "Several samples or seeds", columns, rows, (note, *problems))
 
 
 def _gains(policies: Sequence[Policy]) -> Table:
-    """What RL changed over SFT, with the seeds of a system put together, for each kind of question."""
     runs = _runs(policies)
     found, problems = pooled_gains(list(runs.values()))
     if not found:
@@ -224,7 +217,6 @@ def _gains(policies: Sequence[Policy]) -> Table:
 
 
 def _expected(policies: Sequence[Policy]) -> Table:
-    """What the recipes of runs expect, from their `[expected]` blocks, beside what the runs reached."""
     rows: list[tuple[Cell, ...]] = []
     for place, run in _runs(policies).items():
         expected = (run.settings or Recipe()).expected

@@ -69,7 +69,7 @@ class Judgement:
     def from_json(row: Mapping[str, Json]) -> Judgement | None:
         """None for a row that is no verdict."""
         correct, approach = row.get("correct"), row.get("approach")
-        if not isinstance(correct, bool) or not (approach is None or type(approach) is int and 0 <= approach <= 100):
+        if not isinstance(correct, bool) or not (approach is None or (type(approach) is int and 0 <= approach <= 100)):
             return None
         return Judgement(correct, approach if isinstance(approach, int) else None)
 

@@ -36,7 +36,7 @@ def is_vacuous(answer: str) -> bool:
 
 
 def exact_match(prediction: str | None, answers: Iterable[str]) -> float:
-    """1.0 when the prediction equals any gold after normalisation, else 0.0; None is no answer, a blank gold never met."""
+    """1.0 when the prediction equals any gold after normalisation, else 0.0; None is no answer, a blank gold none."""
     return _best(prediction, answers, lambda predicted, gold, _: float(predicted == gold))
 
 
