@@ -3,9 +3,7 @@
 import dataclasses
 
 from seekling.evaluate.behaviours import PROGRAM_BEHAVIOURS, detect_behaviours
-from seekling.evaluate.episode_facts import (
-    behaviour_curves,
-)
+from seekling.evaluate.episode_facts import behaviour_curves
 from seekling.evaluate.summary import summarize
 from tests.evaluate.episodes import evaluation, failed, invalid, question, record, search
 
