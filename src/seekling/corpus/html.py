@@ -13,31 +13,30 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from html.parser import HTMLParser
+from typing import NamedTuple
 
 from seekling.errors import MissingExtraError
 
 _SKIPPED = frozenset({"script", "style", "nav", "template", "svg", "noscript", "iframe"})
 _SKIPPED_CLASSES = frozenset({"headerlink", "permalink", "anchorjs-link"})
 """Of the marks that generators put beside headings to link to them."""
-_VOID = frozenset(
-    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-)
+_VOID = frozenset(re.findall(r"\w+", "area base br col embed hr img input link meta source track wbr"))
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-# fmt: off
-_BLOCKS = frozenset({
-    "address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption",
-    "figure", "footer", "form", "header", "hr", "li", "main", "ol", "p", "pre", "section", "summary", "table", "tbody",
-    "tfoot", "thead", "tr", "ul", *_HEADINGS,
-})
-# fmt: on
+_BLOCKS = frozenset(
+    re.findall(
+        r"\w+",
+        """address article aside blockquote body dd details div dl dt fieldset figcaption figure footer form header hr
+        li main ol p pre section summary table tbody tfoot thead tr ul h1 h2 h3 h4 h5 h6""",
+    )
+)
 _WHITE_SPACE = re.compile(r"\s+")
+_MARKS = re.compile(r"^(?=#|```|~~~)", re.MULTILINE)
+"""What would make a heading or a fence of a line of text: it gets a backslash."""
 _BACKTICKS = re.compile(r"`+")
 
 
-@dataclass(frozen=True, slots=True)
-class HtmlPage:
+class HtmlPage(NamedTuple):
     """What a page of HTML says."""
 
     title: str
@@ -48,10 +47,9 @@ class HtmlPage:
 
 
 def html_to_markdown(html: str) -> HtmlPage:
-    """Convert a page. Never fails: whatever is not markup is text.
+    """Convert a page or a part of one; unclosed and misnested tags are taken as browsers take them, roughly.
 
-    Args:
-        html: a whole page or a part of one; unclosed and misnested tags are taken as browsers take them, roughly.
+    Never fails: whatever is not markup is text.
     """
     parser = _Converter()
     parser.feed(html)
@@ -100,7 +98,7 @@ class _Converter(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "br":
             self._line.append("\n")
-        if not self._is_skipped():
+        if not self._num_hidden:
             # Before the tag counts as open: what precedes it is not its text.
             if tag in {"td", "th"} and self._has_text:
                 self._line.append(" | ")
@@ -120,7 +118,7 @@ class _Converter(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if not self._num_open[tag]:
             return
-        if tag in _BLOCKS and not self._is_skipped():
+        if tag in _BLOCKS and not self._num_hidden:
             self._break(tag)
             if tag in _HEADINGS or tag == "li":
                 self._level, self._prefix = 0, ""
@@ -142,7 +140,7 @@ class _Converter(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._num_open["title"] and not self._num_open["svg"]:
             self._title.append(data)
-        elif not self._is_skipped():
+        elif not self._num_hidden:
             self._line.append(data if self._num_open["pre"] else _WHITE_SPACE.sub(" ", data))
             self._has_text = self._has_text or not data.isspace()
 
@@ -155,9 +153,6 @@ class _Converter(HTMLParser):
             is_defined = number - 1 in self._terms and (number in self._terms or block[:1] == ":")
             blocks += ["\n" if is_row or is_defined else "\n\n", block] if blocks else [block]
         return HtmlPage(_WHITE_SPACE.sub(" ", "".join(self._title)).strip(), self._heading, "".join(blocks))
-
-    def _is_skipped(self) -> bool:
-        return self._num_hidden > 0
 
     def _end_block(self) -> None:
         text = "".join(self._line)
@@ -179,12 +174,10 @@ class _Converter(HTMLParser):
             prefix = "| " if self._num_open["tr"] and " | " in text else prefix
             inner = next((tag for tag, _ in reversed(self._open) if tag in {"dt", "dd"}), "")
             prefix = prefix or (":" * self._num_open["dd"] + " " if inner == "dd" else "")
-            lines = [" ".join(line.split()) for line in text.split("\n")]
             if inner == "dt":
                 self._terms.add(len(self._blocks))
-            self._blocks.append(
-                "\n".join(_escape(line) for line in (prefix + "\n".join(filter(None, lines))).split("\n"))
-            )
+            lines = filter(None, (" ".join(line.split()) for line in text.split("\n")))
+            self._blocks.append(_MARKS.sub(r"\\", prefix + "\n".join(lines)))
             if prefix == "| " and self._num_cells > 1 and self._num_cells == text.count(" | ") + 1:
                 self._blocks.append("|" + " --- |" * self._num_cells)
 
@@ -192,8 +185,3 @@ class _Converter(HTMLParser):
 def _is_hidden(tag: str, attrs: dict[str, str | None]) -> bool:
     classes = (attrs.get("class") or "").split()
     return tag in _SKIPPED or attrs.get("role") == "navigation" or not _SKIPPED_CLASSES.isdisjoint(classes)
-
-
-def _escape(line: str) -> str:
-    """Text that would read as a heading or as a fence gets a backslash."""
-    return f"\\{line}" if line.startswith(("#", "```", "~~~")) else line

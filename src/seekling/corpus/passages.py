@@ -14,6 +14,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from seekling.corpus.sections import Heading, find_headings
 from seekling.errors import ConfigError
@@ -38,40 +39,32 @@ _LINK = re.compile(
 _CLOSING_MARKS = "\"')]}*_\u00bb\u201d\u2019"
 _TAIL_CHARS = 12
 
-# A heading longer than this is a sentence that happens to start with '#': the path shows its beginning and the passage
-# has all of it.
 _MAX_HEADING_WORDS = 12
-
-# A passage at least this full is not filled up with the beginning of the next section.
+"""A longer heading is a sentence that happens to start with '#': the path has its beginning, the passage all of it."""
 _FULL_ENOUGH = 0.5
+"""A passage at least this full is not filled up with the beginning of the next section."""
 
 Spans = list[tuple[int, int]]
 """(start, end) of every word of a text, in order."""
 
 
-def _word_spans(text: str) -> Spans:
-    return [match.span() for match in _WORD.finditer(text)]
+class _Region(NamedTuple):
+    """A heading's own text, without its children's."""
+
+    path: str
+    start: int
+    end: int
+    is_leaf: bool = False
+    """No child repeats the path, so that it must be shown even without text."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A stretch of a region that is never cut further."""
 
     region: _Region
     start: int
     end: int
     num_words: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Region:
-    """A heading's own text, without its children's."""
-
-    path: str
-    start: int
-    end: int
-    is_leaf: bool
-    """No child repeats the path, so that it must be shown even without text."""
 
 
 def without_links(text: str) -> str:
@@ -116,22 +109,22 @@ def cut_passages(document: Document, *, words: int, overlap_words: int = 0) -> l
 
 def _regions(document: Document) -> Iterator[_Region]:
     """The page cut at its headings; a heading that only repeats the page's title is left out of the paths."""
-    headings = find_headings(document.content)
-    end = headings[0].start if headings else len(document.content)
-    yield from _defined(document.content, _Region("", 0, end, is_leaf=False))
+    content, title = document.content, document.title.strip().casefold()
+    headings = find_headings(content)
+    starts = [*(heading.start for heading in headings), len(content)]
+    yield from _defined(content, _Region("", 0, starts[0]))
     above: list[Heading] = []
-    title = document.title.strip().casefold()
-    for heading, following in zip(headings, [*headings, None][1:], strict=True):
+    for number, heading in enumerate(headings):
         while above and above[-1].level >= heading.level:
             above.pop()
         above.append(heading)
         is_long = len(heading.name.split()) > _MAX_HEADING_WORDS
         start = heading.start + heading.level if is_long else heading.end
-        end = following.start if following else len(document.content)
         shown = above[1:] if above[0].name.casefold() == title else above
-        path = " > ".join(_shorten(each.name) for each in shown)
-        is_leaf = following is None or following.level <= heading.level
-        yield from _defined(document.content, _Region(path, start, end, is_leaf=is_leaf))
+        is_leaf = number + 1 == len(headings) or headings[number + 1].level <= heading.level
+        yield from _defined(
+            content, _Region(" > ".join(_shorten(each.name) for each in shown), start, starts[number + 1], is_leaf)
+        )
 
 
 def _defined(content: str, region: _Region) -> Iterator[_Region]:
@@ -140,19 +133,18 @@ def _defined(content: str, region: _Region) -> Iterator[_Region]:
     if not matches:
         yield region
         return
-    yield _Region(region.path, region.start, matches[0].start(), is_leaf=False)
+    yield _Region(region.path, region.start, matches[0].start())
     names: list[str] = []
-    for match, following in zip(matches, [*matches, None][1:], strict=True):
-        limit = following.start() if following else region.end
+    for match, limit in zip(matches, [*(each.start() for each in matches[1:]), region.end], strict=True):
         undefined = _UNDEFINED.search(content, match.end(), limit)
         end = undefined.start() if undefined else limit
         blank = _BLANK_LINES.search(content, match.end(), end)
         first_end = blank.start() if blank else end
         del names[len(match["marks"]) - 1 :]
-        yield _Region(" > ".join(filter(None, [region.path, *names])), match.start(), first_end, is_leaf=False)
+        yield _Region(" > ".join(filter(None, [region.path, *names])), match.start(), first_end)
         names.append(_shorten(match["term"].partition("(")[0].strip()))
-        yield _Region(" > ".join(filter(None, [region.path, *names])), first_end, end, is_leaf=False)
-        yield _Region(region.path, end, limit, is_leaf=False)
+        yield _Region(" > ".join(filter(None, [region.path, *names])), first_end, end)
+        yield _Region(region.path, end, limit)
 
 
 def _shorten(name: str) -> str:
@@ -191,7 +183,7 @@ class _Cutter:
         num_words = 0
         for piece in pieces:
             crosses = bool(current) and current[-1].region is not piece.region
-            cost = piece.num_words + (len(_word_spans(piece.region.path)) if crosses else 0)
+            cost = piece.num_words + (len(_WORD.findall(piece.region.path)) if crosses else 0)
             is_full = crosses and num_words >= _FULL_ENOUGH * self.limit
             if current and (num_words + cost > self.limit or is_full):
                 yield current
@@ -204,7 +196,7 @@ class _Cutter:
             yield current
 
     def _spans(self, start: int, end: int) -> Spans:
-        return [(start + first, start + last) for first, last in _word_spans(self.content[start:end])]
+        return [match.span() for match in _WORD.finditer(self.content, start, end)]
 
     def _cut_paragraph(self, region: _Region, spans: Spans) -> Iterator[_Piece]:
         """Pieces of about equal length: a short rest at the end would be a passage that says nothing."""

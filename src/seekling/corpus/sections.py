@@ -21,6 +21,7 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from seekling.errors import ToolError
 from seekling.types import Document
@@ -47,8 +48,7 @@ class Section:
     """Offset after the last character that belongs to the section or to a section nested in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading line of a page."""
 
     name: str
@@ -78,14 +78,12 @@ def list_sections(document: Document, *, compat: bool = False) -> list[Section]:
         headings = find_headings(content)
         ends = _nested_ends(headings, len(content))
         names = _unique_names(headings)
-    sections = [
-        Section(f"{document.id}:{name}", heading.name, heading.level, heading.start, end)
-        for heading, name, end in zip(headings, names, ends, strict=True)
-    ]
-    if not sections:
+    if not headings:
         return [Section(f"{document.id}:{FULL}", "Full Page", 0, 0, len(content))]
-    lead = None if compat else _lead(document, headings, set(names))
-    return [lead, *sections] if lead else sections
+    sections = [] if compat else list(_lead(document, headings, names))
+    for heading, name, end in zip(headings, names, ends, strict=True):
+        sections.append(Section(f"{document.id}:{name}", heading.name, heading.level, heading.start, end))
+    return sections
 
 
 def read_section(document: Document, section_id: str, *, compat: bool = False) -> str:
@@ -138,34 +136,27 @@ def page_id_candidates(section_id: str) -> Iterator[str]:
 def find_headings(content: str) -> list[Heading]:
     """The headings of a page outside fenced code, in order. Linear in the length of the content."""
     matches = list(_HEADING_OR_FENCE.finditer(content))
-    closes = _longest_closing_fence_after(matches)
+    # How long the longest bare fence of each kind is after each match.
+    longest, longest_after = {"`": 0, "~": 0}, []
+    for match in reversed(matches):
+        longest_after.append(longest)
+        marker = match["fence"]
+        if marker and not match["info"].strip() and len(marker) > longest[marker[0]]:
+            longest = {**longest, marker[0]: len(marker)}
     headings: list[Heading] = []
     fence = ""
-    for match, longest_after in zip(matches, closes, strict=True):
-        marker = match["fence"]
+    for match in matches:
+        marker, longest = match["fence"], longest_after.pop()
         if fence:
             if marker and marker.startswith(fence) and not match["info"].strip():
                 fence = ""
         elif marker is None:
-            heading = _heading(match)
-            if heading.name:
+            if (heading := _heading(match)).name:
                 headings.append(heading)
         # A fence that nothing closes is taken for text: better a heading too many than half a page out of reach.
-        elif not (marker[0] == "`" and "`" in match["info"]) and longest_after[marker[0]] >= len(marker):
+        elif not (marker[0] == "`" and "`" in match["info"]) and longest[marker[0]] >= len(marker):
             fence = marker
     return headings
-
-
-def _longest_closing_fence_after(matches: list[re.Match[str]]) -> list[dict[str, int]]:
-    """For each match, how long the longest bare fence of each kind is after it."""
-    longest = {"`": 0, "~": 0}
-    result = []
-    for match in reversed(matches):
-        result.append(longest)
-        marker = match["fence"]
-        if marker and not match["info"].strip() and len(marker) > longest[marker[0]]:
-            longest = {**longest, marker[0]: len(marker)}
-    return result[::-1]
 
 
 def _heading(match: re.Match[str]) -> Heading:
@@ -186,34 +177,35 @@ def _unique_names(headings: list[Heading]) -> list[str]:
     """Section parts of ids. The first of equal headings keeps the plain name, whatever later ones are called."""
     plain = [normalize_name(heading.name) for heading in headings]
     taken = {*plain, FULL}
-    numbers = {FULL: 1}
+    seen = {FULL}
+    next_number: dict[str, int] = {}
     names = []
     for name in plain:
-        numbers[name] = number = numbers.get(name, 0) + 1
-        if number > 1:
-            while (numbered := f"{name}_{numbers[name]}") in taken:
-                numbers[name] += 1
-            taken.add(numbered)
-        names.append(name if number == 1 else numbered)
+        if name in seen:
+            number = next_number.get(name, 2)
+            while f"{name}_{number}" in taken:
+                number += 1
+            next_number[name] = number + 1
+            name = f"{name}_{number}"
+            taken.add(name)
+        else:
+            seen.add(name)
+        names.append(name)
     return names
 
 
-def _lead(document: Document, headings: list[Heading], names: set[str]) -> Section | None:
-    """The introduction: up to the first heading, or from an opening title heading to the next one."""
+def _lead(document: Document, headings: list[Heading], names: list[str]) -> Iterator[Section]:
+    """The introduction, if there is one: up to the first heading, or from an opening title heading to the next one."""
     first, content = headings[0], document.content
-    opens_page = not content[: first.start].strip()
-    if opens_page and len(headings) == 1:
-        return None
-    start, text_start, end = 0, 0, first.start
-    if opens_page:
-        start, text_start, end = first.start, first.end, headings[1].start
-        if headings[1].level <= first.level:
-            return None  # the opening section has no children: reading it already gives this very text
-    if not content[text_start:end].strip():
-        return None
-    candidates = (LEAD, *(f"{LEAD}_{number}" for number in range(2, len(names) + 3)))
-    name = next(each for each in candidates if each not in names)
-    return Section(f"{document.id}:{name}", "Lead", first.level + 1 if opens_page else 1, start, end)
+    start, text_start, end, level = 0, 0, first.start, 1
+    if not content[: first.start].strip():
+        if len(headings) == 1 or headings[1].level <= first.level:
+            return  # the opening section has no children: reading it already gives this very text
+        start, text_start, end, level = first.start, first.end, headings[1].start, first.level + 1
+    if content[text_start:end].strip():
+        candidates = (LEAD, *(f"{LEAD}_{number}" for number in range(2, len(names) + 3)))
+        name = next(each for each in candidates if each not in names)
+        yield Section(f"{document.id}:{name}", "Lead", level, start, end)
 
 
 def _nearest(section_id: str, sections: list[Section]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from seekling.corpus.passages import without_links
 from seekling.corpus.sections import find_headings
@@ -29,8 +29,7 @@ _MIN_WRAPPED_CHARS = 50
 """A shorter line was not broken to fit a width: it ends what it says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A sentence of a page."""
 
     text: str
@@ -46,10 +45,9 @@ def sentences(document: Document) -> Iterator[Sentence]:
     """The sentences of a page in reading order; headings are none."""
     content, title = document.content, document.title.strip().casefold()
     headings = find_headings(content)
-    starts = [0, *(heading.end for heading in headings)]
+    regions = [("", 0), *((heading.name, heading.end) for heading in headings)]
     ends = [*(heading.start for heading in headings), len(content)]
-    names = ["", *(heading.name for heading in headings)]
-    for name, region_start, region_end in zip(names, starts, ends, strict=True):
+    for (name, region_start), region_end in zip(regions, ends, strict=True):
         section = "" if name.strip().casefold() == title else name
         for first, last in _blocks(content, region_start, region_end):
             for start, end in _cut(content, first, last):

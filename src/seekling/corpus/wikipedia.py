@@ -11,9 +11,8 @@ import re
 import xml.etree.ElementTree as ElementTree
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from seekling.corpus import data_files
 from seekling.errors import DataError, MissingExtraError
@@ -22,12 +21,8 @@ if TYPE_CHECKING:
     from mwparserfromhell.nodes import Node, Wikilink
     from mwparserfromhell.wikicode import Wikicode
 
-# fmt: off
-_DROPPED_TAGS = (
-    "ref", "references", "table", "gallery", "imagemap", "timeline", "style", "script", "templatestyles", "score",
-)
-# fmt: on
-_TAG_TEXTS = {"li": "- ", "br": "\n", **dict.fromkeys(_DROPPED_TAGS, "")}
+_DROPPED_TAGS = "ref references table gallery imagemap timeline style script templatestyles score"
+_TAG_TEXTS = {"li": "- ", "br": "\n", **dict.fromkeys(_DROPPED_TAGS.split(), "")}
 _FILE = re.compile(r"\.(jpe?g|png|svg|gif|tiff?|webp|ogg|ogv|webm|pdf|djvu)$", re.IGNORECASE)
 # Templates whose words belong to the sentence around them: the positions of the parameters that are shown.
 _SHOWN_PARAMETERS = {
@@ -43,8 +38,7 @@ _HEADING = re.compile(r"#+ ")
 _ARTICLES = "0"
 
 
-@dataclass(frozen=True, slots=True)
-class WikiPage:
+class WikiPage(NamedTuple):
     """An article as it stands in a dump."""
 
     number: str
@@ -103,8 +97,8 @@ def wikitext_to_markdown(wikitext: str) -> str:
     return "\n\n".join(_without_empty_sections(blocks))
 
 
-def _text(code: Wikicode) -> str:
-    return "".join(_text_of(node) for node in code.nodes)
+def _text(code: Wikicode | None) -> str:
+    return "".join(_text_of(node) for node in code.nodes) if code is not None else ""
 
 
 def _text_of(node: Node) -> str:
@@ -118,7 +112,7 @@ def _text_of(node: Node) -> str:
         case nodes.Wikilink():
             return _link(node)
         case nodes.ExternalLink():
-            return _text(node.title) if node.title is not None else ""
+            return _text(node.title)
         case nodes.HTMLEntity():
             return str(node.normalize())
         case nodes.Template():
@@ -126,9 +120,7 @@ def _text_of(node: Node) -> str:
             return " ".join(_text(node.get(str(place)).value).strip() for place in shown if node.has(str(place)))
         case nodes.Tag():
             tag = str(node.tag).strip().lower()
-            if tag in _TAG_TEXTS:
-                return _TAG_TEXTS[tag]
-            return _text(node.contents) if node.contents is not None else ""
+            return _TAG_TEXTS[tag] if tag in _TAG_TEXTS else _text(node.contents)
         case _:
             return ""
 
@@ -145,15 +137,9 @@ def _without_empty_sections(blocks: Sequence[str]) -> list[str]:
     """Leave out headings that nothing follows but a heading of the same or a higher level, or the end."""
     kept: list[str] = []
     next_level = 1  # the end of the page is like a heading of the highest level
-    for block in reversed(blocks):
-        if _HEADING.match(block):
-            level = len(block) - len(block.lstrip("#"))
-            if next_level and level >= next_level:
-                continue
+    for block in filter(None, reversed(blocks)):
+        level = len(block) - len(block.lstrip("#")) if _HEADING.match(block) else 0
+        if not (level and next_level and level >= next_level):
             next_level = level
-        elif block:
-            next_level = 0
-        else:
-            continue
-        kept.append(block)
+            kept.append(block)
     return kept[::-1]

@@ -81,11 +81,7 @@ class Entry:
 
 
 def entries_of(document: Document) -> list[Entry]:
-    """The entries of a page: first its title's, with the text above the first heading.
-
-    Args:
-        document: its definitions are written as "term", and below it ": what it means".
-    """
+    """The entries of a page, whose definitions are "term" and below it ": meaning"; first its title's."""
     name, tagline = _plain_title(document.title)
     found = [Entry(document.id, "title", document.title, name, tagline)]
     heading = found[0]
@@ -114,9 +110,8 @@ def entries_of(document: Document) -> list[Entry]:
             found.append(terms[-1])
         current = terms[min(depth, len(terms)) - 1] if depth and terms else heading
         texts = [line.lstrip(":").strip() for line in lines if line.startswith(":") or not depth]
-        items = (
-            [each.removeprefix("- ") for each in texts] if texts and texts[0].startswith("- ") else [" ".join(texts)]
-        )
+        is_list = bool(texts) and texts[0].startswith("- ")
+        items = [each.removeprefix("- ") for each in texts] if is_list else [" ".join(texts)]
         current.paragraphs.extend(filter(None, items))
         current.fields.extend(_fields(lines))
     return found
@@ -133,24 +128,22 @@ def plain_name(head: str) -> str:
 
 
 def unique_names(entries: Iterable[Entry]) -> dict[int, str]:
-    """The entries that can be asked about by name: no other place of the corpus is called so.
+    """The entries of all pages that can be asked about by name: no other place of the corpus is called so.
 
     A title goes before a term, and a term before a heading.
-
-    Args:
-        entries: of all pages.
 
     Returns:
         id(entry) -> its name.
     """
-    places: dict[str, dict[Rank, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    places: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
-        places[entry.name.casefold()][entry.rank].append(entry)
+        places[entry.name.casefold()].append(entry)
     found = {}
-    for by_rank in places.values():
-        rank = next(rank for rank in _RANKS if rank in by_rank)
-        if len(by_rank[rank]) == 1 and _is_name(by_rank[rank][0].name):
-            found[id(by_rank[rank][0])] = by_rank[rank][0].name
+    for alike in places.values():
+        rank = min((entry.rank for entry in alike), key=_RANKS.index)
+        first, *others = [entry for entry in alike if entry.rank == rank]
+        if not others and _is_name(first.name):
+            found[id(first)] = first.name
     return found
 
 
@@ -173,12 +166,13 @@ def _plain_title(title: str) -> tuple[str, str]:
 
 def _blocks(content: str) -> Iterator[tuple[int, str]]:
     """Paragraphs outside fenced code, each with the place where it begins."""
-    fence, start, lines = "", 0, list[str]()
-    position = 0
+    fence, start, position, lines = "", 0, 0, list[str]()
     for line in [*content.split("\n"), ""]:
         mark = _FENCE.match(line)
-        is_break = not line.strip() or mark is not None or fence or line.startswith("#")
-        if is_break:
+        if line.strip() and mark is None and not fence and not line.startswith("#"):
+            start = start if lines else position
+            lines.append(line)
+        else:
             if lines:
                 yield start, "\n".join(lines)
             lines = []
@@ -186,9 +180,6 @@ def _blocks(content: str) -> Iterator[tuple[int, str]]:
                 yield position, line
             if mark is not None:
                 fence = "" if fence and line.startswith(fence) else fence or mark[0]
-        else:
-            start = start if lines else position
-            lines.append(line)
         position += len(line) + 1
 
 

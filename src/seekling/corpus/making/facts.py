@@ -39,13 +39,7 @@ class Fact:
 
 
 def facts_of(entry: Entry, subject: str, language: Language) -> list[Fact]:
-    """The facts that an entry states, but for those to whose question it gives several answers.
-
-    Args:
-        entry: from `entries_of`.
-        subject: what it is called in questions.
-        language: of the page.
-    """
+    """The facts of an entry, which questions call `subject`; not those to whose question it has two answers."""
     found = [
         *_stated(entry, subject, language),
         *_defaults(entry, subject, language),
@@ -61,44 +55,32 @@ def facts_of(entry: Entry, subject: str, language: Language) -> list[Fact]:
 def _stated(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
     """What its sentences say in one of the forms."""
     name = re.compile(_named(subject, language), re.IGNORECASE)
-    patterns = [pattern for pattern in language.patterns if _fits(pattern, entry)]
+    patterns = [pattern for pattern in language.pattern if _fits(pattern, entry)]
     seen = set[str]()
     for number, paragraph in enumerate(entry.paragraphs):
         for place, sentence in enumerate(language.sentences(paragraph)):
             marked = name.sub(MARK, sentence, count=1)
             for pattern in patterns:
-                match = pattern.match.search(marked if pattern.has_subject else sentence)
-                if match is None or (pattern.is_first and (number or place)) or pattern.kind in seen:
+                match = pattern.match.search(marked if MARK in pattern.match.pattern else sentence)
+                if match is None or (pattern.first and (number or place)) or pattern.kind in seen:
                     continue
-                is_ours = language.is_of(paragraph)  # pages are translated in part
-                found = _fact(entry.page, subject, pattern, match, language) if is_ours else None
-                if found is not None:
-                    seen.update([pattern.kind] if pattern.kind not in _REPEATED else [])
-                    yield found
+                if not language.is_of(paragraph):
+                    continue  # pages are translated in part
+                if fact := _fact(entry.page, subject, pattern, match, language):
+                    seen.update({pattern.kind} - _REPEATED)
+                    yield fact
 
 
 def gaps_of(entry: Entry, subject: str, language: Language, common: Counter[str]) -> Iterator[Fact]:
-    """Sentences of an entry with a rare name or number left out.
-
-    Args:
-        entry: from `entries_of`.
-        subject: what it is called in questions.
-        language: of the page.
-        common: in how many entries each word stands.
-    """
+    """Sentences of an entry with a rare name or number left out; `common`: in how many entries each word stands."""
     for sentence in itertools.chain.from_iterable(map(language.sentences, entry.paragraphs)):
-        if not _MIN_CLOZE_WORDS <= len(sentence.split()) <= _MAX_CLOZE_WORDS or not sentence.endswith("."):
-            continue
-        if (
-            language.no_gap.search(sentence)
-            or language.bad_answer.search(sentence.split(" ", 2)[0])
-            or not re.match(r"[A-ZÄÖÜ]", sentence)
-        ):
+        is_plain = re.match(r"[A-ZÄÖÜ].*\.$", sentence, re.DOTALL) and not language.no_gap.search(sentence)
+        is_short = _MIN_CLOZE_WORDS <= len(sentence.split()) <= _MAX_CLOZE_WORDS
+        if not is_plain or not is_short or language.bad_answer.search(sentence.split(" ", 2)[0]):
             continue
         for match in language.gap.finditer(sentence, 1):
             word = match[0].rstrip(".")
-            is_rare = common[word.casefold()] <= _RARE
-            is_rare = is_rare and language.is_of(sentence)
+            is_rare = common[word.casefold()] <= _RARE and language.is_of(sentence)
             if is_rare and sentence.count(word) == 1 and word.casefold() not in subject.casefold() and len(word) > 2:
                 gap = sentence.replace(word, "___")
                 around = " ".join(re.findall(r"[^\W\d_]{4,}", gap)[:3])
@@ -120,11 +102,8 @@ def clean_answer(text: str, language: Language, max_words: int, *, is_whole: boo
         return ""
     if language.bad_answer.search(answer) or language.bad_edge.search(answer):
         return ""
-    is_open = (
-        any(answer.count(one) != answer.count(other) for one, other in ("()", "[]", "{}"))
-        or answer.count("“") != answer.count("”")
-        or answer.count('"') % 2
-    )
+    pairs = ("()", "[]", "{}", "“”")
+    is_open = answer.count('"') % 2 or any(answer.count(one) != answer.count(other) for one, other in pairs)
     return "" if is_open or not re.search(r"\w", answer) or MARK in answer else answer
 
 

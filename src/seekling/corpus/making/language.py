@@ -6,20 +6,22 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import pydantic
 
 LANGUAGES = tuple(sorted(path.stem for path in (Path(__file__).parent / "languages").glob("*.toml")))
 """Those with a data file, by the names that stemmers have."""
-
 
 MARK = "\x01"
 """Stands for the subject in a sentence that is matched."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class _FromFile(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class Pattern(_FromFile):
     """A form in which pages state a fact, and how it is asked for."""
 
     kind: str
@@ -28,23 +30,20 @@ class Pattern:
     relation: str
     questions: tuple[str, ...]
     """The first in the page's words, the others in different ones."""
-    of: tuple[str, ...]
+    of: tuple[str, ...] = ()
     """title, term, heading, signature; empty: any."""
-    is_first: bool
+    first: bool = False
     """Only the first sentence of the entry counts."""
-    max_words: int
-    is_whole: bool
+    max_words: int = 10
+    is_whole: bool = False
     """The answer is a list, which is not cut."""
-    phrase: str
+    phrase: str = ""
     """Names the answer without saying it, for a question over two pages: "what {subject} returns"."""
-    has_subject: bool
-    """The subject stands as MARK in what is matched."""
-    absent: str
+    absent: str = ""
     """If a page holds none of these words, it does not say it; empty: no unanswerable question is made of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
+class Language(_FromFile):
     """What the rules need to know of a language."""
 
     name: str
@@ -62,7 +61,7 @@ class Language:
     """Words that stand for the subject at the beginning of a sentence."""
     verbs: dict[str, str]
     """Form in the page -> form in a question."""
-    patterns: tuple[Pattern, ...]
+    pattern: tuple[Pattern, ...]
     table: tuple[str, ...]
     """Questions for a cell: {subject} is the row, {column} the column, {owner} what the table belongs to."""
     record: tuple[str, ...]
@@ -94,62 +93,18 @@ class Language:
 
 @functools.cache
 def load_language(name: str) -> Language:
-    """Read a language's data file.
-
-    Args:
-        name: one of `LANGUAGES`.
-    """
-    raw: dict[str, Any] = tomllib.loads((Path(__file__).parent / "languages" / f"{name}.toml").read_text("utf-8"))
-    verbs = dict(raw["verbs"])
-    patterns = tuple(_pattern(row, "|".join(map(re.escape, verbs))) for row in raw["pattern"])
-    return Language(
-        name,
-        frozenset(raw["markers"]),
-        re.compile(raw["cut"]),
-        re.compile(raw["article"], re.IGNORECASE),
-        re.compile(raw["bad_answer"], re.IGNORECASE),
-        re.compile(raw["bad_edge"], re.IGNORECASE),
-        re.compile(raw["abbreviations"]),
-        raw["anaphors"],
-        verbs,
-        patterns,
-        tuple(raw["table"]),
-        tuple(raw["record"]),
-        raw["record_phrase"],
-        raw["lowers_nouns"],
-        tuple(raw["default"]),
-        tuple(raw["cloze"]),
-        re.compile(raw["gap"]),
-        re.compile(raw["no_gap"], re.IGNORECASE),
-        re.compile(raw["no_name"], re.IGNORECASE),
-    )
+    """Read a language's data file; `name` is one of `LANGUAGES`."""
+    raw = tomllib.loads((Path(__file__).parent / "languages" / f"{name}.toml").read_text("utf-8"))
+    verbs = "|".join(map(re.escape, raw["verbs"]))
+    for row in raw["pattern"]:
+        source = row["match"].replace("VERB", f"(?P<verb>{verbs})").replace("SUBJECT", MARK)
+        row["match"] = f"(?i){source}" if row.pop("any_case", True) else source
+    return Language(name=name, **raw)
 
 
 def language_of(texts: Iterable[str], default: str = "english") -> str:
-    """The language that most of the words speak for.
-
-    Args:
-        texts: some pages.
-        default: where none of those known is ahead.
-    """
+    """The language that most of the words of some pages speak for; the default where none of those known is ahead."""
     words = re.findall(r"[^\W\d_]+", " ".join(texts).casefold())
     counts = {name: sum(word in load_language(name).markers for word in words) for name in LANGUAGES}
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] > counts.get(default, 0) else default
-
-
-def _pattern(row: dict[str, Any], verbs: str) -> Pattern:
-    source = row["match"].replace("VERB", f"(?P<verb>{verbs})").replace("SUBJECT", MARK)
-    return Pattern(
-        row["kind"],
-        re.compile(source, re.IGNORECASE if row.get("any_case", True) else 0),
-        row["relation"],
-        tuple(row["questions"]),
-        tuple(row.get("of", ())),
-        row.get("first", False),
-        row.get("max_words", 10),
-        row.get("is_whole", False),
-        row.get("phrase", ""),
-        MARK in source,
-        row.get("absent", ""),
-    )

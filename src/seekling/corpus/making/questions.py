@@ -49,15 +49,9 @@ class Mix:
 
 
 def candidates(documents: Iterable[Document], language_name: str, mix: Mix) -> list[Question]:
-    """Questions that the rules find, unchecked.
+    """Questions that the rules find in a corpus, unchecked; of no answer, page and kind too many.
 
-    Args:
-        documents: of the corpus, each with its title and text.
-        language_name: one of `LANGUAGES`.
-        mix: how many of which sort.
-
-    Returns:
-        Questions in an order that is a function of their ids; of no answer, page and kind too many.
+    Their order is a function of their ids. `language_name` is one of `LANGUAGES`.
     """
     language = load_language(language_name)
     documents = list(documents)
@@ -119,13 +113,10 @@ def _over_two(facts: Sequence[Fact], named: Sequence[tuple[Entry, str]], languag
     for fact in facts:
         name = _name_in(fact.answer, by_subject, language)
         for further in by_subject.get(name, ()) if fact.phrase and name else ():
+            asked = further.questions[0]
+            text = asked.replace(further.subject, fact.phrase)
             is_apart = further.page != fact.page and further.kind in _FURTHER
-            text = further.questions[0].replace(further.subject, fact.phrase)
-            if (
-                is_apart
-                and further.subject in further.questions[0]
-                and further.answer.casefold() not in text.casefold()
-            ):
+            if is_apart and further.subject in asked and further.answer.casefold() not in text.casefold():
                 first = Hop(fact.subject, fact.relation, name, fact.page)
                 last = Hop(name, further.relation, further.answer, further.page)
                 answers = _answers(further.answer, language)
@@ -157,7 +148,7 @@ def _unanswerable(named: Sequence[tuple[Entry, str]], language: Language, facts:
     texts |= {(entry.page, entry.rank): entry.text for entry, _ in named if entry.rank == "title"}
     for entry, name in named:
         around = "\n".join([entry.text, texts.get(entry.owner, ""), texts.get((entry.page, "title"), "")])
-        for pattern in language.patterns:
+        for pattern in language.pattern:
             is_fit = entry.is_plain_call if "signature" in pattern.of else _is_fit_to_lack(pattern, entry)
             if not pattern.absent or not is_fit or "{" in pattern.relation or not entry.paragraphs:
                 continue
@@ -190,10 +181,11 @@ def _word_stems(text: str) -> set[str]:
 
 def _is_fit_to_lack(pattern: Pattern, entry: Entry) -> bool:
     """Whether people might ask it: of a title, or of a term that looks like a name in code."""
-    is_term = entry.rank == "term" and re.search(r"^\S+[._A-Z]\S*$", entry.name) is not None
-    return (not pattern.of or entry.rank in pattern.of) and (
-        is_term or (entry.rank == "title" and "term" not in pattern.of)
-    )
+    if pattern.of and entry.rank not in pattern.of:
+        return False
+    if entry.rank == "title":
+        return "term" not in pattern.of
+    return entry.rank == "term" and re.search(r"^\S+[._A-Z]\S*$", entry.name) is not None
 
 
 def _question(text: str, answers: Sequence[str], hops: tuple[Hop, ...], kind: str, labels: tuple[str, ...]) -> Question:
@@ -212,17 +204,15 @@ def _mixed(found: dict[str, list[Question]], mix: Mix) -> list[Question]:
     pages: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     answers: Counter[tuple[str, str]] = Counter()
-    limits = {"bridge": mix.two_pages, UNANSWERABLE: mix.unanswerable}
     for sort in ("bridge", "single", UNANSWERABLE, "gap"):
-        wanted = (
-            round(mix.total * limits[sort])
-            if sort in limits
-            else round(mix.total * (1 - mix.unanswerable)) - len(chosen)
-        )
-        num_known = sum(question.kind != UNANSWERABLE for question in chosen)
-        if sort == UNANSWERABLE:
-            wanted = min(wanted, round(num_known * mix.unanswerable / (1 - mix.unanswerable)))
-        if sort == "gap":
+        if sort == "bridge":
+            wanted = round(mix.total * mix.two_pages)
+        elif sort == "single":
+            wanted = round(mix.total * (1 - mix.unanswerable)) - len(chosen)
+        elif sort == UNANSWERABLE:
+            share = round(len(chosen) * mix.unanswerable / (1 - mix.unanswerable))
+            wanted = min(round(mix.total * mix.unanswerable), share)
+        else:
             wanted = min(round(len(chosen) * mix.gaps), mix.total - len(chosen))
         most_alike = max(3, round(wanted * _ALIKE_SHARE))
         num_taken = 0
