@@ -102,7 +102,7 @@ def clean_answer(text: str, language: Language, max_words: int, *, is_whole: boo
         return ""
     if language.bad_answer.search(answer) or language.bad_edge.search(answer):
         return ""
-    pairs = ("()", "[]", "{}", "“”")
+    pairs = (("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"))
     is_open = answer.count('"') % 2 or any(answer.count(one) != answer.count(other) for one, other in pairs)
     return "" if is_open or not re.search(r"\w", answer) or MARK in answer else answer
 
