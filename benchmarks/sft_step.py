@@ -75,7 +75,7 @@ def write_result(out: Path, **result: object) -> None:
 def expert_rows(folder: Path, model_dir: Path, count: int) -> list[tuple[list[int], list[bool]]]:
     """So many expert episodes of the almanac as token ids and train masks, by the product's own path."""
     from seekling.config import load_recipe
-    from seekling.experts.collect import collect
+    from seekling.experts.select import collect
     from seekling.pipeline.reporter import Reporter
     from seekling.pipeline.world import open_world
     from seekling.rollout.replay import expert_trajectory
@@ -85,7 +85,7 @@ def expert_rows(folder: Path, model_dir: Path, count: int) -> list[tuple[list[in
     world = open_world(recipe, folder, Reporter())
     with open_agent(recipe, world.library, model_dir) as agent:
         expert = recipe.experts.model_copy(update={"max_episodes": count})
-        records, _ = collect(agent.env, world.train, config=expert, title_of=world.library.title_of)
+        records = collect(agent.env, world.train, config=expert, title_of=world.library.title_of).kept
         trajectories = [expert_trajectory(each.episode, agent.env.protocol, agent.renderer) for each in records]
     if len(trajectories) < count:
         sys.exit(f"only {len(trajectories)} expert episodes; lower --repeats or --episodes-per-step")

@@ -13,8 +13,8 @@ from seekling.env.protocol import Action, make_protocol
 from seekling.env.tools import library_tools
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError
-from seekling.experts.collect import CollectReport, collect, normalized_actions
 from seekling.experts.scripted import first_plan, play
+from seekling.experts.select import collect
 from seekling.models import load_policy
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
@@ -387,25 +387,23 @@ def test_failures_and_duplicates_are_dropped_with_their_reasons(make):
     again = replace(SINGLE, id="again", question="In which year was Alder Mill built?")
     louder = replace(SINGLE, id="louder", hops=(replace(SINGLE.hops[0], query_subject="ALDER  MILL"),))
     asked = []
-    records, report = collect(
+    selection = collect(
         make(),
         [SINGLE, unseen, again, louder, BRIDGE],
         config=ExpertConfig(own_words_share=0.0),
         on_question=lambda: asked.append(1),
     )
-    assert [(record.stage, record.question.id) for record in records] == [("expert", "single"), ("expert", "bridge")]
-    assert (report.num_questions, report.num_kept, len(asked)) == (5, 2, 5)
-    assert report.dropped == {"the fact was not retrieved": 1, "the same actions as another": 2}
-    assert str(report) == (
-        "2 of 5 expert episodes kept (dropped: 2 the same actions as another, 1 the fact was not retrieved)"
+    assert [(each.stage, each.question.id) for each in selection.kept] == [("expert", "single"), ("expert", "bridge")]
+    assert len(asked) == 5
+    assert str(selection) == (
+        "2 of 5 episodes of 5 questions kept (dropped: 2 the same actions as another, 1 the fact was not retrieved)"
     )
 
 
 def test_collection_stops_when_it_has_enough(make):
-    records, report = collect(make(), QUESTIONS, config=ExpertConfig(max_episodes=2))
-    assert [record.question.id for record in records] == ["single", "bridge"]
-    assert report.num_questions == 2
-    assert str(report) == "2 of 2 expert episodes kept"
+    selection = collect(make(), QUESTIONS, config=ExpertConfig(max_episodes=2))
+    assert [each.question.id for each in selection.kept] == ["single", "bridge"]
+    assert str(selection) == "2 of 2 episodes of 2 questions kept"
 
 
 def test_nothing_kept_is_an_error_that_says_what_was_dropped(make):
@@ -413,9 +411,6 @@ def test_nothing_kept_is_an_error_that_says_what_was_dropped(make):
     with pytest.raises(DataError, match=r"answered none of 1 questions: \{'the fact was not retrieved': 1\}") as error:
         collect(make(), [unseen])
     assert "retrieval.top_k" in str(error.value)
-
-
-def test_nothing_asked_is_an_error_too(make):
     with pytest.raises(DataError, match="answered none of 0 questions"):
         collect(make(), [])
 
@@ -423,12 +418,6 @@ def test_nothing_asked_is_an_error_too(make):
 def test_an_answer_that_the_score_would_not_accept_is_dropped(make):
     # An answer is given in the form that was shown; without any gold form left there is nothing to accept.
     blank = replace(UNANSWERABLE, answers=("!",))
-    records, report = collect(make(), [SINGLE, replace(blank, answers=("?",)), blank])
-    assert [record.question.id for record in records] == ["single", "unanswerable", "unanswerable"]
-    assert report.dropped == {}
-
-
-def test_actions_are_compared_without_case_and_white_space(make):
-    episode = play(make(), SINGLE).episode
-    assert normalized_actions(episode) == ("alder mill built in", "1612")
-    assert str(CollectReport(num_questions=3, num_kept=3)) == "3 of 3 expert episodes kept"
+    selection = collect(make(), [SINGLE, replace(blank, answers=("?",)), blank])
+    assert [each.question.id for each in selection.kept] == ["single", "unanswerable", "unanswerable"]
+    assert selection.dropped == []

@@ -12,7 +12,7 @@ from seekling.config import load_recipe
 from seekling.corpus import questions
 from seekling.corpus.html import html_to_markdown
 from seekling.corpus.questions import read_questions
-from seekling.experts.collect import collect
+from seekling.experts.select import collect
 from seekling.pipeline import making
 from seekling.pipeline.world import open_world
 from seekling.retrieval.library import open_library
@@ -75,8 +75,8 @@ def test_a_folder_becomes_a_recipe_whose_questions_the_expert_solves(docs):
     assert pages[1]
     assert not pages[0] & pages[1]
     known = [question for question in questions if question.kind != UNANSWERABLE]
-    _, report = collect(making.search_env(world.library, recipe), known, title_of=world.library.title_of)
-    assert report.num_kept >= 0.9 * len(known), report
+    selection = collect(making.search_env(world.library, recipe), known, title_of=world.library.title_of)
+    assert len(selection.kept) >= 0.9 * len(known), selection
     assert run("train", "mine.toml", "--dry-run").exit_code == 0
     assert "exists already" in run("init", "docs", "--out", "mine.toml").stderr
 

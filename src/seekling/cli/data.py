@@ -56,8 +56,7 @@ def almanac(
 def stepwise(
     episodes: Annotated[Path, typer.Argument(help="Episodes file, such as runs/collect-x/episodes/expert.jsonl.")],
     out: Annotated[Path, typer.Option(help="File to write, such as iterative_sft_data.json.")],
-    max_tokens: Annotated[int, typer.Option(min=0, help="Longest record; 0: no limit.")] = 0,
-    too_long: Annotated[str, typer.Option(help="window: a longer one loses its oldest turns; drop.")] = "window",
+    max_tokens: Annotated[int, typer.Option(min=0, help="A longer record loses its oldest turns; 0: no limit.")] = 0,
     model: Annotated[str, typer.Option(help="Whose tokens are counted, with --max-tokens.")] = "default",
     as_json: AsJson = False,
 ) -> None:
@@ -68,8 +67,6 @@ def stepwise(
     """
     if out.suffix != ".json":
         raise ConfigError(f"{out} is not a .json file; LLaMA-Factory and experts.file tell the format by the ending")
-    if too_long not in ("window", "drop"):
-        raise ConfigError(f"--too-long {too_long!r} is none of window, drop")
     from seekling.evaluate.result_files import read_records
     from seekling.experts.stepwise import write_steps
 
@@ -79,13 +76,8 @@ def stepwise(
         from seekling.rollout.render import load_renderer
 
         renderer = load_renderer(resolve_model(model, log=lambda line: typer.echo(line, err=True)))
-    report = write_steps(
-        (record.episode for record in read_records(episodes)),
-        out,
-        max_tokens=max_tokens,
-        too_long="window" if too_long == "window" else "drop",
-        renderer=renderer,
-    )
+    made = (record.episode for record in read_records(episodes))
+    report = write_steps(made, out, max_tokens=max_tokens, renderer=renderer)
     typer.echo(json.dumps(asdict(report)) if as_json else f"{out}: {report}")
 
 

@@ -12,7 +12,8 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from seekling.config import ExpertConfig
 from seekling.env.environment import SearchEnv, Session, StepResult
@@ -24,8 +25,7 @@ from seekling.experts import words
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Episode, Hop, Question, StopReason, Turn
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertResult:
+class ExpertResult(NamedTuple):
     """An expert's episode, or why there is none."""
 
     episode: Episode | None
@@ -65,27 +65,21 @@ def play(
             return ExpertResult(None, "the protocol cannot write the query or the answer")
         except _FailedError as failure:
             return ExpertResult(None, str(failure))
-        return ExpertResult(
-            Episode(
-                question_id=question.id,
-                source=question.source,
-                protocol=env.protocol.name,
-                prompt=tuple(session.prompt),
-                turns=tuple(run.turns),
-                answer=run.turns[-1].payload,
-                stop_reason=StopReason.ANSWERED,
-                duration_s=time.perf_counter() - started,
-            )
+        episode = Episode(
+            question_id=question.id,
+            source=question.source,
+            protocol=env.protocol.name,
+            prompt=tuple(session.prompt),
+            turns=tuple(run.turns),
+            answer=run.turns[-1].payload,
+            stop_reason=StopReason.ANSWERED,
+            duration_s=time.perf_counter() - started,
         )
+    return ExpertResult(episode)
 
 
 def first_plan(env: SearchEnv, question: Question, config: ExpertConfig | None = None) -> tuple[str, str] | None:
-    """What the expert plans, without searching: enough to learn what a question asks for, at a fraction of the cost.
-
-    Args:
-        env: the same environment in which the policy will be trained.
-        question: with `hops`, or else with the answer and perhaps its pages.
-        config: how the expert goes about it; the default settings when None.
+    """What `play` would plan, without searching: enough to learn what is asked for, at a fraction of the cost.
 
     Returns:
         The text of the first turn, and what of it leads up to the end of the plan; None where the protocol cannot
@@ -118,6 +112,12 @@ class _Run:
         self.turns: list[Turn] = []
         self._session, self._protocol, self._question, self._config = session, protocol, question, config
         self._title_of = title_of
+        self._hops = _hops(question)
+        self._is_code, self._is_unanswerable = protocol.name == "code", question.kind == UNANSWERABLE
+        self._is_by_pages = not question.hops and len(question.supporting_ids) > 1
+        """Only the pages are known, and there are several."""
+        self._is_together = question.is_side_by_side and self._is_code and bool(question.hops)
+        """One program looks up everything."""
         self._thought = ""
         """Begins the next turn: what the last observation said."""
         self._found_hop: Hop | None = None
@@ -136,7 +136,7 @@ class _Run:
 
     def begin(self) -> tuple[str, str]:
         """The text of the first turn, and its thought."""
-        question, hops = self._question, _hops(self._question)
+        question, hops = self._question, self._hops
         if self._is_by_pages:
             thought = question.question.strip()
             action = self._search(thought.rstrip("?"))
@@ -149,20 +149,15 @@ class _Run:
         return self._protocol.act(action, think=thought), thought
 
     def play(self) -> None:
-        question, hops = self._question, _hops(self._question)
+        question, hops = self._question, self._hops
         if self._is_by_pages:
             self._look_up_pages()
         elif self._is_together:
-            self._look_up_together(hops)
-        else:
-            for number in range(len(hops)):
-                if not self._look_up(hops[number:]):
-                    break
-            else:
-                if question.kind == UNANSWERABLE:
-                    raise _FailedError("the pages say all of it")
+            self._look_up_together()
+        elif all(self._look_up(hops[number:]) for number in range(len(hops))) and self._is_unanswerable:
+            raise _FailedError("the pages say all of it")
         self._thought = _closed(self._thought)
-        if question.kind == UNANSWERABLE:
+        if self._is_unanswerable:
             answer = question.answers[0]
         else:
             answer = self._shown_answer()
@@ -173,16 +168,6 @@ class _Run:
         result = self._step(self._protocol.answer_action(answer))
         if result.stop_reason is not StopReason.ANSWERED:
             raise _FailedError(_why_over(result))
-
-    @property
-    def _is_by_pages(self) -> bool:
-        """Only the pages are known, and there are several."""
-        return not self._question.hops and len(self._question.supporting_ids) > 1
-
-    @property
-    def _is_together(self) -> bool:
-        """One program looks up everything."""
-        return self._question.is_side_by_side and self._protocol.name == "code" and bool(self._question.hops)
 
     def _ways(self, hops: Sequence[Hop]) -> list[words.Try]:
         """Ways to look up the first of these hops; the question's own words are about the last it asks for."""
@@ -206,7 +191,7 @@ class _Run:
                 self._thought = self._found(hop, way)
                 return True
             self._thought, self._found_hop = f"{self._verdict(hop, way)} ", None
-        if self._question.kind != UNANSWERABLE:
+        if not self._is_unanswerable:
             raise _FailedError("the fact was not retrieved")
         return False
 
@@ -215,8 +200,7 @@ class _Run:
         tried = {turn.payload for turn in self.turns}
         num_left = self._config.attempts
         for way in ways:
-            is_code = self._protocol.name == "code"
-            action = Action("code", way.program) if is_code else self._protocol.search_action(way.query)
+            action = Action("code", way.program) if self._is_code else self._protocol.search_action(way.query)
             if num_left and action.payload not in tried:
                 num_left -= 1
                 tried.add(action.payload)
@@ -233,7 +217,7 @@ class _Run:
             self._act(self._search(question.question.strip().rstrip("?")))
         missing = [page for page in question.supporting_ids if not self._is_read(page)]
         while missing:
-            known = "\n".join([question.question, *(turn.observation for turn in self.turns)])
+            known = f"{question.question}\n{self._seen}"
             named = [page for page in missing if _holds(known, words.plain_title(self._title_of(page)))]
             if not named:
                 raise _FailedError("nothing names the page to look up")
@@ -244,18 +228,15 @@ class _Run:
             missing.remove(named[0])
             if not self._is_read(named[0]):
                 raise _FailedError("the page was not retrieved")
-        if question.kind == UNANSWERABLE:
+        if self._is_unanswerable:
             self._thought = f"{question.question.strip()} Not here."
             return
-        seen = "\n".join(turn.observation for turn in self.turns)
-        if not any(_holds(seen, answer) or answer in ("yes", "no") for answer in question.answers):
+        if not any(_holds(self._seen, answer) or answer in ("yes", "no") for answer in question.answers):
             raise _FailedError("the fact was not retrieved")
         self._thought = f"{question.question.strip()} {self._shown_answer()}."
 
     def _search(self, query: str) -> Action:
-        if self._protocol.name == "code":
-            return Action("code", words.program_of_pages(query))
-        return self._protocol.search_action(query)
+        return Action("code", words.program_of_pages(query)) if self._is_code else self._protocol.search_action(query)
 
     def _is_read(self, page: str) -> bool:
         """Whether text of a page came back."""
@@ -281,8 +262,9 @@ class _Run:
         read = next((page for ids in _pages_read(last) for page in ids), "")
         return f"[{self._title_of(read) if read else 'nothing'}] {words.OTHER_PAGE}"
 
-    def _look_up_together(self, hops: Sequence[Hop]) -> None:
+    def _look_up_together(self) -> None:
         """One program for all facts, and one that compares them."""
+        hops = self._hops
         self._thought = words.plan(self._question, hops, hops[0].relation)
         self._act(Action("code", words.program_of_all(hops)))
         if not all(self._is_shown(hop, self.turns[-1], is_last=False) for hop in hops):
@@ -309,18 +291,21 @@ class _Run:
 
     def _is_shown(self, hop: Hop, turn: Turn, is_last: bool) -> bool:
         """Whether a turn's observation says a fact. What no page says is never shown."""
-        is_false = hop.claim and self._question.kind == UNANSWERABLE and not self._question.withheld
-        if is_false or (self._question.kind == UNANSWERABLE and hop.answer in ("", UNKNOWN_ANSWER)):
+        is_false = hop.claim and not self._question.withheld
+        if self._is_unanswerable and (is_false or hop.answer in ("", UNKNOWN_ANSWER)):
             return False
-        direct = is_last and not self._question.is_side_by_side and self._question.kind != UNANSWERABLE
+        direct = is_last and not self._question.is_side_by_side and not self._is_unanswerable
         wanted = (hop.answer, *self._question.answers) if direct else (hop.claim or hop.answer,)
         return _is_right_page(hop, turn) and any(_holds(turn.observation, answer) for answer in wanted if answer)
 
     def _shown_answer(self) -> str:
         """The accepted answer that was seen, the canonical one first."""
-        seen = "\n".join(turn.observation for turn in self.turns)
         answers = self._question.answers
-        return next((answer for answer in answers if _holds(seen, answer)), answers[0])
+        return next((answer for answer in answers if _holds(self._seen, answer)), answers[0])
+
+    @property
+    def _seen(self) -> str:
+        return "\n".join(turn.observation for turn in self.turns)
 
 
 def _hops(question: Question) -> Sequence[Hop]:

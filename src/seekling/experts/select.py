@@ -1,18 +1,21 @@
-"""Collected episodes -> those worth training on, and what was dropped and why."""
+"""Episodes -> those worth training on, and what was dropped and why: of the scripted expert, or of a teacher."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from seekling.experts.collect import normalized_actions
+from seekling.config import ExpertConfig
+from seekling.env.environment import SearchEnv
+from seekling.errors import DataError
+from seekling.experts.scripted import play
 from seekling.reward.match import exact_match
-from seekling.types import EpisodeRecord, Json, StopReason
+from seekling.types import Episode, EpisodeRecord, Json, Question, StopReason
 
 Balance = Literal["none", "kind", "question"]
-_Rule = Callable[[EpisodeRecord], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,12 @@ class Selection:
     """The kept episodes, and what became of the others."""
 
     kept: list[EpisodeRecord] = field(default_factory=list)
-    """Of stage "expert", in the order of the file."""
+    """Of stage "expert", in order."""
     dropped: list[Dropped] = field(default_factory=list)
 
-    def drop(self, record: EpisodeRecord, reason: str) -> None:
+    def drop(self, question: Question, reason: str) -> None:
         """Note an episode that is not kept."""
-        self.dropped.append(Dropped(record.question.key, record.question.kind, reason))
+        self.dropped.append(Dropped(question.key, question.kind, reason))
 
     @property
     def num_episodes(self) -> int:
@@ -59,27 +62,63 @@ class Selection:
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object with every dropped episode."""
-        kinds: dict[str, Json] = {
-            kind: {"kept": kept, "episodes": every} for kind, (kept, every) in self.by_kind().items()
-        }
-        dropped: list[Json] = [
-            {"source": each.question[0], "id": each.question[1], "reason": each.reason} for each in self.dropped
-        ]
         return {
             "num_questions": self.num_questions,
             "num_episodes": self.num_episodes,
             "num_kept": len(self.kept),
-            "reasons": {reason: count for reason, count in self.reasons().most_common()},
-            "kinds": kinds,
-            "dropped": dropped,
+            "reasons": dict(self.reasons().most_common()),
+            "kinds": {kind: {"kept": kept, "episodes": every} for kind, (kept, every) in self.by_kind().items()},
+            "dropped": [
+                {"source": each.question[0], "id": each.question[1], "reason": each.reason} for each in self.dropped
+            ],
         }
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.reasons().most_common())
-        return (
-            f"{len(self.kept)} of {self.num_episodes} episodes of {self.num_questions} questions kept"
-            + f" (dropped: {reasons})" * bool(reasons)
+        text = f"{len(self.kept)} of {self.num_episodes} episodes of {self.num_questions} questions kept"
+        return f"{text} (dropped: {reasons})" if reasons else text
+
+
+def collect(
+    env: SearchEnv,
+    questions: Iterable[Question],
+    *,
+    config: ExpertConfig | None = None,
+    title_of: Callable[[str], str] = lambda page: page,
+    on_question: Callable[[], None] = lambda: None,
+) -> Selection:
+    """Let the scripted expert answer questions; keep what is right, and none with the actions of another.
+
+    Args:
+        env: the environment in which the policy will be trained.
+        questions: in the order in which they are tried.
+        config: how the expert goes about it, and how many episodes to keep; the default settings when None.
+        title_of: gives a page's title for its id.
+        on_question: called after each question, for progress.
+
+    Raises:
+        DataError: not one episode was kept, so there would be nothing to learn from.
+    """
+    config, selection, seen = config or ExpertConfig(), Selection(), set[tuple[str, ...]]()
+    for question in questions:
+        if config.max_episodes and len(selection.kept) >= config.max_episodes:
+            break
+        episode, reason = play(env, question, config, title_of=title_of)
+        on_question()
+        if episode is not None and not exact_match(episode.answer, question.answers):
+            reason = "the answer was not accepted"
+        elif episode is not None and _is_repeated(episode, seen):
+            reason = "the same actions as another"
+        if episode is None or reason:
+            selection.drop(question, reason)
+        else:
+            selection.kept.append(EpisodeRecord("expert", question, episode))
+    if not selection.kept:
+        raise DataError(
+            f"the expert answered none of {selection.num_questions} questions: {dict(selection.reasons())}; check that "
+            "they belong to this corpus, and try more passages (retrieval.top_k) or a larger env.observation_tokens"
         )
+    return selection
 
 
 def select_episodes(
@@ -87,11 +126,9 @@ def select_episodes(
     *,
     balance: Balance = "none",
     max_episodes: int = 0,
-    refuse: _Rule = lambda record: "",
+    refuse: Callable[[EpisodeRecord], str] = lambda record: "",
 ) -> Selection:
     """Keep what is correct, in the grammar, and not there already.
-
-    An episode is correct when its answer matches exactly, or when a judge that was asked said so (`scores["judge"]`).
 
     Args:
         records: of any stage.
@@ -99,33 +136,28 @@ def select_episodes(
             of each question, the one with the fewest characters written.
         max_episodes: keep at most the first so many; 0 keeps all.
         refuse: a further reason to drop an episode, or empty; asked first.
-
-    Returns:
-        The kept records, and the reasons of the others.
     """
-    selection = Selection()
-    seen: set[tuple[str, ...]] = set()
-    kept: list[EpisodeRecord] = []
+    selection, seen, fit = Selection(), set[tuple[str, ...]](), list[EpisodeRecord]()
     for record in records:
         reason = refuse(record) or _why_unfit(record)
-        actions = normalized_actions(record.episode)
-        if not reason and actions in seen:
+        if not reason and _is_repeated(record.episode, seen):
             reason = "the same actions as another"
         if reason:
-            selection.drop(record, reason)
+            selection.drop(record.question, reason)
         else:
-            seen.add(actions)
-            kept.append(replace(record, stage="expert", scores={}, step=0, reward=None, advantage=None))
-    for number, record in enumerate(_balanced(kept, balance, selection)):
-        if max_episodes and number >= max_episodes:
-            selection.drop(record, "there are enough")
+            fit.append(replace(record, stage="expert", scores={}, step=0, reward=None, advantage=None))
+    for record, reason in zip(fit, _surplus(fit, balance), strict=True):
+        if not reason and max_episodes and len(selection.kept) >= max_episodes:
+            reason = "there are enough"
+        if reason:
+            selection.drop(record.question, reason)
         else:
             selection.kept.append(record)
     return selection
 
 
 def is_correct(record: EpisodeRecord) -> bool:
-    """By exact match, or by a judge that was asked."""
+    """By exact match, or by a judge that was asked (`scores["judge"]`)."""
     return bool(exact_match(record.episode.answer, record.question.answers)) or record.scores.get("judge") == 1.0
 
 
@@ -137,34 +169,31 @@ def _why_unfit(record: EpisodeRecord) -> str:
         return f"no answer ({episode.stop_reason.value})"
     if not is_correct(record):
         return "a wrong answer"
-    if any(turn.kind == "invalid" for turn in episode.turns):
-        return "an action outside the grammar"
-    return ""
+    return "an action outside the grammar" if any(turn.kind == "invalid" for turn in episode.turns) else ""
 
 
-def _balanced(records: list[EpisodeRecord], balance: Balance, selection: Selection) -> list[EpisodeRecord]:
+def _is_repeated(episode: Episode, seen: set[tuple[str, ...]]) -> bool:
+    """Whether an episode before did the same, but for case, white space and thoughts."""
+    actions = tuple(re.sub(r"\s+", " ", turn.payload).strip().lower() for turn in episode.turns)
+    is_repeated = actions in seen
+    seen.add(actions)
+    return is_repeated
+
+
+def _surplus(records: Sequence[EpisodeRecord], balance: Balance) -> list[str]:
+    """For each record why it is one too many; empty for those that stay."""
     if balance == "kind":
-        counts = Counter(record.question.kind for record in records)
-        limit = min(counts.values(), default=0)
-        taken: Counter[str] = Counter()
-        chosen = []
+        limit = min(Counter(record.question.kind for record in records).values(), default=0)
+        taken = Counter[str]()
+        reasons = []
         for record in records:
             taken[record.question.kind] += 1
-            if taken[record.question.kind] > limit:
-                selection.drop(record, "more of its kind than of the rarest")
-            else:
-                chosen.append(record)
-        return chosen
-    if balance == "question":
-        shortest: dict[tuple[str, str], EpisodeRecord] = {}
-        for record in sorted(records, key=_num_chars):
-            shortest.setdefault(record.question.key, record)
-        chosen = [record for record in records if shortest[record.question.key] is record]
-        for record in records:
-            if shortest[record.question.key] is not record:
-                selection.drop(record, "longer than another of its question")
-        return chosen
-    return records
+            reasons.append("more of its kind than of the rarest" * (taken[record.question.kind] > limit))
+        return reasons
+    shortest: dict[tuple[str, str], EpisodeRecord] = {}
+    for record in sorted(records, key=_num_chars) if balance == "question" else ():
+        shortest.setdefault(record.question.key, record)
+    return ["longer than another of its question" * (shortest.get(r.question.key, r) is not r) for r in records]
 
 
 def _num_chars(record: EpisodeRecord) -> int:

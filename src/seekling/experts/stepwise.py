@@ -6,18 +6,17 @@ while a rollout has the earlier turns in the assistant's; read back here, a reco
 of the same episode has. For that a record says how long its pieces are ("pieces", in characters: the prompt, then
 action and observation in turns); other readers ignore the field, and records without it are cut at their tags.
 
-A record that is too long is never cut from the right, where the newest evidence stands: whole old turns go, or the
-record does.
+A record that is too long is never cut from the right, where the newest evidence stands: whole old turns go.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from seekling.errors import DataError
 from seekling.files import write_atomically
@@ -42,12 +41,11 @@ class StepRecord:
 
     def to_json(self) -> dict[str, Json]:
         """A row of an alpaca file."""
-        pieces: list[Json] = [len(self.prompt), *map(len, self.history)]
         row: dict[str, Json] = {
             "instruction": self.prompt + "".join(self.history),
             "input": "",
             "output": self.output,
-            "pieces": pieces,
+            "pieces": [len(self.prompt), *map(len, self.history)],
         }
         return {**row, "system": self.system} if self.system else row
 
@@ -98,21 +96,15 @@ def stepwise_records(episode: Episode) -> list[StepRecord]:
 
 
 def write_steps(
-    episodes: Iterable[Episode],
-    path: Path,
-    *,
-    max_tokens: int = 0,
-    too_long: Literal["window", "drop"] = "window",
-    renderer: Renderer | None = None,
+    episodes: Iterable[Episode], path: Path, *, max_tokens: int = 0, renderer: Renderer | None = None
 ) -> StepReport:
     """Write an alpaca file, and `dataset_info.json` beside it, which LLaMA-Factory asks for.
 
     Args:
         episodes: of the tags protocol; others are skipped and counted.
         path: of the file; a .json array.
-        max_tokens: of prompt, history and output together; 0 is no limit.
-        too_long: what happens to a longer record: it loses its oldest turns until it fits, or it is dropped. One whose
-            prompt and output alone are too long is dropped either way.
+        max_tokens: of prompt, history and output together; a longer record loses its oldest turns until it fits, and is
+            dropped where prompt and output alone are too long. 0 is no limit.
         renderer: counts the tokens; needed for a limit.
 
     Raises:
@@ -134,13 +126,13 @@ def write_steps(
             continue
         for record in records:
             fitted = record
-            while fitted.history and too_long == "window" and is_too_long(fitted):
+            while fitted.history and is_too_long(fitted):
                 fitted = replace(fitted, history=fitted.history[2:])
             if is_too_long(fitted):
                 report.num_too_long += 1
-                continue
-            report.num_windowed += fitted is not record
-            rows.append(fitted.to_json())
+            else:
+                report.num_windowed += fitted is not record
+                rows.append(fitted.to_json())
     report.num_records = len(rows)
     if not rows:
         raise DataError(f"nothing to write: {report}")
@@ -198,8 +190,7 @@ def _texts(row: object, where: str) -> dict[str, str]:
     if not isinstance(row, dict):
         raise DataError(f"{where}: expected an object, got a {type(row).__name__}")
     texts = {name: row.get(name) or "" for name in ("instruction", "input", "output", "system")}
-    wrong = [name for name, text in texts.items() if not isinstance(text, str)]
-    if wrong or not texts["instruction"] or not texts["output"]:
+    if not all(isinstance(text, str) for text in texts.values()) or not texts["instruction"] or not texts["output"]:
         raise DataError(f"{where}: instruction and output must be texts, and not empty")
     if row.get("history"):
         raise DataError(f"{where}: it has a history of chat turns; step-wise records keep theirs in the instruction")
@@ -227,16 +218,16 @@ def _record(row: dict[str, Json], texts: dict[str, str], prompt: str, where: str
     instruction, pieces = texts["instruction"], row.get("pieces")
     if pieces is None:
         history = _cut_at_tags(instruction[len(prompt) :])
-        return StepRecord(prompt, history, texts["output"], texts["system"])
-    lengths = [each for each in pieces if type(each) is int] if isinstance(pieces, list) else []
-    if not lengths or len(lengths) % 2 == 0 or sum(lengths) != len(instruction) or min(lengths) < 0:
-        raise DataError(f"{where}: its pieces {pieces!r} do not add up to its instruction of {len(instruction)}")
-    cuts = [sum(lengths[: number + 1]) for number in range(len(lengths))]
-    parts = [instruction[start:end] for start, end in zip([0, *cuts], cuts, strict=False)]
-    return StepRecord(parts[0], tuple(parts[1:]), texts["output"], texts["system"])
+    else:
+        lengths = [each for each in pieces if type(each) is int] if isinstance(pieces, list) else []
+        if len(lengths) % 2 == 0 or sum(lengths) != len(instruction) or min(lengths) < 0:
+            raise DataError(f"{where}: its pieces {pieces!r} do not add up to its instruction of {len(instruction)}")
+        cuts = [0, *itertools.accumulate(lengths)]
+        prompt, *history = (instruction[start:end] for start, end in itertools.pairwise(cuts))
+    return StepRecord(prompt, tuple(history), texts["output"], texts["system"])
 
 
-def _cut_at_tags(text: str) -> tuple[str, ...]:
+def _cut_at_tags(text: str) -> list[str]:
     """Actions and information blocks in turns; what follows the last block joins no action, so it must be empty."""
     pieces, start = list[str](), 0
     for match in _INFORMATION.finditer(text):
@@ -244,7 +235,7 @@ def _cut_at_tags(text: str) -> tuple[str, ...]:
         start = match.end()
     if text[start:]:
         pieces += [text[start:], ""]
-    return tuple(pieces)
+    return pieces
 
 
 def _write_dataset_info(path: Path, *, has_system: bool) -> None:

@@ -50,10 +50,7 @@ class Try(NamedTuple):
 def tries(hop: Hop, question: Question, *, in_own_words: bool) -> list[Try]:
     """Ways to look for a fact: in the words of the page, by the subject alone, and in the words of the question.
 
-    Args:
-        hop: what is looked for.
-        question: whose hop it is.
-        in_own_words: the words of the question first, which often miss what the page says in others.
+    The latter come first `in_own_words`; they often miss what the page says in others.
     """
     if not hop.relation:
         asked = question.question.strip()
@@ -91,13 +88,9 @@ def plan(question: Question, hops: Sequence[Hop], need: str) -> str:
 
 
 def onward(question: Question, hops: Sequence[Hop], need: str, *, after: Hop | None) -> str:
-    """What is left of the plan, as it follows the value before: " > born in?", or "; check pilot?".
+    """What is left of the plan, as it follows the value of the hop before: " > born in?", or "; check pilot?".
 
-    Args:
-        question: what was asked.
-        hops: the one to look up now and those after it.
-        need: as in `plan`.
-        after: the hop whose value was just found; None where none was, so that the whole plan is written.
+    The whole plan where no value was just found (`after` is None).
     """
     text, subject = plan(question, hops, need), hops[0].query_subject
     if after is None:
@@ -130,20 +123,18 @@ def plain_title(title: str) -> str:
 def program_that_compares(question: Question, hops: Sequence[Hop]) -> str:
     """A program that computes the answer from the values of all hops; empty where nothing is to be computed."""
     sort = next(iter(question.labels), "")
-    values = {hop.query_subject: number(hop.answer) if number(hop.answer) is not None else hop.answer for hop in hops}
+    values = {hop.query_subject: hop.answer if (n := number(hop.answer)) is None else n for hop in hops}
     shown = json.dumps(values, ensure_ascii=False)
     numbers = [value for value in values.values() if isinstance(value, int)]
-    if sort == "the most" and len(numbers) == len(hops):
+    are_numbers = len(numbers) == len(hops)
+    if sort == "the most" and are_numbers:
         largest = values.get(question.answers[0]) == max(numbers)
         return f"found = {shown}\nprint({'max' if largest else 'min'}(found, key=found.get))"
-    if sort == "difference" and len(numbers) == len(hops):
+    if sort == "difference" and are_numbers:
         return f"print(abs({' - '.join(map(str, numbers))}))"
     if sort == "how many":
-        edge = next(
-            (each for each in map(number, re.findall(r"\d[\d,]*", question.question)) if each is not None), None
-        )
-        if edge is not None and len(numbers) == len(hops):
-            return f"found = {shown}\nprint(sum(value < {edge} for value in found.values()))"
+        if are_numbers and (edge := re.search(r"\d[\d,]*", question.question)):
+            return f"found = {shown}\nprint(sum(value < {number(edge[0])} for value in found.values()))"
         shared = next((value for value in values.values() if str(value).lower() in question.question.lower()), None)
         if shared is not None:
             wanted = json.dumps(shared, ensure_ascii=False)

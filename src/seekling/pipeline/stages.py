@@ -19,7 +19,7 @@ from seekling.errors import ConfigError
 from seekling.evaluate.confidence import calibrate, read_calibration
 from seekling.evaluate.result_files import read_summary, write_comparisons
 from seekling.evaluate.summary import EvalSummary
-from seekling.experts.collect import collect
+from seekling.experts.select import collect
 from seekling.kernels.memory import keep_freed_memory
 from seekling.learn.learner import Checkpoint, Learner
 from seekling.learn.rl import RlRun, train
@@ -141,15 +141,15 @@ class _Run:
             return
         questions = split_for_sft(config, self.world.train).played
         with self.reporter.track("expert episodes", len(questions)) as advance:
-            records, report = collect(
+            selection = collect(
                 self.agent.env,
                 questions,
                 config=config,
                 title_of=self.world.library.title_of,
                 on_question=lambda: advance(""),
             )
-        self.folder.replace_records("expert", records)
-        self.reporter.line(str(report))
+        self.folder.replace_records("expert", selection.kept)
+        self.reporter.line(f"scripted expert: {selection}")
 
     def _sft(self) -> None:
         recipe, learner = self.recipe, self.learner("sft")
