@@ -33,10 +33,9 @@ from pathlib import Path
 import numpy as np
 
 from seekling.retrieval import compressed
-from seekling.retrieval.compressed import CODES, HALF
-from seekling.retrieval.exact import nearest_in_blocks
+from seekling.retrieval.compressed import CODES
 from seekling.retrieval.interface import EMPTY_RANKING, best_of
-from seekling.retrieval.row_writer import RowWriter
+from seekling.retrieval.vectors import HALF, RowWriter, nearest_in_blocks
 
 DIMENSION, TOP_K, BLOCK = 768, 3, 25_000
 NUM_TOPICS = 20_000

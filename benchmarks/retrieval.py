@@ -173,7 +173,7 @@ def serve_ours(index: Path, work: Path, port: int) -> None:
     """`seekling serve --search-only` over an index whose vectors are those of the work folder."""
     from seekling.retrieval.dense import DenseRanker
     from seekling.retrieval.encoders import load_encoder
-    from seekling.retrieval.exact import ExactVectors
+    from seekling.retrieval.vectors import ExactVectors
     from seekling.serve.running import run_app
     from seekling.serve.search_app import search_app
     from seekling.serve.search_index import ServedIndex

@@ -51,8 +51,7 @@ ROOM_IMPORTS["cli"] = set(ROOM_IMPORTS)
 HEAVY = {
     "torch": {
         "cores.py",
-        "retrieval/local_encoder.py",
-        "retrieval/rerank.py",
+        "retrieval/local_models.py",
         "kernels",
         "models",
         "doctor",
@@ -64,8 +63,7 @@ HEAVY = {
         "scale",
     },
     "transformers": {
-        "retrieval/local_encoder.py",
-        "retrieval/rerank.py",
+        "retrieval/local_models.py",
         "models",
         "rollout",
         "learn",
@@ -75,7 +73,7 @@ HEAVY = {
         "stacks/verl.py",
     },
     "tokenizers": {"models", "rollout"},
-    "safetensors": {"models", "learn", "retrieval/local_encoder.py", "pipeline", "scale"},
+    "safetensors": {"models", "learn", "retrieval/local_models.py", "pipeline", "scale"},
     "peft": {"learn"},
     "gguf": {"models"},
     "numba": {"compiled.py", "kernels"},

@@ -9,7 +9,7 @@ from seekling.errors import DataError
 from seekling.retrieval.chroma import fill_store, open_store
 from seekling.retrieval.index import open_index
 from seekling.retrieval.index_record import read_record
-from seekling.retrieval.rerank import reranked
+from seekling.retrieval.local_models import reranked
 from seekling.retrieval.store import PassageStore
 from tests.retrieval.towns import QUERIES, TOWNS, build_towns, write_tiny_cross_encoder, write_tiny_encoder
 from tests.search_server import open_client, serve

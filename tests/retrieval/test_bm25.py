@@ -77,7 +77,7 @@ def test_scores_and_order_are_bm25s_to_the_last_bit_also_from_many_threads_at_on
     queries = [text for text in random_texts(80, seed=4, longest=9) if text]
 
     def check(query):
-        numbers = ranker._query_terms.numbers(query)
+        numbers = ranker.numbers(query)
         scores_N = scored_by_bm25s(model, numbers)
         order_N = np.lexsort((np.arange(len(scores_N)), -scores_N))[: np.count_nonzero(scores_N)]
         for top_k in (1, 2, 3, 10, 100, 449, 10_000):

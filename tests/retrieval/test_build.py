@@ -15,7 +15,7 @@ from seekling.errors import ConfigError, DataError, IndexMismatchError, Infrastr
 from seekling.retrieval import build as build_module
 from seekling.retrieval.index import build_index, open_index
 from seekling.retrieval.index_record import read_record
-from seekling.retrieval.local_encoder import LocalEncoder
+from seekling.retrieval.local_models import LocalEncoder
 from seekling.retrieval.store import DocumentStore
 from seekling.retrieval.terms import TermMaker, TermRules
 from tests.retrieval.towns import TOWNS, config_for, write_corpus, write_tiny_encoder
@@ -97,7 +97,7 @@ def test_a_changed_column_is_a_changed_corpus(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, InfrastructureError])
-def test_an_interrupted_build_is_resumed_without_parsing_again(notes, tmp_path, parsed, monkeypatch, error):
+def test_an_interrupted_build_leaves_no_index_and_the_next_one_is_whole(notes, tmp_path, monkeypatch, error):
     out, cut = tmp_path / "index", build_module.cut_passages
 
     def stop_at_delft(document, **settings):
@@ -111,9 +111,7 @@ def test_an_interrupted_build_is_resumed_without_parsing_again(notes, tmp_path, 
     assert left_beside(out) == [".index.building"]
     assert not out.exists()
     monkeypatch.setattr(build_module, "cut_passages", cut)
-    parsed.clear()
     build_index(notes, out, SETTINGS)
-    assert parsed == ["delft", "evora", "star-fowey"]
     assert left_beside(out) == []
     build_index(notes, tmp_path / "fresh", SETTINGS)
     assert files_of(out) == files_of(tmp_path / "fresh")
@@ -228,7 +226,7 @@ def test_an_old_index_that_cannot_be_removed_does_not_make_a_finished_build_fail
         build_index(notes, out, SETTINGS, update=True)
         monkeypatch.undo()
         assert open_index(out).search([f"zeppelin{number}"], 1)[0]
-    assert {".index.old", ".index.old1"} <= set(left_beside(out))
+    assert len([name for name in left_beside(out) if name.startswith(".index.old")]) == 2
     assert caplog.text.count("could not be removed whole; remove that folder") == 2
     assert build_index(notes, out, SETTINGS).is_reused
     assert left_beside(out) == []

@@ -9,12 +9,11 @@ import pytest
 from seekling.config import RetrievalConfig
 from seekling.errors import IndexMismatchError, MissingExtraError
 from seekling.retrieval import compressed
-from seekling.retrieval.compressed import CODES, HALF, CompressedVectors
+from seekling.retrieval.compressed import CODES, CompressedVectors
 from seekling.retrieval.dense import COMPRESS_FROM, build_dense
 from seekling.retrieval.encoders import describe_encoder
-from seekling.retrieval.exact import ExactVectors
 from seekling.retrieval.index import build_index, open_index
-from seekling.retrieval.stored_vectors import StoredVectors
+from seekling.retrieval.vectors import HALF, ExactVectors, StoredVectors
 from tests.retrieval.towns import QUERIES, TOWNS, config_for, write_corpus, write_tiny_encoder
 
 faiss = pytest.importorskip("faiss", reason="the extra `big` is not installed")

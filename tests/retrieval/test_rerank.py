@@ -8,7 +8,7 @@ import transformers
 from seekling.config import RetrievalConfig
 from seekling.errors import ModelError
 from seekling.retrieval.index import open_index
-from seekling.retrieval.rerank import CrossEncoder, RerankRetriever
+from seekling.retrieval.local_models import CrossEncoder, RerankRetriever
 from tests.retrieval.towns import QUERIES, build_towns, config_for, write_tiny_cross_encoder, write_tiny_encoder
 
 

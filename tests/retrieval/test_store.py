@@ -14,7 +14,6 @@ from seekling.retrieval.store import (
     Table,
     TableWriter,
     id_key,
-    mend_documents,
     new_array,
 )
 from seekling.types import Document
@@ -40,18 +39,6 @@ def test_columns_and_digests_come_back_with_their_documents(tmp_path):
     found = DocumentStore(tmp_path)
     document, digest = found.at(0)
     assert (dict(document.metadata), digest) == ({"year": "1990", "kind": "pdf"}, "digest of a")
-
-
-def test_documents_of_a_writer_that_died_are_readable_up_to_the_last_whole_row(tmp_path):
-    documents = [Document(f"page {n}", f"Title {n}", "x" * n) for n in range(5)]
-    write_documents(tmp_path, documents)
-    whole = (tmp_path / "documents.jsonl").read_bytes()
-    (tmp_path / "documents.jsonl").write_bytes(whole[:-4])
-    for path in tmp_path.glob("*.npy"):
-        path.unlink()
-    assert mend_documents(tmp_path) == 4
-    found = DocumentStore(tmp_path)
-    assert [found.find(document.id) for document in documents] == [*documents[:4], None]
 
 
 def test_a_new_array_takes_its_room_on_the_disk_at_once(tmp_path):

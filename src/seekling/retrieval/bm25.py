@@ -1,9 +1,9 @@
 """BM25 over passages, in bm25s's own files, mapped into memory.
 
-Building does not go through `bm25s.BM25.index`, which wants every token of the corpus as Python objects at once. The
-same arrays are computed here chunk by chunk and written in bm25s's own layout (a test compares the two), so that the
-memory of a build does not grow with the corpus, apart from 4 bytes a passage and the vocabulary. Queries are scored
-here too: bm25s orders equal scores by chance, and importing it takes longer than a search.
+`bm25s.BM25.index` wants every token of the corpus as Python objects at once. The same arrays are computed here chunk by
+chunk (a test compares the two), so that the memory of a build does not grow with the corpus, apart from 4 bytes a
+passage and the vocabulary. Queries are scored here too: bm25s orders equal scores by chance, and importing it takes
+longer than a search.
 
 Shape letters: N passages, M postings, V terms.
 
@@ -27,7 +27,7 @@ import numpy as np
 from seekling.errors import DataError, IndexMismatchError
 from seekling.retrieval.interface import Ranking, best_of
 from seekling.retrieval.store import load_array, new_array
-from seekling.retrieval.terms import ENGLISH, QueryTerms, TermMaker, TermRules
+from seekling.retrieval.terms import ENGLISH, TermMaker, TermRules
 
 K1 = 1.2
 B = 0.75
@@ -49,15 +49,20 @@ class Bm25Ranker:
             load_array(folder / name) for name in (_DATA, _INDICES, _INDPTR)
         )
         try:
-            params, vocabulary = (json.loads((folder / name).read_bytes()) for name in (_PARAMS, _VOCABULARY))
+            params, self._vocabulary = (json.loads((folder / name).read_bytes()) for name in (_PARAMS, _VOCABULARY))
             self._num_passages = int(params["num_docs"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise IndexMismatchError(f"{folder}: the BM25 files are damaged ({error}); rebuild the index") from None
-        self._query_terms = QueryTerms(vocabulary, rules)
+        self._maker = TermMaker(rules)
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
-        return [self._best(Counter(self._query_terms.numbers(query)), top_k) for query in queries]
+        return [self._best(Counter(self.numbers(query)), top_k) for query in queries]
+
+    def numbers(self, query: str) -> list[int]:
+        """Numbers of a query's terms in the vocabulary, repeats kept; unknown words are left out."""
+        numbers = map(self._vocabulary.get, self._maker.terms(query))
+        return [number for number in numbers if number is not None]
 
     def _best(self, times_of: Counter[int], top_k: int) -> Ranking:
         starts_V = self._indptr_V
@@ -83,13 +88,9 @@ def build_bm25(
     rules: TermRules = ENGLISH,
     report: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Index texts by BM25 into `FILES` of a folder.
+    """Index texts, one per passage in position order and read once, into `FILES` of a folder that exists already.
 
-    Args:
-        texts: one per passage, in position order; read once.
-        folder: exists already; also holds the temporary postings.
-        rules: of the language, for what counts as a term.
-        report: called with the number of texts read so far, now and then.
+    `report` is told the number of texts read so far, now and then.
 
     Returns:
         The number of distinct terms.
@@ -139,11 +140,7 @@ def _token_chunks(
 
 
 def _write_postings(file: BinaryIO, numbers: array[int], lengths: array[int], *, first: int) -> int:
-    """Append the postings of one chunk, ordered by term, then position: (key, count) with key = term << 32 | position.
-
-    Returns:
-        How many postings were written.
-    """
+    """Append a chunk's postings by term, then position, as (term << 32 | position, count); returns how many."""
     positions_T = first + np.repeat(np.arange(len(lengths), dtype=np.int64), np.frombuffer(lengths, dtype=np.int32))
     keys_T = (np.frombuffer(numbers, dtype=np.int32).astype(np.int64) << 32) | positions_T
     keys, counts = np.unique(keys_T, return_counts=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
 import importlib.metadata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,29 +14,32 @@ import numpy as np
 from seekling.config import IndexConfig
 from seekling.corpus.hashing import MetadataHash, corpus_hash
 from seekling.corpus.passages import cut_passages
-from seekling.corpus.readers import describe_readers, read_sources
+from seekling.corpus.readers import Source, describe_readers, read_sources
 from seekling.errors import DataError
 from seekling.retrieval.bm25 import build_bm25
 from seekling.retrieval.dense import build_dense
 from seekling.retrieval.index_record import (
+    RECORD_NAME,
     Changes,
     Counts,
     EncoderRecord,
     IndexRecord,
     describe_files,
     rules_of,
-    write_record,
 )
-from seekling.retrieval.known_pages import KnownPages, known_pages, move_vectors, remove_note, write_note
 from seekling.retrieval.store import PASSAGE_DOCUMENTS, DocumentStore, DocumentWriter, PassageStore, TableWriter
-from seekling.retrieval.stored_vectors import KnownVectors
-from seekling.retrieval.terms import TITLE_WEIGHT, describe_terms
+from seekling.retrieval.terms import TITLE_WEIGHT
+from seekling.retrieval.vectors import KnownVectors
 from seekling.types import Document, Passage
 
 Progress = Callable[[str, int, int | None], None]
 """Called as progress(stage, done, total); total is None while it is unknown."""
+Former = tuple[Path, IndexRecord] | None
+"""An index of an earlier state of the corpus, which is known to be whole."""
 
 _REPORT_EVERY = 500
+_NOTE = "encoder.txt"
+"""What encodes a build, for one that goes on from it."""
 
 
 def build_into(
@@ -44,7 +48,7 @@ def build_into(
     config: IndexConfig,
     encoder: EncoderRecord | None,
     *,
-    index: tuple[Path, IndexRecord] | None = None,
+    former: Former = None,
     partial: Path | None = None,
     report: Progress,
 ) -> IndexRecord:
@@ -55,22 +59,15 @@ def build_into(
         corpus_path: anything that `read_sources` understands.
         config: how to read, cut and index.
         encoder: None for BM25 alone.
-        index: an index of an earlier state of the corpus, whose pages are not parsed again where they are the same.
+        former: its pages are not parsed again where they are the same, nor its passages encoded.
         partial: what an interrupted build left; its vectors are taken over.
         report: told how far the build is.
 
     Raises:
         DataError: the corpus is empty or a row of it is bad.
     """
-    readers = describe_readers(config.html)
-    # Vectors of an interrupted build are taken over only by one that writes the same files.
-    encoder_note = f"{config.vectors} {encoder.model_dump_json()}" if encoder is not None else ""
-    write_note(folder, readers, encoder_note)
-    known = known_pages(readers, index, partial)
-    record = _write_texts(corpus_path, folder, config, known, index[0] if index else None, report)
-    if partial is not None:
-        move_vectors(partial, folder, encoder_note)
-    passages, counts, settings = PassageStore(folder), record.counts, config
+    record = _write_texts(corpus_path, folder, config, former, report)
+    passages, counts, settings, terms = PassageStore(folder), record.counts, config, {}
     if not counts.passages:
         raise DataError(f"{corpus_path} has {counts.documents} documents and no text in them: nothing to index")
     if config.kind != "dense":
@@ -79,28 +76,58 @@ def build_into(
         num_terms = build_bm25(
             lines, folder, rules=rules, report=lambda done: report("index words", done, counts.passages)
         )
-        counts = counts.model_copy(update={"terms": num_terms})
-        record = record.model_copy(update={"terms": describe_terms(rules)})
+        counts, terms = counts.model_copy(update={"terms": num_terms}), rules.describe()
     if encoder is not None:
+        _take_over_vectors(partial, folder, f"{config.vectors} {encoder.model_dump_json()}")
         vectors = build_dense(
             _encoded_texts(passages),
             counts.passages,
             folder,
             encoder,
             vectors=config.vectors,
-            known=_known_vectors(index, encoder),
+            known=_known_vectors(former, encoder),
             report=lambda stage, done: report(stage, done, record.counts.passages),
         )
+        (folder / _NOTE).unlink()
         settings = config.model_copy(update={"vectors": vectors})
-    remove_note(folder)
-    made = {"settings": settings, "counts": counts, "encoder": encoder, "files": describe_files(folder)}
-    record = record.model_copy(update=made)
-    write_record(folder, record)
+    made = {"settings": settings, "counts": counts, "terms": terms, "encoder": encoder}
+    record = record.model_copy(update={**made, "files": describe_files(folder)})
+    (folder / RECORD_NAME).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return record
+
+
+def hash_corpus(corpus_path: Path, config: IndexConfig, former: Former, report: Progress) -> tuple[str, str]:
+    """The content hash and the metadata hash of a corpus, without writing anything."""
+    metadata = MetadataHash()
+
+    def documents() -> Iterator[Document]:
+        for document, _ in _pages(corpus_path, config, former, "compare corpus", report):
+            metadata.add(document.metadata)
+            yield document
+
+    return corpus_hash(documents()), metadata.value()
+
+
+def _take_over_vectors(partial: Path | None, folder: Path, note: str) -> None:
+    """Move the vectors of an interrupted build, if it had the same passages and encoder, for `build_dense` to go on."""
+    (folder / _NOTE).write_text(note, encoding="utf-8")
+    if partial is None or not (partial / _NOTE).exists() or not (partial / "passages.jsonl").exists():
+        return
+    is_same = filecmp.cmp(partial / "passages.jsonl", folder / "passages.jsonl", shallow=False)
+    if is_same and (partial / _NOTE).read_text(encoding="utf-8") == note:
+        for path in partial.glob("vectors*"):
+            path.replace(folder / path.name)
 
 
 def _encoded_texts(passages: PassageStore) -> Iterator[str]:
     return (f"{passage.title}\n{passage.text}" if passage.text else passage.title for passage in passages)
+
+
+def _known_vectors(former: Former, encoder: EncoderRecord) -> KnownVectors | None:
+    if former is None or former[1].encoder != encoder:
+        return None
+    passages = PassageStore(former[0])
+    return KnownVectors(former[0], _encoded_texts(passages), len(passages))
 
 
 def _entries_of(document: Document, config: IndexConfig) -> list[Passage]:
@@ -111,41 +138,40 @@ def _entries_of(document: Document, config: IndexConfig) -> list[Passage]:
     return [Passage(document.id, document.id, document.title, "")]
 
 
-def _known_vectors(index: tuple[Path, IndexRecord] | None, encoder: EncoderRecord) -> KnownVectors | None:
-    if index is None or index[1].encoder != encoder:
+def _pages(
+    corpus_path: Path, config: IndexConfig, former: Former, stage: str, report: Progress
+) -> Iterator[tuple[Document, str]]:
+    """Each page with the digest of its raw form; one that the former index holds by the same readers is not parsed."""
+    is_readable = former is not None and former[1].readers == describe_readers(config.html)
+    store = DocumentStore(former[0]) if former is not None and is_readable else None
+    count = 0
+    for count, source in enumerate(read_sources(corpus_path, html=config.html), start=1):
+        yield _known_page(store, source) or source.parse(), source.digest
+        if count % _REPORT_EVERY == 0:
+            report(stage, count, None)
+    report(stage, count, None)
+
+
+def _known_page(store: DocumentStore | None, source: Source) -> Document | None:
+    row = store.row_of(source.id) if store is not None and source.digest else None
+    if store is None or row is None:
         return None
-    passages = PassageStore(index[0])
-    return KnownVectors(index[0], _encoded_texts(passages), len(passages))
+    document, digest = store.at(row)
+    return document if digest == source.digest else None
 
 
-def hash_corpus(corpus_path: Path, config: IndexConfig, known: KnownPages, report: Progress) -> tuple[str, str]:
-    """The content hash and the metadata hash of a corpus, without writing anything."""
-    metadata = MetadataHash()
-
-    def documents() -> Iterator[Document]:
-        pages = known.documents(read_sources(corpus_path, html=config.html))
-        for document, _ in _counted(pages, "compare corpus", report):
-            metadata.add(document.metadata)
-            yield document
-
-    return corpus_hash(documents()), metadata.value()
-
-
-def _write_texts(
-    corpus_path: Path, folder: Path, config: IndexConfig, known: KnownPages, index: Path | None, report: Progress
-) -> IndexRecord:
+def _write_texts(corpus_path: Path, folder: Path, config: IndexConfig, former: Former, report: Progress) -> IndexRecord:
     """Write documents and passages in one pass over the corpus; the record says what that knows."""
-    changes = _ChangeCounter(index) if index is not None else None
-    metadata, columns, rows = MetadataHash(), Counter[str](), array("i")
+    old = DocumentStore(former[0]) if former is not None else None
+    changes, metadata, columns, rows = Counter[str](), MetadataHash(), Counter[str](), array("i")
     with DocumentWriter(folder) as documents, TableWriter(folder, "passages") as passages:
 
         def write_each() -> Iterator[Document]:
-            pages = known.documents(read_sources(corpus_path, html=config.html))
-            for document, digest in _counted(pages, "cut passages", report):
+            for document, digest in _pages(corpus_path, config, former, "cut passages", report):
                 metadata.add(document.metadata)
                 yield document
-                if changes is not None:
-                    changes.count(document)
+                if old is not None:
+                    changes[_change_of(document, old)] += 1
                 columns.update(list(document.metadata))
                 for passage in _entries_of(document, config):
                     passages.add(passage.id, passage.document_id, passage.title, passage.text)
@@ -156,6 +182,8 @@ def _write_texts(
         digest = corpus_hash(write_each())
         counts = Counts(documents=len(documents), passages=len(passages))
     np.save(folder / PASSAGE_DOCUMENTS, np.frombuffer(rows, dtype=np.int32))
+    counted = {name: changes[name] for name in ("kept", "changed", "added")}
+    removed = len(old) - counted["kept"] - counted["changed"] if old is not None else 0
     return IndexRecord(
         settings=config,
         counts=counts,
@@ -164,37 +192,12 @@ def _write_texts(
         columns=dict(sorted(columns.items())),
         readers=describe_readers(config.html),
         versions={name: importlib.metadata.version(name) for name in ("seekling", "bm25s", "PyStemmer", "numpy")},
-        changes=changes.changes() if changes else None,
+        changes=Changes(**counted, removed=removed) if old is not None else None,
     )
 
 
-class _ChangeCounter:
-    """Compares the pages of a corpus with those of an index."""
-
-    def __init__(self, index: Path) -> None:
-        self._store = DocumentStore(index)
-        self._counts = Counter[str]()
-
-    def count(self, document: Document) -> None:
-        row = self._store.row_of(document.id)
-        if row is None:
-            self._counts["added"] += 1
-            return
-        old, _ = self._store.at(row)
-        is_same = old == document and dict(old.metadata) == dict(document.metadata)
-        self._counts["kept" if is_same else "changed"] += 1
-
-    def changes(self) -> Changes:
-        kept, changed = self._counts["kept"], self._counts["changed"]
-        return Changes(
-            kept=kept, changed=changed, added=self._counts["added"], removed=len(self._store) - kept - changed
-        )
-
-
-def _counted(pages: Iterable[tuple[Document, str]], stage: str, report: Progress) -> Iterator[tuple[Document, str]]:
-    count = 0
-    for count, page in enumerate(pages, start=1):
-        yield page
-        if count % _REPORT_EVERY == 0:
-            report(stage, count, None)
-    report(stage, count, None)
+def _change_of(document: Document, old: DocumentStore) -> str:
+    before = old.find(document.id)
+    if before is None:
+        return "added"
+    return "kept" if before == document and dict(before.metadata) == dict(document.metadata) else "changed"

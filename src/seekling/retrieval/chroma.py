@@ -1,11 +1,10 @@
 """Chroma as a retriever: passages and vectors lie in a collection, embedded in this process or behind a server.
 
 A collection is written `chroma:FOLDER#COLLECTION` or `chroma:http://host:8000?key_env=NAME#COLLECTION`. `fill_store`
-copies an index into one and writes down what made it; collections that others have filled work too, when the encoder
-that made them is named. Chroma finds approximately, and holds passages only: pages are read from an index.
+copies an index into one; collections that others have filled work too, when the encoder that made them is named. Chroma
+finds approximately, and holds passages only: pages are read from an index.
 
-Only one process at a time may open an embedded Chroma folder: a second one hangs (chroma issue 7040). Run
-`chroma run --path FOLDER` and use the server's address where several are to search.
+Only one process at a time may open an embedded Chroma folder: a second one hangs (chroma issue 7040).
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import contextlib
 import json
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -27,7 +25,7 @@ from seekling.retrieval.encoders import Encoder, describe_encoder, encoder_chang
 from seekling.retrieval.index_record import EncoderRecord, check_files, read_record
 from seekling.retrieval.interface import check_request
 from seekling.retrieval.store import PassageStore
-from seekling.retrieval.stored_vectors import StoredVectors
+from seekling.retrieval.vectors import StoredVectors
 from seekling.types import Document, Hit, Passage
 
 if TYPE_CHECKING:
@@ -40,15 +38,17 @@ _BATCH = 256
 _SCORE_DECIMALS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAddress:
-    """Where a collection is."""
+class StoreAddress(NamedTuple):
+    """Where a collection is: in a folder or on a server, whose key an environment variable may hold."""
 
     place: str
-    """A folder, or the address of a server."""
     collection: str
     key_env: str = ""
-    """Name of the environment variable that holds the server's key."""
+
+    @property
+    def is_server(self) -> bool:
+        """Not embedded in this process."""
+        return self.place.startswith(("http://", "https://"))
 
 
 class Collection:
@@ -73,7 +73,7 @@ class Collection:
         settings = chromadb.config.Settings(anonymized_telemetry=False)
         self._collection: chromadb.Collection | None = None
         with self._failing():
-            if is_server(address.place):
+            if address.is_server:
                 parts = urlsplit(address.place)
                 is_secure = parts.scheme == "https"
                 self._client = chromadb.HttpClient(
@@ -130,9 +130,7 @@ class Collection:
             )
             space = (self._collection.configuration_json.get("hnsw") or {}).get("space", "l2")
         texts, payloads, distances = found["documents"], found["metadatas"], found["distances"]
-        assert texts is not None
-        assert payloads is not None
-        assert distances is not None
+        assert texts is not None and payloads is not None and distances is not None  # noqa: PT018 - as asked for
         # Of unit vectors the squared distance is twice what is missing to a cosine of 1.
         share = 0.5 if space == "l2" else 1.0
         ranked = []
@@ -180,11 +178,7 @@ class StoreIndex:
         return hits
 
     def find(self, document_id: str) -> Document | None:
-        """Never a document: a collection holds passages.
-
-        Raises:
-            ServerError: always.
-        """
+        """Never a document but a ServerError: a collection holds passages."""
         raise ServerError(
             f"{self._name} holds passages and no pages, so {document_id!r} cannot be read; the code protocol needs an "
             "index folder or `seekling serve --search-only`"
@@ -200,17 +194,8 @@ def is_store(url: str) -> bool:
     return url.startswith(_KIND)
 
 
-def is_server(place: str) -> bool:
-    """Not embedded in this process."""
-    return place.startswith(("http://", "https://"))
-
-
 def open_store(url: str, encoder: str) -> StoreIndex:
-    """Open a collection for searching.
-
-    Args:
-        url: of the collection.
-        encoder: the one that made its vectors.
+    """Open a collection for searching, with the encoder that made its vectors.
 
     Raises:
         ConfigError: the address is wrong.
@@ -229,7 +214,7 @@ def open_store(url: str, encoder: str) -> StoreIndex:
         changed = encoder_changes(EncoderRecord.model_validate_json(note["encoder"]), encoder)
     else:
         has = store.dimension()
-        changed = [f"dimension: the store has {has}, the encoder {now.dimension}"] if has != now.dimension else []
+        changed = [f"dimension: the store has {has}, the encoder {now.dimension}"][: has != now.dimension]
     if changed:
         raise IndexMismatchError(
             f"{url} was made with another encoder than {encoder} is now:\n  " + "\n  ".join(changed) + "\n"
@@ -241,15 +226,9 @@ def open_store(url: str, encoder: str) -> StoreIndex:
 def fill_store(
     index_dir: Path | str, url: str, *, report: Callable[[int, int], None] = lambda done, total: None
 ) -> int:
-    """Copy the passages and vectors of an index into a collection; done again it goes over what is there.
+    """Copy the passages and vectors of a dense or hybrid index into a collection, and say how many there are.
 
-    Args:
-        index_dir: a dense or hybrid index.
-        url: of the collection, which is made, or is one that the same index has begun to fill.
-        report: called as report(done, total).
-
-    Returns:
-        The number of passages.
+    The collection is made, or is one that the same index has begun to fill. `report` is called as report(done, total).
 
     Raises:
         IndexMismatchError: the index has no vectors or is damaged, or the collection is of something else.

@@ -1,10 +1,9 @@
 """Dense search over millions of passages on a small machine: short codes in memory, all vectors on disk.
 
-There are two files. `vectors.half.npy` holds every vector in float16 and stays on disk. `codes.faiss` is read
-into memory: an inverted file whose lists hold 64 times 4 bits a passage, the product quantisation of what a vector has
-beside its list's centroid, after a turn to principal components. A query looks at some of the lists, and the best by
-their codes are scored again from their vectors. Which passages are looked at is a guess; the scores of those that come
-back are not.
+`vectors.half.npy` holds every vector in float16 and stays on disk. `codes.faiss` is read into memory: an inverted file
+whose lists hold 64 times 4 bits a passage, the product quantisation of a vector's residual to its list's centroid,
+after a rotation to principal components. A query looks at some of the lists, and the best by their codes are scored
+again from their vectors: which passages are looked at is approximate, their scores are not.
 
 Source: product quantisation (Jegou et al., TPAMI 2011), its parametric rotation (Ge et al., CVPR 2013) and the scan in
 registers (arXiv:1704.07355), as faiss implements them (PCAMatrix, IndexIVFPQFastScan).
@@ -23,11 +22,10 @@ from typing import Protocol
 import numpy as np
 
 from seekling.errors import IndexMismatchError, MissingExtraError
-from seekling.retrieval.exact import nearest_in_blocks, products
 from seekling.retrieval.interface import Ranking, best_of
 from seekling.retrieval.store import load_array
+from seekling.retrieval.vectors import HALF, nearest_in_blocks, products
 
-HALF = "vectors.half.npy"
 CODES = "codes.faiss"
 
 _LISTS_PER_ROOT = 2
@@ -49,11 +47,7 @@ _SEED = 0
 
 
 def build_codes(folder: Path, *, report: Callable[[int], None] = lambda done: None) -> None:
-    """Make `codes.faiss` of the finished vectors in a folder, reading them block by block.
-
-    Args:
-        folder: with a complete `vectors.half.npy`.
-        report: told how many passages have their code.
+    """Make `codes.faiss` of the finished vectors in a folder, block by block; `report` is told how many are done.
 
     Raises:
         MissingExtraError: faiss is not installed.
@@ -97,10 +91,7 @@ class _Codes(Protocol):
 
 
 class CompressedVectors:
-    """Nearest rows to query vectors. Safe to share between threads.
-
-    Args:
-        folder: of an index that `build_codes` has finished.
+    """Nearest rows to query vectors, of an index that `build_codes` has finished. Safe to share between threads.
 
     Raises:
         IndexMismatchError: a file is missing or damaged, or the two do not belong together.
@@ -123,15 +114,9 @@ class CompressedVectors:
             )
 
     def nearest(self, queries_BD: np.ndarray, top_k: int, *, decimals: int) -> list[Ranking]:
-        """Rank rows by inner product with each query.
+        """Rank rows by inner product with each of (B, D) float32 unit vectors; scores are rounded to `decimals`.
 
-        Args:
-            queries_BD: (B, D) float32 unit vectors.
-            top_k: at least 1.
-            decimals: that scores are rounded to.
-
-        Returns:
-            Per query `top_k`, or all rows where there are fewer.
+        Per query `top_k`, or all rows where there are fewer.
         """
         num_rows = len(self._rows_ND)
         depth = min(_MAX_CANDIDATES, math.ceil(_CANDIDATES_PER_ROOT * num_rows ** (1 / 3)))
@@ -170,11 +155,7 @@ def _read_codes(path: Path) -> _Codes:
 
 
 def import_faiss() -> ModuleType:
-    """The module.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """The module; a MissingExtraError where it is not installed."""
     # Read when faiss's own OpenMP is loaded: its threads would wait for work by spinning, on the core that has some.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:

@@ -1,11 +1,11 @@
 """Dense retrieval: passages and queries become unit vectors of one encoder; the best are found by inner product.
 
-A small index is searched exactly (`exact.py`), a large one through compressed codes (`compressed.py`).
+A small index is searched exactly (`vectors.py`), a large one through compressed codes (`compressed.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -15,12 +15,10 @@ import numpy as np
 from seekling.errors import IndexMismatchError
 from seekling.retrieval import compressed
 from seekling.retrieval.encoders import Encoder, encoder_changes, load_encoder
-from seekling.retrieval.exact import ExactVectors
 from seekling.retrieval.index_record import EncoderRecord
 from seekling.retrieval.interface import EMPTY_RANKING, Ranking
-from seekling.retrieval.row_writer import RowWriter
 from seekling.retrieval.store import load_array
-from seekling.retrieval.stored_vectors import EXACT, KnownVectors
+from seekling.retrieval.vectors import EXACT, HALF, ExactVectors, KnownVectors, RowWriter
 
 COMPRESS_FROM = 250_000
 """Passages from which on "auto" compresses: at 768 dimensions exact search then reads 0.8 GB per batch of queries."""
@@ -36,8 +34,7 @@ class DenseRanker:
     """Ranks passages by the inner product of their vectors with the query's."""
 
     def __init__(self, encoder: Encoder, vectors: ExactVectors | compressed.CompressedVectors) -> None:
-        self._encoder = encoder
-        self._vectors = vectors
+        self._encoder, self._vectors = encoder, vectors
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
@@ -46,9 +43,8 @@ class DenseRanker:
         for start in range(0, len(asked), _QUERIES_AT_ONCE):
             places = asked[start : start + _QUERIES_AT_ONCE]
             queries_BD = self._encoder.queries([queries[place] for place in places])
-            for place, ranking in zip(
-                places, self._vectors.nearest(queries_BD, top_k, decimals=_SCORE_DECIMALS), strict=True
-            ):
+            found = self._vectors.nearest(queries_BD, top_k, decimals=_SCORE_DECIMALS)
+            for place, ranking in zip(places, found, strict=True):
                 rankings[place] = ranking
         return rankings
 
@@ -65,20 +61,12 @@ def build_dense(
 ) -> Literal["exact", "compressed"]:
     """Encode texts into the files of a folder, a text per row, in order.
 
-    Blocks of rows that an interrupted build has left in the folder are kept, and their texts not encoded again: whoever
-    comes back must bring the same texts and the same encoder, and gets the files of a build that was not interrupted.
-
-    Args:
-        texts: in the order of their positions.
-        num_texts: how many there are.
-        folder: where the files go.
-        record: the encoder.
-        vectors: how they will be searched; auto decides by their number.
-        known: vectors of an earlier index; texts that it has are not encoded.
-        report: told the stage and how many rows it has done.
+    Blocks of rows that an interrupted build has left in the folder are kept: whoever comes back must bring the same
+    texts and encoder, and gets the files of a build that was not interrupted. Texts that an earlier index has vectors
+    of (`known`) are not encoded either. `report` is told the stage and how many rows it has done.
 
     Returns:
-        What auto became, or `vectors` itself.
+        How the vectors will be searched; "auto" decides by their number.
 
     Raises:
         MissingExtraError: they are to be compressed and faiss is not installed; before anything is encoded.
@@ -87,10 +75,11 @@ def build_dense(
         vectors = "compressed" if num_texts >= COMPRESS_FROM else "exact"
     if vectors == "compressed":
         compressed.import_faiss()
-    name, dtype = (compressed.HALF, "<f2") if vectors == "compressed" else (EXACT, "<f4")
+    name, dtype = (HALF, "<f2") if vectors == "compressed" else (EXACT, "<f4")
     with RowWriter(folder / name, (num_texts, record.dimension), np.dtype(dtype), _SORTED_TEXTS) as rows:
         encoder = load_encoder(record)
-        for chunk in _chunks(islice(texts, rows.done, None), _SORTED_TEXTS):
+        remaining = islice(texts, rows.done, None)
+        while chunk := list(islice(remaining, _SORTED_TEXTS)):
             rows.append(known.passages(chunk, encoder) if known is not None else encoder.passages(chunk))
             report("encode", rows.done)
     if vectors == "compressed":
@@ -116,12 +105,6 @@ def open_dense(folder: Path, record: EncoderRecord, spec: str, *, rebuild: str) 
             f"index {folder} was made with another encoder than {spec} is now:\n  " + "\n  ".join(changed) + "\n"
             f"Name the encoder that made it, or rebuild it with: {rebuild}"
         )
-    is_compressed = (folder / compressed.HALF).exists()
+    is_compressed = (folder / HALF).exists()
     vectors = compressed.CompressedVectors(folder) if is_compressed else ExactVectors(load_array(folder / EXACT))
     return DenseRanker(load_encoder(record.model_copy(update={"spec": spec})), vectors)
-
-
-def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    remaining = iter(texts)
-    while chunk := list(islice(remaining, size)):
-        yield chunk

@@ -19,13 +19,10 @@ from seekling.errors import ModelError
 from seekling.models import resolve_model
 from seekling.retrieval.index_record import EncoderRecord, fingerprint_files
 
-_DEFAULT_MAX_TOKENS = 512
+_MAX_TOKENS = 512
 # Two servers of one model differ by rounding, another model by about 1 / sqrt(D).
 _PROBE_TOLERANCE = 0.005
-_FILES = (
-    *("*.json", "*_*/*.json", "*.txt", "*.model", "*.safetensors", "*.bin"),
-    *("*_Dense/*.safetensors", "*_Dense/*.bin"),
-)
+_FILES = ("*.json", "*_*/*.json", "*.txt", "*.model", "*.safetensors", "*.bin")
 
 Pooling = Literal["mean", "cls", "max", "lasttoken"]
 _POOLINGS: dict[str, Pooling] = {
@@ -68,17 +65,14 @@ _KNOWN = (
     (r"\bgte-(modernbert|.*v1\.5)", _Habits("cls", "", "")),
     (r"\bgte\b", _Habits("mean", "", "")),
 )
-_OTHERS = _Habits("mean", "", "")
 
 
 def describe_encoder(spec: str) -> EncoderRecord:
     """Find an encoder and everything that decides its vectors.
 
     Prefixes and pooling come from the files of sentence-transformers where the model has them, else from its name (e5,
-    bge and gte are known), else it is mean pooling without prefixes.
-
-    Args:
-        spec: what `resolve_model` understands, or the address of an endpoint (`endpoint_encoder.py`).
+    bge and gte are known), else it is mean pooling without prefixes. `spec` is what `resolve_model` understands, or the
+    address of an endpoint (`endpoint_encoder.py`).
 
     Raises:
         ModelError: the spec cannot be resolved, or the model needs what we do not do (another pooling, other layers).
@@ -91,24 +85,20 @@ def describe_encoder(spec: str) -> EncoderRecord:
     path = resolve_model(spec)
     config = _read_json(path / "config.json")
     habits = habits_of(spec, str(config.get("_name_or_path", "")))
-    modules = _modules(path, spec)
     prompts = _read_json(path / "config_sentence_transformers.json").get("prompts")
     prompts = prompts if isinstance(prompts, dict) else {}
-    layers = tuple(folder for kind, folder in modules if kind == "Dense")
     dimension = config.get("hidden_size", config.get("dim"))
-    if layers:
-        dimension = _read_json(path / layers[-1] / "config.json").get("out_features")
     if not isinstance(dimension, int):
         raise ModelError(f"{spec}: config.json names no hidden_size, so it is not a text encoder that we know")
+    limits = _read_json(path / "sentence_bert_config.json").get("max_seq_length"), config.get("max_position_embeddings")
     return EncoderRecord(
         spec=spec,
         fingerprint=fingerprint_files(file for pattern in _FILES for file in path.glob(pattern)),
-        pooling=_declared_pooling(path, spec, modules) or habits.pooling,
+        pooling=_declared_pooling(path, spec) or habits.pooling,
         query_prefix=str(prompts.get("query") or habits.query_prefix),
         passage_prefix=str(prompts.get("document") or prompts.get("passage") or habits.passage_prefix),
         dimension=dimension,
-        max_tokens=_max_tokens(path, config),
-        layers=layers,
+        max_tokens=min(next((limit for limit in limits if isinstance(limit, int)), _MAX_TOKENS), _MAX_TOKENS),
     )
 
 
@@ -123,20 +113,15 @@ def load_encoder(record: EncoderRecord) -> Encoder:
         from seekling.retrieval.endpoint_encoder import EndpointEncoder
 
         return EndpointEncoder(record)
-    from seekling.retrieval.local_encoder import LocalEncoder
+    from seekling.retrieval.local_models import LocalEncoder
 
     return LocalEncoder(record)
 
 
 def encoder_changes(record: EncoderRecord, spec: str) -> list[str]:
-    """How an encoder differs now from what made some vectors, a phrase per field; empty when it is the same.
-
-    Args:
-        record: the encoder as it was.
-        spec: where it is found now; it may have moved.
-    """
+    """How the encoder at `spec` differs from what made some vectors, a phrase per field; empty when it is the same."""
     now = describe_encoder(spec).model_copy(update={"spec": record.spec})
-    if is_same_probe(now.probe, record.probe):
+    if len(now.probe) == len(record.probe) and np.allclose(now.probe, record.probe, rtol=0, atol=_PROBE_TOLERANCE):
         now = now.model_copy(update={"probe": record.probe})
     return [
         f"{name}: the index has {value!r}, the encoder now {new!r}"
@@ -145,47 +130,34 @@ def encoder_changes(record: EncoderRecord, spec: str) -> list[str]:
     ]
 
 
-def is_same_probe(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray) -> bool:
-    """Whether two probes are of one model, up to the rounding of different servers."""
-    return len(one) == len(other) and np.allclose(one, other, rtol=0, atol=_PROBE_TOLERANCE)
-
-
 def is_endpoint(spec: str) -> bool:
     """Whether a server makes the vectors."""
     return spec.startswith(("http://", "https://"))
 
 
 def habits_of(*names: str) -> _Habits:
-    """How an encoder of this name must be used, the first name that is known counts."""
+    """How an encoder of this name must be used; the first name that is known counts."""
     for name in names:
         # "\b" does not see an underscore as the end of a word.
         last_part = name.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
         for pattern, habits in _KNOWN:
             if re.search(pattern, last_part):
                 return habits
-    return _OTHERS
+    return _Habits("mean", "", "")
 
 
-def _modules(path: Path, spec: str) -> list[tuple[str, str]]:
-    """Kind and folder of each part of a model of sentence-transformers, in order; empty for others."""
-    if not (path / "modules.json").is_file():
-        return []
-    listed = json.loads((path / "modules.json").read_text(encoding="utf-8"))
-    modules = [(str(each["type"]).rpartition(".")[2], str(each.get("path", ""))) for each in listed]
-    other = [kind for kind, _ in modules if kind not in ("Transformer", "Pooling", "Dense", "Normalize")]
-    activations = {
-        str(_read_json(path / folder / "config.json").get("activation_function", "Tanh")).rpartition(".")[2]
-        for kind, folder in modules
-        if kind == "Dense"
-    }
-    other += sorted(activations - {"Tanh", "Identity"})
-    if other:
-        raise ModelError(f"{spec} has layers on top ({', '.join(other)}) that are not built in: use another encoder")
-    return modules
-
-
-def _declared_pooling(path: Path, spec: str, modules: Sequence[tuple[str, str]]) -> Pooling | None:
-    folder = next((folder for kind, folder in modules if kind == "Pooling"), "1_Pooling")
+def _declared_pooling(path: Path, spec: str) -> Pooling | None:
+    """As the files of sentence-transformers have it; layers that are not built in are refused, not ignored."""
+    folder = "1_Pooling"
+    if (path / "modules.json").is_file():
+        listed = json.loads((path / "modules.json").read_text(encoding="utf-8"))
+        modules = [(str(each["type"]).rpartition(".")[2], str(each.get("path", ""))) for each in listed]
+        other = [kind for kind, _ in modules if kind not in ("Transformer", "Pooling", "Normalize")]
+        if other:
+            raise ModelError(
+                f"{spec} has layers on top ({', '.join(other)}) that are not built in: use another encoder"
+            )
+        folder = next((place for kind, place in modules if kind == "Pooling"), folder)
     declared = _read_json(path / folder / "config.json")
     if isinstance(declared.get("pooling_mode"), str):
         name = f"pooling_mode_{declared['pooling_mode']}_tokens"
@@ -193,18 +165,13 @@ def _declared_pooling(path: Path, spec: str, modules: Sequence[tuple[str, str]])
     modes = sorted(key for key, value in declared.items() if key.startswith("pooling_mode_") and value is True)
     if not modes:
         return None
-    if len(modes) == 1 and modes[0] in _POOLINGS and declared.get("include_prompt", True) is True:
+    has_prompt = declared.get("include_prompt", True) is True
+    if len(modes) == 1 and modes[0] in _POOLINGS and has_prompt:
         return _POOLINGS[modes[0]]
-    without = "" if declared.get("include_prompt", True) is True else " without the prompt's tokens"
     raise ModelError(
-        f"{spec} pools by {', '.join(modes)}{without}; only {', '.join(_POOLINGS.values())} pooling over all tokens "
-        "are built in: use another encoder"
+        f"{spec} pools by {', '.join(modes)}{'' if has_prompt else ' without the prompt tokens'}; only "
+        f"{', '.join(_POOLINGS.values())} pooling over all tokens are built in: use another encoder"
     )
-
-
-def _max_tokens(path: Path, config: dict[str, object]) -> int:
-    limits = _read_json(path / "sentence_bert_config.json").get("max_seq_length"), config.get("max_position_embeddings")
-    return next((min(limit, _DEFAULT_MAX_TOKENS) for limit in limits if isinstance(limit, int)), _DEFAULT_MAX_TOKENS)
 
 
 def _read_json(path: Path) -> dict[str, object]:

@@ -3,23 +3,19 @@
 An endpoint is written as its base address with the model as the fragment: `http://localhost:8000/v1#my-model`, or
 `https://generativelanguage.googleapis.com/v1beta?api=gemini&key_env=GEMINI_API_KEY&dimensions=768#gemini-embedding-001`.
 
-Options, percent-encoded after the question mark:
-- `key_env` names the variable that holds the key, `dimensions` asks for shorter vectors;
-- `query_prefix` and `passage_prefix` stand before the texts; without them the prefixes go by the model's name, so that
-  E5 and Qwen3-Embedding need none;
-- `query_fields` and `passage_fields` are JSON objects of further fields of the requests, such as
-  `query_fields={"input_type":"query"}`;
-- `api=gemini` speaks `batchEmbedContents`, whose task types are RETRIEVAL_QUERY and RETRIEVAL_DOCUMENT: Google's
-  OpenAI-compatible address takes no task type.
+Options, percent-encoded after the question mark: `key_env` names the variable that holds the key, `dimensions` asks for
+shorter vectors, `query_prefix` and `passage_prefix` stand before the texts (without them the prefixes go by the model's
+name), and `api=gemini` speaks `batchEmbedContents`, whose task types are RETRIEVAL_QUERY and RETRIEVAL_DOCUMENT:
+Google's OpenAI-compatible address takes no task type.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -35,6 +31,7 @@ from seekling.types import Json
 _BATCH = 64
 """Texts per request; Gemini takes at most 100."""
 _AT_ONCE = 4
+_QUERY_TASK, _PASSAGE_TASK = "RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT"
 _PROBE_TEXT = "The harbour town of Bergen was founded in 1070."
 _PROBE_VALUES = 16
 _PROBE_DIGITS = 4
@@ -53,30 +50,19 @@ class Endpoint(pydantic.BaseModel):
     api: Literal["openai", "gemini"] = "openai"
     query_prefix: str
     passage_prefix: str
-    query_fields: pydantic.Json[dict[str, Any]] = {}
-    """More of a request for the vectors of queries."""
-    passage_fields: pydantic.Json[dict[str, Any]] = {}
 
     @property
     def is_gemini(self) -> bool:
         """Speaks Gemini's own API, not OpenAI's."""
         return self.api == "gemini"
 
-    def fields(self, *, of_queries: bool) -> dict[str, Json]:
-        """What every request has besides the model and the texts."""
-        task = {"taskType": "RETRIEVAL_QUERY" if of_queries else "RETRIEVAL_DOCUMENT"} if self.is_gemini else {}
-        return {**task, **(self.query_fields if of_queries else self.passage_fields)}
-
 
 class EndpointEncoder:
-    """Texts to unit vectors through a server. Safe to share between threads.
-
-    Args:
-        record: made by `describe_endpoint`.
-        patience: how long the server is waited for; None takes the defaults.
+    """Texts to unit vectors through a server, of a record that `describe_endpoint` made. Safe to share between threads.
 
     Raises:
         ConfigError: the spec is wrong, or the key's variable is not set.
+        ServerError: from its methods, when the server gives no vectors.
     """
 
     def __init__(self, record: EncoderRecord, patience: Patience | None = None) -> None:
@@ -85,35 +71,27 @@ class EndpointEncoder:
         self._client = _client(self._endpoint, patience)
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
-        """(B, D) float32 unit vectors of queries.
-
-        Raises:
-            ServerError: the server gave none.
-        """
-        return self._encode(
-            [self._record.query_prefix + text for text in texts], self._endpoint.fields(of_queries=True)
-        )
+        """(B, D) float32 unit vectors of queries."""
+        return self._encode([self._record.query_prefix + text for text in texts], _QUERY_TASK)
 
     def passages(self, texts: Sequence[str]) -> np.ndarray:
-        """(B, D) float32 unit vectors of passages; raises as `queries` does."""
-        return self._encode(
-            [self._record.passage_prefix + text for text in texts], self._endpoint.fields(of_queries=False)
-        )
+        """(B, D) float32 unit vectors of passages."""
+        return self._encode([self._record.passage_prefix + text for text in texts], _PASSAGE_TASK)
 
-    def _encode(self, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
+    def _encode(self, texts: Sequence[str], task: str) -> np.ndarray:
         # Servers refuse half a surrogate pair, which a model can write.
         texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         new = list(dict.fromkeys(texts))
         batches = [new[start : start + _BATCH] for start in range(0, len(new), _BATCH)]
         found: dict[str, np.ndarray] = {}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            asked = pool.map(lambda batch: self._ask(batch, fields), batches)
+            asked = pool.map(lambda batch: self._ask(batch, task), batches)
             for batch, vectors_BD in zip(batches, asked, strict=True):
                 found |= dict(zip(batch, vectors_BD, strict=True))
         return np.stack([found[text] for text in texts]) if texts else np.empty((0, self._record.dimension), np.float32)
 
-    def _ask(self, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
-        vectors_BD = _embed(self._client, self._endpoint, texts, fields)
+    def _ask(self, texts: Sequence[str], task: str) -> np.ndarray:
+        vectors_BD = _embed(self._client, self._endpoint, texts, task)
         if vectors_BD.shape[1] != self._record.dimension:
             raise DataError(
                 f"{self._record.spec} gave vectors of {vectors_BD.shape[1]} dimensions, it gave "
@@ -130,14 +108,13 @@ def describe_endpoint(spec: str, patience: Patience | None = None) -> EncoderRec
         ServerError: nobody answers.
     """
     endpoint = parse_endpoint(spec)
-    asked = endpoint.fields(of_queries=False)
     try:
-        probe_D = _embed(_client(endpoint, patience), endpoint, [_PROBE_TEXT], asked)[0]
+        probe_D = _embed(_client(endpoint, patience), endpoint, [_PROBE_TEXT], _PASSAGE_TASK)[0]
     except RefusedError as error:
         raise ConfigError(f"{error}; check the address, the model {endpoint.model!r} and the key") from None
-    # What passages are asked for with made the vectors of an index; queries may be asked for otherwise.
-    fields = f"\n{json.dumps(asked, sort_keys=True)}" if asked else ""
-    identity = f"{endpoint.url}\n{endpoint.model}\n{len(probe_D)}{fields}"
+    # The task of passages made the vectors of an index.
+    task = "\n" + json.dumps({"taskType": _PASSAGE_TASK}) if endpoint.is_gemini else ""
+    identity = f"{endpoint.url}\n{endpoint.model}\n{len(probe_D)}{task}"
     return EncoderRecord(
         spec=spec,
         fingerprint=hashlib.blake2b(identity.encode(), digest_size=16).hexdigest(),
@@ -168,8 +145,7 @@ def parse_endpoint(spec: str) -> Endpoint:
         raise ConfigError(
             f"{spec!r} is not an embeddings endpoint ({'.'.join(map(str, first['loc']))}: {first['msg']}); expected "
             "https://host/v1#model, with ?key_env=NAME of the variable that holds the key, dimensions=N, query_prefix, "
-            'passage_prefix, query_fields and passage_fields (JSON objects such as {"input_type":"query"}) and '
-            "api=gemini where they are needed"
+            "passage_prefix and api=gemini where they are needed"
         ) from None
 
 
@@ -181,22 +157,22 @@ def _client(endpoint: Endpoint, patience: Patience | None) -> Client:
     return Client(endpoint.url, patience or Patience(timeout_s=60.0), headers)
 
 
-def _embed(client: Client, endpoint: Endpoint, texts: Sequence[str], fields: Mapping[str, Json]) -> np.ndarray:
+def _embed(client: Client, endpoint: Endpoint, texts: Sequence[str], task: str) -> np.ndarray:
     """(B, D) float32 unit vectors, as the server gives them for one request."""
     size: dict[str, Json] = {}
     if endpoint.dimensions:
         size["outputDimensionality" if endpoint.is_gemini else "dimensions"] = endpoint.dimensions
-    if endpoint.is_gemini:
-        model = f"models/{endpoint.model.removeprefix('models/')}"
-        requests: list[Json] = [
-            {"model": model, "content": {"parts": [{"text": text}]}, **size, **fields} for text in texts
-        ]
-        path, body = f"/{model}:batchEmbedContents", dict[str, Json](requests=requests)
-        return client.call(path, lambda reply: _vectors_of(_as_openai(reply), len(texts)), body)
+    if not endpoint.is_gemini:
+        body: dict[str, Json] = {"model": endpoint.model, "input": list(texts), **size}
+        return client.call("/embeddings", lambda reply: _vectors_of(reply, len(texts)), body)
+    model = f"models/{endpoint.model.removeprefix('models/')}"
+    requests: list[Json] = [
+        {"model": model, "content": {"parts": [{"text": text}]}, "taskType": task, **size} for text in texts
+    ]
     return client.call(
-        "/embeddings",
-        lambda reply: _vectors_of(reply, len(texts)),
-        {"model": endpoint.model, "input": list(texts), **size, **fields},
+        f"/{model}:batchEmbedContents",
+        lambda reply: _vectors_of(_as_openai(reply), len(texts)),
+        {"requests": requests},
     )
 
 

@@ -14,47 +14,33 @@ MIN_DEPTH = 100
 
 
 class HybridRanker:
-    """Ranks passages by reciprocal rank fusion of several rankers.
+    """Ranks passages by reciprocal rank fusion of several rankers, each with its weight."""
 
-    Args:
-        rankers: at least one.
-        weights: of each; None: all count the same.
-    """
-
-    def __init__(self, rankers: Sequence[Ranker], weights: Sequence[float] | None = None) -> None:
-        self._rankers = tuple(rankers)
-        self._weights = weights
+    def __init__(self, rankers: Sequence[Ranker], weights: Sequence[float]) -> None:
+        self._rankers, self._weights = tuple(rankers), weights
 
     def rank(self, queries: Sequence[str], top_k: int) -> list[Ranking]:
         """Rank positions for each query; see `Ranker`."""
-        depth = max(top_k, MIN_DEPTH)
-        rankings = [ranker.rank(queries, depth) for ranker in self._rankers]
+        rankings = [ranker.rank(queries, max(top_k, MIN_DEPTH)) for ranker in self._rankers]
         return [fuse(of_one_query, top_k, self._weights) for of_one_query in zip(*rankings, strict=True)]
 
 
-def fuse(rankings: Sequence[Ranking], top_k: int, weights: Sequence[float] | None = None) -> Ranking:
+def fuse(rankings: Sequence[Ranking], top_k: int, weights: Sequence[float]) -> Ranking:
     """Merge rankings of one query: a passage scores the weighted sum of 1 / (60 + its rank), ranks counted from 1.
 
-    Args:
-        rankings: any number; a passage missing from one gets nothing from it.
-        top_k: at least 1.
-        weights: of each ranking, scaled to a mean of 1; a ranking of weight 0 finds nothing. None: all 1.
-
-    Returns:
-        At most `top_k` positions and scores, best first, equal scores by position.
+    A passage missing from a ranking gets nothing from it. Weights are scaled to a mean of 1; a ranking of weight 0
+    finds nothing.
 
     Source: Cormack, Clarke, Büttcher: "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
     Methods" (SIGIR 2009), k = 60. They fuse whole rankings, we fuse their tops; the weights are ours.
 
     Example:
-        >>> both = fuse([Ranking(np.array([7, 3]), np.zeros(2)), Ranking(np.array([3, 9]), np.zeros(2))], top_k=2)
+        >>> both = fuse([Ranking(np.array([7, 3]), np.zeros(2)), Ranking(np.array([3, 9]), np.zeros(2))], 2, [1, 1])
         >>> both.positions_K.tolist(), [round(float(score), 6) for score in both.scores_K]
         ([3, 7], [0.032522, 0.016393])
     """
-    weights = weights or [1.0] * len(rankings)
     scale = len(weights) / sum(weights)
-    filled = [(each, scale * weight) for each, weight in zip(rankings, weights, strict=True) if weight]
-    filled = [(ranking, weight) for ranking, weight in filled if len(ranking.positions_K)]
+    filled = [(each, scale * w) for each, w in zip(rankings, weights, strict=True) if w and len(each.positions_K)]
     if not filled:
         return EMPTY_RANKING
     positions, place = np.unique(np.concatenate([each.positions_K for each, _ in filled]), return_inverse=True)

@@ -2,8 +2,8 @@
 
 An index is built beside its place and renamed into it, so that a folder with an index.json is always complete. It holds
 the documents and passages themselves too: whoever has the folder can search and read without the corpus. A build that
-was interrupted goes on with what it had read and encoded; an index of a corpus that has changed since is brought up to
-date by reading what is new.
+was interrupted goes on with what it had encoded; an index of a corpus that has changed since is brought up to date by
+reading what is new.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seekling.config import IndexConfig, RetrievalConfig
-from seekling.corpus.readers import describe_readers
 from seekling.errors import IndexMismatchError
 from seekling.retrieval.bm25 import Bm25Ranker
 from seekling.retrieval.build import Progress, build_into, hash_corpus
@@ -30,10 +29,8 @@ from seekling.retrieval.index_record import (
     rules_of,
 )
 from seekling.retrieval.interface import Ranker, Retriever, check_request
-from seekling.retrieval.known_pages import known_pages
-from seekling.retrieval.rerank import reranked
+from seekling.retrieval.local_models import reranked
 from seekling.retrieval.store import PassageStore
-from seekling.retrieval.terms import describe_terms
 from seekling.retrieval.workspace import building_folder, move_into_place, restore_abandoned, restore_moved
 from seekling.types import Hit
 
@@ -48,14 +45,11 @@ class IndexRetriever:
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         """Rank passages for each query; see `Retriever`."""
         check_request(queries, top_k)
+        found = self._ranker.rank(queries, top_k)
+        pairs = [zip(each.positions_K.tolist(), each.scores_K.tolist(), strict=True) for each in found]
         return [
-            [
-                Hit(self._passages[position], score, rank)
-                for rank, (position, score) in enumerate(
-                    zip(ranking.positions_K.tolist(), ranking.scores_K.tolist(), strict=True)
-                )
-            ]
-            for ranking in self._ranker.rank(queries, top_k)
+            [Hit(self._passages[position], score, rank) for rank, (position, score) in enumerate(of_one_query)]
+            for of_one_query in pairs
         ]
 
 
@@ -70,8 +64,8 @@ def build_index(
 ) -> IndexRecord:
     """Index a corpus; an index that the same inputs made is kept as it is.
 
-    A build that Ctrl-C, the death of the process or a failing server ended is resumed: pages that were parsed are not
-    parsed again, passages that were encoded not encoded again.
+    A build that Ctrl-C, the death of the process or a failing server ended is resumed: passages that were encoded are
+    not encoded again.
 
     Args:
         corpus_path: anything that `read_documents` understands.
@@ -90,32 +84,33 @@ def build_index(
         IndexMismatchError: `out_dir` holds another index and `force` is not set.
         ModelError: the encoder cannot be resolved.
     """
-    out = Path(out_dir).resolve()  # what a link points to is replaced, not the link
+    out, corpus = Path(out_dir).resolve(), Path(corpus_path)  # what a link points to is replaced, not the link
     report = progress or (lambda stage, done, total: None)
     encoder = describe_encoder(config.encoder) if config.kind != "bm25" else None
     rules_of(config)
     restore_moved(out)
     found = None if force else _existing(out, config, encoder)
-    if found is not None and _is_of_corpus(out, found, Path(corpus_path), config, report, may_differ=update):
-        return found.model_copy(update={"is_reused": True})
-    _refuse_foreign_folder(out)
+    former = (out, found) if found is not None else None
+    if former is not None and _is_of_corpus(former, corpus, config, report, may_differ=update):
+        return former[1].model_copy(update={"is_reused": True})
+    # Nothing but an index is ever replaced: --out might be somebody's home.
+    if out.exists() and not (out / RECORD_NAME).exists() and (not out.is_dir() or any(out.iterdir())):
+        raise IndexMismatchError(
+            f"{out} exists and is not an index; choose another --out or an empty folder (nothing was changed)"
+        )
     with building_folder(out) as (building, partial):
-        index = (out, found) if found is not None else None
-        record = build_into(building, Path(corpus_path), config, encoder, index=index, partial=partial, report=report)
+        record = build_into(building, corpus, config, encoder, former=former, partial=partial, report=report)
         move_into_place(building, out)
     return record
 
 
 def open_index(index_dir: Path | str, expect: RetrievalConfig | None = None) -> Retriever:
-    """Open an index for searching.
+    """Open an index for searching; its arrays and texts stay on disk, mapped.
 
     Args:
         index_dir: what `build_index` made.
         expect: refuse an index that was made with other settings; those of searching (`top_k`, `dense_weight`,
             `reranker`) are not compared, but followed.
-
-    Returns:
-        A retriever whose arrays and texts stay on disk, mapped.
 
     Raises:
         IndexMismatchError: the index is missing, damaged, not as expected, or its encoder's files have changed.
@@ -128,7 +123,7 @@ def open_index(index_dir: Path | str, expect: RetrievalConfig | None = None) -> 
     if expect is not None:
         _refuse_difference(folder, record, expect.index)
         spec = expect.index.encoder
-    terms = describe_terms(rules_of(record.settings))
+    terms = rules_of(record.settings).describe()
     if record.terms and record.terms != terms:
         raise IndexMismatchError(
             f"index {folder} was made with other rules for terms ({record.terms}) than this seekling uses "
@@ -168,7 +163,7 @@ def _existing(out: Path, config: IndexConfig, encoder: EncoderRecord | None) -> 
     record = read_record(out)
     check_files(out, record)
     found = differences(record, config, encoder_fingerprint=encoder.fingerprint if encoder else "")
-    if not found and record.terms not in ({}, describe_terms(rules_of(config))):
+    if not found and record.terms not in ({}, rules_of(config).describe()):
         found.append("terms: made with other rules for words, stop words or stems")
     if found:
         raise IndexMismatchError(
@@ -179,10 +174,10 @@ def _existing(out: Path, config: IndexConfig, encoder: EncoderRecord | None) -> 
 
 
 def _is_of_corpus(
-    out: Path, record: IndexRecord, corpus_path: Path, config: IndexConfig, report: Progress, *, may_differ: bool
+    former: tuple[Path, IndexRecord], corpus_path: Path, config: IndexConfig, report: Progress, *, may_differ: bool
 ) -> bool:
-    known = known_pages(describe_readers(config.html), (out, record), None)
-    corpus, metadata = hash_corpus(corpus_path, config, known, report)
+    out, record = former
+    corpus, metadata = hash_corpus(corpus_path, config, former, report)
     is_same = (corpus, metadata) == (record.corpus_hash, record.metadata_hash)
     if not is_same and not may_differ:
         what = f"corpus: the index was made from {record.corpus_hash}, {corpus_path} is {corpus}"
@@ -192,13 +187,3 @@ def _is_of_corpus(
             "Bring it up to date with --update, choose another --out, or replace it with --force"
         )
     return is_same
-
-
-def _refuse_foreign_folder(out: Path) -> None:
-    """Nothing but an index is ever replaced: --out might be somebody's home."""
-    if not out.exists() or (out / RECORD_NAME).exists():
-        return
-    if not out.is_dir() or any(out.iterdir()):
-        raise IndexMismatchError(
-            f"{out} exists and is not an index; choose another --out or an empty folder (nothing was changed)"
-        )

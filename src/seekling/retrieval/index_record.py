@@ -1,7 +1,7 @@
 """index.json: what made an index, and whether its files are still the ones that were made.
 
-An index whose encoder, prefixes or corpus changed under it still answers, only wrongly. So everything that decides an
-answer is written down here, and whoever opens an index can compare.
+An index whose encoder, prefixes or corpus changed under it still answers, only wrongly: what decides an answer is
+written down here, and whoever opens an index can compare.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class FileRecord(Section):
 class EncoderRecord(Section):
     """What turns text into vectors, down to the details that two users of one model often do differently."""
 
+    former: ClassVar[Mapping[str, object]] = {"layers": []}
+
     spec: str
     fingerprint: str
     """Hash over the model's configuration, tokenizer and weights."""
@@ -53,8 +55,6 @@ class EncoderRecord(Section):
     dimension: int
     max_tokens: int
     """0 for an endpoint: it cuts, or refuses, what is too long."""
-    layers: tuple[str, ...] = ()
-    """Folders of linear layers after the pooling, in order."""
     probe: tuple[float, ...] = ()
     """Of an endpoint: how the vector of a fixed text begins, which tells when another model answers."""
 
@@ -109,11 +109,7 @@ class IndexRecord(Section, pydantic.BaseModel):
 
 
 def rules_of(config: IndexConfig) -> TermRules:
-    """How words become BM25's terms.
-
-    Raises:
-        ConfigError: the language is not known, or has no stop words.
-    """
+    """How words become BM25's terms; a ConfigError when the language is not known, or has no stop words."""
     return TermRules(config.language, config.stem, config.stop_words)
 
 
@@ -140,11 +136,6 @@ def read_record(folder: Path) -> IndexRecord:
         ) from None
     except (OSError, ValueError) as error:
         raise damaged(folder, f"{RECORD_NAME} cannot be read: {str(error).splitlines()[0]}") from None
-
-
-def write_record(folder: Path, record: IndexRecord) -> None:
-    """Write index.json; the last file of a build."""
-    (folder / RECORD_NAME).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def check_files(folder: Path, record: IndexRecord) -> None:
@@ -176,15 +167,11 @@ def damaged(folder: Path, what: str, config: IndexConfig | None = None) -> Index
 
 def rebuild_command(folder: Path, config: IndexConfig | None = None) -> str:
     """The command line that makes the index of a configuration in this folder; without one, by default settings."""
-    usual = IndexConfig().model_dump()
-    unread = _unread(config.kind) if config is not None else set()
-    options = "".join(
-        f" --no-{name.replace('_', '-')}"
-        if value is False
-        else f" --{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in (config.model_dump(exclude=unread).items() if config is not None else ())
-        if value != usual[name] or name == "kind"
-    )
+    usual, options = IndexConfig().model_dump(), ""
+    for name, value in config.model_dump(exclude=_unread(config.kind)).items() if config is not None else ():
+        option = name.replace("_", "-")
+        if value != usual[name] or name == "kind":
+            options += f" --no-{option}" if value is False else f" --{option} {shlex.quote(str(value))}"
     return f"seekling index CORPUS --out {shlex.quote(str(folder))}{options} --force"
 
 
@@ -208,14 +195,10 @@ def fingerprint_file(path: Path) -> str:
         size = os.fstat(file.fileno()).st_size
         digest.update(size.to_bytes(8, "little"))
         num_blocks = -(-size // _BLOCK_BYTES)
-        step = max(size - _BLOCK_BYTES, 0) / (_MAX_BLOCKS - 1)
-        starts = (
-            [block * _BLOCK_BYTES for block in range(num_blocks)]
-            if num_blocks <= _MAX_BLOCKS
-            else [int(block * step) for block in range(_MAX_BLOCKS)]
-        )
-        for start in starts:
-            file.seek(start)
+        is_large = num_blocks > _MAX_BLOCKS
+        step = (size - _BLOCK_BYTES) / (_MAX_BLOCKS - 1) if is_large else _BLOCK_BYTES
+        for block in range(min(num_blocks, _MAX_BLOCKS)):
+            file.seek(int(block * step))
             digest.update(file.read(_BLOCK_BYTES))
     return digest.hexdigest()
 
@@ -231,11 +214,7 @@ def fingerprint_files(paths: Iterable[Path]) -> str:
 def differences(record: IndexRecord, config: IndexConfig, *, encoder_fingerprint: str = "") -> list[str]:
     """How an index differs from what a configuration asks for, a phrase per field; empty when it fits.
 
-    Args:
-        record: of the index.
-        config: of an index.
-        encoder_fingerprint: of the files that `config.encoder` stands for. The same files may go by two names, so with
-            it the files are compared; without it the names are.
+    The same files of an encoder may go by two names, so with their fingerprint they are compared, without it the names.
     """
     has, asked = record.settings.model_dump(), config.model_dump()
     unread = _unread(record.settings.kind) | (_OF_VECTORS if config.kind == "bm25" else set())

@@ -1,7 +1,7 @@
 """What every way of searching looks like: a `Retriever` for those who search, a `Ranker` for those who build one.
 
-A ranker knows numbers only (which passage position, what score); a retriever turns these into hits with text. Keeping
-the two apart lets the hybrid ask for long lists of both without reading a single passage from disk.
+A ranker knows numbers only (which passage position, what score); a retriever turns these into hits with text. So the
+hybrid can ask for long lists of both without reading a single passage from disk.
 """
 
 from __future__ import annotations
@@ -22,13 +22,9 @@ class Retriever(typing.Protocol):
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         """Rank passages for each query.
 
-        Args:
-            queries: any number of queries, any text.
-            top_k: most hits per query, at least 1.
-
         Returns:
-            One list per query, in the order of the queries, best hit first. Lists are shorter when fewer passages
-            match and are never padded; an empty query gives an empty list.
+            One list per query, best hit first, at most `top_k` long. Lists are shorter when fewer passages match and
+            are never padded; an empty query gives an empty list.
 
         Raises:
             DataError: `top_k` is below 1, or `queries` is one string instead of a sequence of them.
@@ -67,11 +63,7 @@ class Ranker(typing.Protocol):
 
 
 def check_request(queries: Sequence[str], top_k: int) -> None:
-    """Refuse what no retriever answers.
-
-    Raises:
-        DataError: `queries` is one string, or `top_k` is below 1.
-    """
+    """Raise a DataError when `queries` is one string, or `top_k` is below 1."""
     if isinstance(queries, str):
         raise DataError(f"search takes a list of queries, got one string: {queries!r:.80}")
     if top_k < 1:
@@ -79,18 +71,10 @@ def check_request(queries: Sequence[str], top_k: int) -> None:
 
 
 def best_of(positions_N: np.ndarray, scores_N: np.ndarray, top_k: int) -> Ranking:
-    """Pick the best `top_k`, deterministically: equal scores are ordered by position.
+    """Pick the best min(N, top_k) of distinct positions, deterministically: equal scores are ordered by position.
 
     A plain argpartition may keep any of several equal scores, and which ones changes with the length of the array; so
     everything that reaches the k-th best score is kept until the final sort.
-
-    Args:
-        positions_N: (N,) positions, any order, distinct.
-        scores_N: (N,) their scores.
-        top_k: at least 1.
-
-    Returns:
-        min(N, top_k) positions and scores, best first.
     """
     if len(scores_N) > top_k:
         cut = len(scores_N) - top_k

@@ -1,7 +1,7 @@
 """The library that an agent walks through: search, page lists, section lists, section texts.
 
 What goes wrong here is usually the model's doing (an id it made up), so errors are `ToolError`s whose text helps it to
-do better next time; they name the nearest ids. Tool functions for a prompt are made of this in the environment.
+do better next time; they name the nearest ids.
 """
 
 from __future__ import annotations
@@ -22,38 +22,7 @@ from seekling.retrieval.store import DocumentStore
 from seekling.types import Document, Hit
 
 _NUM_NEAR_IDS = 3
-
-
-class Place:
-    """The folder of an index, and which index was opened there.
-
-    Args:
-        folder: what `build_index` made.
-        expect: refuse an index that was made otherwise.
-    """
-
-    def __init__(self, folder: Path, expect: RetrievalConfig | None) -> None:
-        self._folder, self._expect = folder, expect
-        self._opened: tuple[int, int] | None = None
-
-    def open(self) -> tuple[Retriever, DocumentSource]:
-        """Open it; raises as `open_index`."""
-        stamp = self._stamp()
-        try:
-            return open_index(self._folder, self._expect), DocumentStore(self._folder)
-        finally:
-            self._opened = stamp
-
-    def is_replaced(self) -> bool:
-        """Whether another index stands there than the one that was opened."""
-        return self._stamp() not in (None, self._opened)
-
-    def _stamp(self) -> tuple[int, int] | None:
-        try:
-            stat = (self._folder / RECORD_NAME).stat()
-        except OSError:  # just being replaced
-            return None
-        return stat.st_ino, stat.st_mtime_ns
+_Stamp = tuple[int, int] | None
 
 
 class Library:
@@ -64,7 +33,8 @@ class Library:
         documents: gives whole pages.
         may_wait: a call may wait for a server.
         flat_sections: a section ends at the next heading of any level, as in wiki-search.
-        place: where the index was opened, for `refresh`; None: elsewhere.
+        place: the folder where the index was opened, and its stamp then, for `refresh`; None: elsewhere.
+        expect: how it was to be made.
     """
 
     def __init__(
@@ -74,19 +44,20 @@ class Library:
         *,
         may_wait: bool = False,
         flat_sections: bool = False,
-        place: Place | None = None,
+        place: tuple[Path, _Stamp] | None = None,
+        expect: RetrievalConfig | None = None,
     ) -> None:
         self._retriever = retriever
         self._documents = documents
         self._flat_sections = flat_sections
-        self._place, self._lock = place, threading.Lock()
+        self._place, self._expect, self._lock = place, expect, threading.Lock()
         self.may_wait = may_wait
         self._titles: dict[str, str] = {}
         """Of the pages that searches brought: a vector database has passages with titles, and no pages to ask."""
 
     def is_replaced(self) -> bool:
         """Whether another index has come to stand where this one was opened, as `seekling index --update` does."""
-        return self._place is not None and self._place.is_replaced()
+        return self._place is not None and _stamp(self._place[0]) not in (None, self._place[1])
 
     def refresh(self) -> None:
         """Open the index anew where it was replaced; what is still being read of the old one stays readable.
@@ -96,8 +67,10 @@ class Library:
                 another comes.
         """
         with self._lock:
-            if self._place is not None and self._place.is_replaced():
-                self._retriever, self._documents = self._place.open()
+            if self._place is not None and self.is_replaced():
+                folder = self._place[0]
+                self._place = folder, _stamp(folder)
+                self._retriever, self._documents = open_index(folder, self._expect), DocumentStore(folder)
                 self._titles = {}
 
     def search(self, query: str, top_k: int) -> list[Hit]:
@@ -112,13 +85,9 @@ class Library:
         return hits
 
     def search_pages(self, query: str, top_k: int = 10) -> list[dict[str, str]]:
-        """The best pages, each by its best passage; a page whose title is the query comes first.
+        """The best `top_k` pages as {"page_id", "title"}, each once by its best passage; raises as `search`.
 
-        Returns:
-            At most `top_k` of {"page_id", "title"}, best first, each page once.
-
-        Raises:
-            ToolError: the query is not a text or holds none, or `top_k` is no positive whole number.
+        A page whose title is the query comes first.
         """
         _check_search(query, top_k)
         num_passages = 4 * top_k
@@ -151,14 +120,7 @@ class Library:
         return document.title if document is not None else ""
 
     def view_sections(self, page_id: str) -> list[dict[str, str]]:
-        """The sections of a page, in order.
-
-        Returns:
-            A list of {"section_id", "section_name"}.
-
-        Raises:
-            ToolError: there is no such page.
-        """
+        """The sections of a page in order, as {"section_id", "section_name"}; a ToolError without such a page."""
         document = self._page(page_id)
         listed = sections.list_sections(document, compat=self._flat_sections)
         return [{"section_id": section.id, "section_name": section.name} for section in listed]
@@ -206,11 +168,7 @@ class Library:
 
 
 def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -> Library:
-    """Open the library of an index.
-
-    Args:
-        index_dir: what `build_index` made; plays no part when `expect` says that the index is remote.
-        expect: refuse an index that was made otherwise.
+    """Open the library of an index; `index_dir` plays no part when `expect` says that the index is remote.
 
     Raises:
         IndexMismatchError: the index is missing, damaged or not as expected.
@@ -220,11 +178,21 @@ def open_library(index_dir: Path | str, expect: RetrievalConfig | None = None) -
     flat_sections = expect is not None and expect.sections == "flat"
     if expect is not None and expect.url:
         return Library(*open_distant(expect), may_wait=True, flat_sections=flat_sections)
-    place = Place(Path(index_dir), expect)
-    retriever, documents = place.open()
-    encoder = read_record(Path(index_dir)).encoder
-    asks_server = encoder is not None and is_endpoint(encoder.spec if expect is None else expect.index.encoder)
-    return Library(retriever, documents, may_wait=asks_server, flat_sections=flat_sections, place=place)
+    folder = Path(index_dir)
+    place = folder, _stamp(folder)
+    retriever, documents = open_index(folder, expect), DocumentStore(folder)
+    encoder = read_record(folder).encoder
+    may_wait = encoder is not None and is_endpoint(encoder.spec if expect is None else expect.index.encoder)
+    return Library(retriever, documents, may_wait=may_wait, flat_sections=flat_sections, place=place, expect=expect)
+
+
+def _stamp(folder: Path) -> _Stamp:
+    """Which index stands in a folder; None while it is just being replaced."""
+    try:
+        stat = (folder / RECORD_NAME).stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def _check_search(query: str, top_k: int) -> None:

@@ -9,6 +9,7 @@ value in turn) and `passages` (id, document id, title, text), with `passages.doc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import mmap
@@ -28,7 +29,7 @@ PASSAGE_DOCUMENTS = "passages.documents.npy"
 
 
 class TableWriter:
-    """Appends rows of strings to `<name>.jsonl`; `close` adds the offsets. Use as a context manager."""
+    """Appends rows of strings to `<name>.jsonl`; its end adds the offsets. Use as a context manager."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
@@ -44,18 +45,14 @@ class TableWriter:
         self._file.write(line)
         self._offsets.append(self._offsets[-1] + len(line))
 
-    def close(self) -> None:
-        """Flush, and write the offsets."""
-        self._file.close()
-        np.save(self._folder / f"{self._name}.offsets.npy", np.frombuffer(self._offsets, dtype=np.int64))
-
     def __enter__(self) -> TableWriter:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._file.close()
+        np.save(self._folder / f"{self._name}.offsets.npy", np.frombuffer(self._offsets, dtype=np.int64))
 
 
 KEPT_PASSAGES = 4096
@@ -79,11 +76,7 @@ class Table:
         return len(self._offsets) - 1
 
     def row(self, position: int) -> list[str]:
-        """The cells of one row.
-
-        Raises:
-            IndexMismatchError: the bytes at its place are no row.
-        """
+        """The cells of one row; an IndexMismatchError when the bytes at its place are none."""
         line = self._bytes[int(self._offsets[position]) : int(self._offsets[position + 1])]
         try:
             cells = json.loads(line.decode("utf-8", "surrogatepass"))
@@ -157,7 +150,10 @@ class DocumentWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._keys = array("Q")
-        self._documents, self._metadata = TableWriter(folder, "documents"), TableWriter(folder, "metadata")
+        self._tables = contextlib.ExitStack()
+        self._documents, self._metadata = (
+            self._tables.enter_context(TableWriter(folder, name)) for name in ("documents", "metadata")
+        )
 
     def __len__(self) -> int:
         return len(self._documents)
@@ -175,46 +171,11 @@ class DocumentWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._documents.close()
-        finally:
-            self._metadata.close()
-        _write_document_keys(self._folder, self._keys)
-
-
-def mend_documents(folder: Path) -> int:
-    """Make the documents of an interrupted build readable: what was written whole is kept.
-
-    Returns:
-        How many documents there are.
-    """
-    num_rows = min(_num_whole_rows(folder / f"{name}.jsonl") for name in ("documents", "metadata"))
-    keys = array("Q")
-    for name in ("documents", "metadata"):
-        offsets = array("q", [0])
-        with (folder / f"{name}.jsonl").open("r+b") as file:
-            for _ in range(num_rows):
-                line = file.readline()
-                offsets.append(offsets[-1] + len(line))
-                if name == "metadata":
-                    keys.append(int(id_key(str(json.loads(line.decode("utf-8", "surrogatepass"))[0]))))
-            file.truncate(offsets[-1])
-        np.save(folder / f"{name}.offsets.npy", np.frombuffer(offsets, dtype=np.int64))
-    _write_document_keys(folder, keys)
-    return num_rows
-
-
-def _num_whole_rows(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(line.endswith(b"\n") for line in file)
-
-
-def _write_document_keys(folder: Path, keys: array[int]) -> None:
-    """Write the id lookup of `DocumentStore`; `keys` holds the `id_key` of each document in order."""
-    keys_N = np.frombuffer(keys, dtype=np.uint64)
-    order_N = np.argsort(keys_N, kind="stable")
-    np.save(folder / "documents.keys.npy", keys_N[order_N])
-    np.save(folder / "documents.rows.npy", order_N.astype(np.int64))
+        self._tables.close()
+        keys_N = np.frombuffer(self._keys, dtype=np.uint64)
+        order_N = np.argsort(keys_N, kind="stable")
+        np.save(self._folder / "documents.keys.npy", keys_N[order_N])
+        np.save(self._folder / "documents.rows.npy", order_N.astype(np.int64))
 
 
 def id_key(document_id: str) -> np.uint64:
@@ -226,10 +187,7 @@ def id_key(document_id: str) -> np.uint64:
 def new_array(path: Path, dtype: type[np.generic], shape: tuple[int, ...]) -> np.memmap:
     """Make an .npy file and map it for writing, with all of its room on the disk taken first.
 
-    A mapped file without its room would end the process by a signal when the disk is full, not by an error.
-
-    Raises:
-        OSError: there is not enough room.
+    A mapped file without its room would end the process by a signal when the disk is full, not by an OSError.
     """
     array_N: np.memmap = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     with path.open("r+b") as file:
@@ -239,9 +197,7 @@ def new_array(path: Path, dtype: type[np.generic], shape: tuple[int, ...]) -> np
 
 
 def load_array(path: Path) -> np.ndarray:
-    """Map an .npy file as a plain array: slices of np.memmap cost microseconds each.
-
-    Whoever writes to it changes a copy of their own. torch takes no array that may not be written to.
+    """Map an .npy file as a plain array (slices of np.memmap are slow), writable as a copy: torch takes no other.
 
     Raises:
         IndexMismatchError: the file is missing, cut or not an array.

@@ -13,7 +13,6 @@ import re
 import runpy
 import threading
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,40 +22,28 @@ import Stemmer  # type: ignore[import-not-found, unused-ignore]
 from seekling.errors import ConfigError
 
 WORD_PATTERN = r"[^\W_]+"
-
-
-def _stop_words_of_bm25s() -> Mapping[str, Any]:
-    """Its module of them alone: the package imports scipy and numba, which take longer than a search."""
-    package = importlib.util.find_spec("bm25s")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    return runpy.run_path(str(Path(package.submodule_search_locations[0]) / "stopwords.py"))
-
-
-_bm25s = _stop_words_of_bm25s()
-_STOP_WORDS: Mapping[str, tuple[str, ...]] = {
-    # "s" and "t" are what is left of "Bolt's" and "isn't".
-    "english": (*_bm25s["STOPWORDS_EN"], "s", "t"),
-    "danish": _bm25s["STOPWORDS_DANISH"],
-    "dutch": _bm25s["STOPWORDS_DUTCH"],
-    "french": _bm25s["STOPWORDS_FRENCH"],
-    "german": _bm25s["STOPWORDS_GERMAN"],
-    "italian": _bm25s["STOPWORDS_ITALIAN"],
-    "norwegian": _bm25s["STOPWORDS_NORWEGIAN"],
-    "portuguese": _bm25s["STOPWORDS_PORTUGUESE"],
-    "russian": _bm25s["STOPWORDS_RUSSIAN"],
-    "spanish": _bm25s["STOPWORDS_SPANISH"],
-    "swedish": _bm25s["STOPWORDS_SWEDISH"],
-    "turkish": _bm25s["STOPWORDS_TURKISH"],
-}
-
-# How often a title counts among the words of each of its passages. On four public question sets, 60 and 150 words, two
-# gave 0.5 to 2.9 points more recall@3 of pages than one; three gave less than a point more than two.
 TITLE_WEIGHT = 2
+"""How often a title counts among the words of each of its passages. On four public question sets, 60 and 150 words, two
+gave 0.5 to 2.9 points more recall@3 of pages than one; three gave less than a point more than two."""
 
 _find_words = re.compile(WORD_PATTERN).findall
 # A model can write endless new words; the cache of a long-lived process must not grow with them.
 _MAX_CACHED_WORDS = 500_000
+
+
+def _stop_words_of_bm25s() -> dict[str, tuple[str, ...]]:
+    """Its module of them alone: the package imports scipy and numba, which take longer than a search."""
+    package = importlib.util.find_spec("bm25s")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    module: dict[str, Any] = runpy.run_path(str(Path(package.submodule_search_locations[0]) / "stopwords.py"))
+    # "s" and "t" are what is left of "Bolt's" and "isn't".
+    by_name = module | {"STOPWORDS_ENGLISH": (*module["STOPWORDS_EN"], "s", "t")}
+    languages = [name for name in Stemmer.algorithms() if f"STOPWORDS_{name.upper()}" in by_name]
+    return {language: by_name[f"STOPWORDS_{language.upper()}"] for language in languages}
+
+
+_STOP_WORDS = _stop_words_of_bm25s()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +68,22 @@ class TermRules:
 
     def left_out(self) -> frozenset[str]:
         """The stop words, folded as words are."""
-        return frozenset(fold(word) for word in _STOP_WORDS[self.language]) if self.stop_words else frozenset()
+        return frozenset(map(fold, _STOP_WORDS[self.language])) if self.stop_words else frozenset()
+
+    def describe(self) -> dict[str, str]:
+        """What an index records about its terms; an index made with other terms must not be searched with these."""
+        left_out = sorted(self.left_out())
+        digest = hashlib.blake2b(" ".join(left_out).encode(), digest_size=8).hexdigest()
+        return {
+            "words": WORD_PATTERN,
+            "folding": "NFKD, no marks, casefold",
+            "stop_words": f"{self.language}/{len(left_out)}/{digest}" if self.stop_words else "none",
+            "stemmer": f"snowball/{self.language}" if self.stem else "none",
+            "title_weight": str(TITLE_WEIGHT),
+        }
 
 
 ENGLISH = TermRules()
-
-
-def describe_terms(rules: TermRules = ENGLISH) -> dict[str, str]:
-    """What an index records about its terms; an index made with other terms must not be searched with these."""
-    left_out = sorted(rules.left_out())
-    digest = hashlib.blake2b(" ".join(left_out).encode(), digest_size=8).hexdigest()
-    return {
-        "words": WORD_PATTERN,
-        "folding": "NFKD, no marks, casefold",
-        "stop_words": f"{rules.language}/{len(left_out)}/{digest}" if rules.stop_words else "none",
-        "stemmer": f"snowball/{rules.language}" if rules.stem else "none",
-        "title_weight": str(TITLE_WEIGHT),
-    }
 
 
 def fold(word: str) -> str:
@@ -131,18 +117,16 @@ class TermMaker:
         self._rules = rules
         self._left_out = rules.left_out()
 
-    def term(self, word: str) -> str:
-        """The term of one lower-cased word; empty for a stop word."""
-        term = self._terms.get(word)
-        if term is None:
-            term = self._make(word)
-        return term
-
     def terms(self, text: str) -> list[str]:
         """The terms of a text, in order, repeats kept."""
-        return [term for word in split_words(text) if (term := self.term(word))]
+        return [term for word in split_words(text) if (term := self._term(word))]
+
+    def _term(self, word: str) -> str:
+        term = self._terms.get(word)
+        return self._make(word) if term is None else term
 
     def _make(self, word: str) -> str:
+        """The term of a word that is new; empty for a stop word."""
         folded = fold(word)
         # The stemmer keeps a buffer of its own, which two threads must not write at once.
         with self._lock:
@@ -159,16 +143,3 @@ class TermMaker:
             return str(self._stemmer.stemWord(folded))
         # Endings of other languages have accents: their stemmers must see them.
         return fold(str(self._stemmer.stemWord(word)))
-
-
-class QueryTerms:
-    """Maps queries to the term numbers of one index's vocabulary; unknown words are left out."""
-
-    def __init__(self, vocabulary: Mapping[str, int], rules: TermRules = ENGLISH) -> None:
-        self._vocabulary = vocabulary
-        self._maker = TermMaker(rules)
-
-    def numbers(self, query: str) -> list[int]:
-        """Term numbers of a query, in order, repeats kept."""
-        terms = self._maker.terms(query)
-        return [number for term in terms if (number := self._vocabulary.get(term)) is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import logging
 import os
 import shutil
@@ -20,13 +21,10 @@ _LOG = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def building_folder(out: Path) -> Iterator[tuple[Path, Path | None]]:
-    """A new folder for a build, and what an interrupted one has left.
+    """A new folder for a build, and what an interrupted one has left: hidden folders beside `out`.
 
-    Both are hidden folders beside `out`. After Ctrl-C, a failing server or the death of the process they stay, and the
-    next build finds them; after any other error, and after success, they are gone.
-
-    Args:
-        out: where the index will stand; its parent is made.
+    After Ctrl-C, a failing server or the death of the process they stay, and the next build finds them; after any other
+    error, and after success, they are gone.
 
     Yields:
         (the empty folder to build in, the folder of an interrupted build or None).
@@ -41,7 +39,12 @@ def building_folder(out: Path) -> Iterator[tuple[Path, Path | None]]:
         out.parent.mkdir(parents=True, exist_ok=True)
         if building.exists():
             with _held(building, out):
-                _keep_larger(building, partial)
+                # A build that ended before it took over the vectors of the one before it is worth less than that.
+                if partial.exists() and not any(building.glob("vectors*")):
+                    shutil.rmtree(building)
+                else:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    os.rename(building, partial)
         try:
             building.mkdir()
         except FileExistsError:
@@ -73,11 +76,10 @@ def move_into_place(building: Path, out: Path) -> None:
     An old one that cannot be removed, such as one whose files are open on a network disk, is warned of: the new index
     stands.
     """
-    if not out.exists() or not (out / RECORD_NAME).exists():
+    if not (out / RECORD_NAME).exists():
         os.rename(building, out)
         return
-    _remove_moved(out)
-    old = out.parent / f"{_moved_name(out)}{max(_moved(out), default=-1) + 1 or ''}"
+    old = out.parent / f".{out.name}.old{time.time_ns()}"
     move_over(out, building, aside=old)
     _remove_moved(out)
     if old.exists():
@@ -88,7 +90,7 @@ def restore_moved(out: Path) -> None:
     """Put the old index back that a process was replacing when it died between the two renames."""
     moved = _moved(out)
     if moved and not out.exists():
-        os.rename(moved[max(moved)], out)
+        os.rename(moved[-1], out)
     _remove_moved(out)
 
 
@@ -110,20 +112,15 @@ def restore_abandoned(out: Path) -> None:
         restore_moved(out)
 
 
-def _moved_name(out: Path) -> str:
-    return f".{out.name}.old"
-
-
-def _moved(out: Path) -> dict[int, Path]:
-    """What was moved out of an index's place and is still there, by number: the highest is the newest."""
-    start = _moved_name(out)
-    found = [path for path in out.parent.iterdir() if path.name.startswith(start)] if out.parent.exists() else []
-    numbers = {path: path.name.removeprefix(start) for path in found}
-    return {int(number or 0): path for path, number in numbers.items() if not number or number.isdecimal()}
+def _moved(out: Path) -> list[Path]:
+    """What was moved out of an index's place and is still there, the newest last."""
+    start = f".{out.name}.old"
+    numbers = {path: path.name.removeprefix(start) or "0" for path in out.parent.glob(f"{glob.escape(start)}*")}
+    return sorted((path for path, number in numbers.items() if number.isdecimal()), key=lambda path: int(numbers[path]))
 
 
 def _remove_moved(out: Path) -> None:
-    for path in _moved(out).values():
+    for path in _moved(out):
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -143,16 +140,3 @@ def _held(folder: Path, out: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _keep_larger(building: Path, partial: Path) -> None:
-    """Of two interrupted builds, the one that got further becomes `partial`."""
-
-    def size(folder: Path) -> int:
-        return sum(path.stat().st_size for path in folder.glob("*"))
-
-    if partial.exists() and size(partial) > size(building):
-        shutil.rmtree(building)
-        return
-    shutil.rmtree(partial, ignore_errors=True)
-    os.rename(building, partial)

@@ -12,7 +12,7 @@ from seekling.errors import ConfigError
 from seekling.retrieval.index import open_index
 from seekling.retrieval.index_record import IndexRecord, read_record
 from seekling.retrieval.interface import DocumentSource, Retriever
-from seekling.retrieval.retrieve_json import documents_to_json, hits_to_json
+from seekling.retrieval.remote import documents_to_json, hits_to_json
 from seekling.retrieval.store import DocumentStore
 from seekling.serve.batching import Batcher, Key
 from seekling.serve.request_body import (
