@@ -48,8 +48,8 @@ from seekling.learn.batch import Batch
 from seekling.learn.local import LocalLearner
 from seekling.learn.loss import cross_entropy
 from seekling.models import load_policy, resolve_model
-from seekling.rollout.engine import fused
-from seekling.rollout.engine.attention import SLOT_ATTENTION, slot_attention
+from seekling.rollout.engine import layers
+from seekling.rollout.engine.layers import SLOT_ATTENTION, slot_attention
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.types import Trajectory
@@ -139,7 +139,7 @@ def mark() -> None:
     """Let the profiler see what compiled loops do; of attention's backward pass it knows anyway."""
     for name, function in ((SLOT_ATTENTION, slot_attention), (STRAND_ATTENTION, strand_attention)):
         AttentionInterface.register(name, marked("attention", function))
-    fused.slot_attention = marked("attention", slot_attention)  # type: ignore[assignment]
+    layers.slot_attention = marked("attention", slot_attention)  # type: ignore[assignment]
     for module in (tiled, rounded):
         loop_of = module.layer_loop
         module.layer_loop = partial(_marked_loop, loop_of)  # type: ignore[assignment]

@@ -78,7 +78,7 @@ def expert_rows(folder: Path, model_dir: Path, count: int) -> list[tuple[list[in
     from seekling.experts.select import collect
     from seekling.pipeline.reporter import Reporter
     from seekling.pipeline.world import open_world
-    from seekling.rollout.replay import expert_trajectory
+    from seekling.rollout.render import expert_trajectory
     from seekling.serve.agent import open_agent
 
     recipe = load_recipe("demo", ["env.protocol=tags", "rollout.in_flight=1"])

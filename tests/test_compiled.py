@@ -59,7 +59,7 @@ from seekling.kernels.amx import attention as tiled, backward, layer, products
 from seekling.kernels.layer import DecodeLoops
 from seekling.kernels.amx.tiles import has_tiles
 from seekling.kernels.vector import attention, eight_bits, layer as rounded, pointwise
-from seekling.rollout.engine import fused
+from seekling.rollout.engine import layers
 torch.set_num_threads(2)
 small, large = (torch.randn(rows, 64).bfloat16() for rows in (4, 4096))
 for each in (small, large):
@@ -85,7 +85,7 @@ sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_lay
 model = AutoModelForCausalLM.from_config(LlamaConfig(**sizes, num_key_value_heads=1)).bfloat16()
 names = {id(each): name for name, each in model.named_parameters()}
 with torch.inference_mode():
-    linears = list(fused.fuse_layers(model, names, linear.EightBitLinear))
+    linears = list(layers.fuse_layers(model, names, linear.EightBitLinear))
     linears += linear.pack_linear_layers(model.model, names, linear.EightBitLinear)
     linears[-1].add_to(linears[-1](large[:1, :32]), large[:1, :32])
     DecodeLoops.of(model.model, held).run(*torch.zeros(2, 1, dtype=torch.int64), rows)
@@ -108,7 +108,7 @@ if has_tiles():
         device=torch.device("cpu"),
     )
     with torch.inference_mode():
-        linears = list(fused.fuse_layers(model, {id(each): name for name, each in model.named_parameters()}))
+        linears = list(layers.fuse_layers(model, {id(each): name for name, each in model.named_parameters()}))
         linears += linear.pack_linear_layers(model.model, {id(each): name for name, each in model.named_parameters()})
         linears[0].add_to(linears[0](one[0]), one[0])
         DecodeLoops.of(model.model, held).run(*torch.zeros(2, 1, dtype=torch.int64), rows)

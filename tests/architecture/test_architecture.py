@@ -107,7 +107,7 @@ HEAVY = {
 }
 """Rooms or files in which a package may be imported at all. Packages in no list may be imported by nobody."""
 
-LOOPS_NAMED = {"rollout/engine/fused.py": "runs a decoder layer in one call of the loop that computes all of it"}
+LOOPS_NAMED = {"rollout/engine/layers.py": "runs a decoder layer in one call of the loop that computes all of it"}
 """file -> why it may import a back end's loops."""
 
 FLOWS = {f"learn/{name}.py" for name in ("rl", "sft", "update")} | {"pipeline/stages.py", "pipeline/guard.py"}

@@ -18,8 +18,7 @@ from seekling.experts.select import collect
 from seekling.models import load_policy
 from seekling.retrieval.index import build_index
 from seekling.retrieval.library import open_library
-from seekling.rollout.render import Renderer
-from seekling.rollout.replay import expert_trajectory, opening_trajectory
+from seekling.rollout.render import Renderer, expert_trajectory, opening_trajectory
 from seekling.types import Episode, Hop, StopReason
 from tests.env.fakes import FakeLibrary, count_words, make_env
 from tests.experts.village import BRIDGE, COMPARISON, QUESTIONS, SINGLE, UNANSWERABLE, write_village

@@ -110,7 +110,7 @@ def test_the_ids_of_a_record_are_those_of_the_rollout_up_to_its_turn(tokenizer, 
         "I know it.",
         "<answer> Alnwick </answer>",
     ]
-    script = [(renderer.encode_action(text) + (() if ">" in text else (end,)), "stop") for text in written]
+    script = [(renderer.encode(text) + (() if ">" in text else (end,)), "stop") for text in written]
     script[1] = (script[1][0], "eos")
     roller = Roller(env, ScriptedSampler([script]), renderer)
     (group,) = roller.rollout([QUESTION], Decoding(64, 1024))

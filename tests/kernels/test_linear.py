@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from seekling.kernels.linear import PackedLinear, can_pack, pack_linear_layers
 from seekling.models import load_policy
-from seekling.rollout.engine.fused import fuse_layers
+from seekling.rollout.engine.layers import fuse_layers
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 from tests.learn.models import small_model

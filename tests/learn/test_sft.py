@@ -13,8 +13,7 @@ from seekling.learn.loss import clipped_policy_loss
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import load_policy
 from seekling.rollout.loop import Decoding, Roller
-from seekling.rollout.render import Renderer
-from seekling.rollout.replay import expert_trajectory
+from seekling.rollout.render import Renderer, expert_trajectory
 from seekling.types import Episode, StopReason
 from tests.env.fakes import QUESTION, make_env
 from tests.learn.models import group, small_model, trajectory

@@ -22,7 +22,7 @@ from seekling.learn.local import LocalLearner
 from seekling.learn.loss import clipped_policy_loss, cross_entropy
 from seekling.models.families import FAMILIES, longest_exact
 from seekling.rollout.engine.local import LocalSampler
-from seekling.rollout.loop import Recorder
+from seekling.rollout.render import Recorder
 from seekling.rollout.sampler import SampleRequest
 from tests.learn.models import assert_close_gradients, gradients, trajectory
 from tests.rollout.policies import plain_logprobs, sample_all

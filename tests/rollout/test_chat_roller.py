@@ -8,8 +8,8 @@ from seekling.env.protocol import make_protocol
 from seekling.env.protocol.stopping import StopRule, cut_after_stop
 from seekling.env.tools import library_tools
 from seekling.errors import ConfigError
-from seekling.rollout.chat import ChatClient
-from seekling.rollout.chat_roller import ChatRoller, Price
+from seekling.rollout.chat import ChatClient, Price
+from seekling.rollout.chat_roller import ChatRoller
 from seekling.rollout.loop import Decoding
 from seekling.types import Hit, Passage, Question, StopReason
 from tests.chat_server import chat_server, completion

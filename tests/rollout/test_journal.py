@@ -6,9 +6,7 @@ import pytest
 
 from seekling.config import EndpointConfig
 from seekling.errors import BudgetReachedError, ConfigError
-from seekling.rollout.chat import ChatClient
-from seekling.rollout.chat_roller import Price
-from seekling.rollout.journal import Budget, JournalledChat, Spent
+from seekling.rollout.chat import Budget, ChatClient, JournalledChat, Price, Spent
 from seekling.types import Message
 from tests.chat_server import chat_server, completion
 

@@ -17,8 +17,7 @@ from seekling.env.tools import library_tools
 from seekling.errors import InfrastructureError
 from seekling.models import load_policy
 from seekling.rollout.loop import Decoding, Roller
-from seekling.rollout.render import Renderer
-from seekling.rollout.replay import expert_trajectory
+from seekling.rollout.render import Renderer, expert_trajectory
 from seekling.rollout.sampler import SampleRequest
 from seekling.types import Question, StopReason
 from tests.env.fakes import QUESTION, FakeLibrary, make_env

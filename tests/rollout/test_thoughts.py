@@ -11,8 +11,7 @@ from seekling.env.protocol.stopping import StopRule
 from seekling.models import load_policy
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
-from seekling.rollout.sampler import SampleRequest
-from seekling.rollout.turn_end import TurnEnd
+from seekling.rollout.sampler import SampleRequest, TurnEnd
 from seekling.types import StopReason
 from tests.env.fakes import QUESTION, FakeLibrary, make_env
 from tests.rollout.memory import memorised, prompt_of

@@ -32,7 +32,7 @@ class Server:
         self.requests.append(sampling_params)
         text = self.renderer.decode(prompt_ids)
         if "Alder" in text and self.script:
-            ids = self.renderer.encode_action(self.script["</information>" in text])
+            ids = self.renderer.encode(self.script["</information>" in text])
             return TokenOutput(token_ids=list(ids), log_probs=[-1.0] * len(ids))
         sample = await self.sampler.sample(
             SampleRequest(
@@ -115,7 +115,7 @@ def assert_same(batch, place, num_prompt, trajectory):
 def test_a_search_and_an_answer_are_scored_and_passages_are_masked(village, tiny_model_dir, sampler, renderer):
     batch = rollout(village, tiny_model_dir, server := Server(sampler, renderer, SCRIPT))
     place = [info["index"] for info in batch.non_tensor_batch["extra_info"]].index("single")
-    script = ScriptedSampler([[(renderer.encode_action(text), "stop") for text in SCRIPT]])
+    script = ScriptedSampler([[(renderer.encode(text), "stop") for text in SCRIPT]])
     length = assert_same(batch.batch, place, *ours(village, script, renderer, place))
     assert "It was built in 1612" in renderer.decode(batch.batch["responses"][place][:length].tolist())
     assert not batch.batch["response_mask"][place][:length].bool().all()

@@ -56,7 +56,7 @@ def command(
         raise ConfigError("collecting asks a served model; give --endpoint and --endpoint-model")
     from seekling.pipeline.collecting import CollectRequest, collect_episodes
     from seekling.pipeline.reporter import Reporter
-    from seekling.rollout.journal import Budget
+    from seekling.rollout.chat import Budget
 
     price = options.chat_price(price_in, price_out)
     request = CollectRequest(

@@ -12,7 +12,7 @@ from seekling.config import RECIPES, EndpointConfig, JudgeConfig, Section
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
-    from seekling.rollout.chat_roller import Price
+    from seekling.rollout.chat import Price
 
 _Section = TypeVar("_Section", bound=Section)
 _Endpoint = TypeVar("_Endpoint", bound=EndpointConfig)
@@ -95,7 +95,7 @@ def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
     """
     if (price_in is None) != (price_out is None):
         raise ConfigError("got one of --price-in and --price-out; give both, 0 for what is free")
-    from seekling.rollout.chat_roller import Price
+    from seekling.rollout.chat import Price
 
     return None if price_in is None or price_out is None else Price(price_in, price_out)
 

@@ -26,7 +26,7 @@ from seekling.evaluate.judging import JudgeDetails
 from seekling.evaluate.settings import EvalSettings
 from seekling.reward.functions import score_episode
 from seekling.reward.match import is_vacuous
-from seekling.rollout.draft_rates import draft_rates
+from seekling.rollout.sampler import draft_rates
 from seekling.types import EpisodeRecord, Json, Question, StopReason
 
 

@@ -20,8 +20,7 @@ from pathlib import Path
 
 from seekling.errors import DataError
 from seekling.files import write_atomically
-from seekling.rollout.loop import Recorder
-from seekling.rollout.render import Renderer
+from seekling.rollout.render import Recorder, Renderer
 from seekling.types import Episode, Json, Message, Trajectory
 
 STOP_STRINGS = ("</search>", "</answer>")
@@ -175,12 +174,12 @@ def step_trajectory(record: StepRecord, renderer: Renderer, stop_strings: Sequen
 
     def written(action: str) -> tuple[int, ...]:
         end = () if action.endswith(tuple(stop_strings)) else renderer.end_turn()
-        return renderer.encode_action(action) + end
+        return renderer.encode(action) + end
 
     system = [Message("system", record.system)] if record.system else []
     recorder = Recorder.start(renderer.prompt([*system, Message("user", record.prompt)]))
     for number, piece in enumerate(record.history):
-        recorder.append_observation(written(piece) if number % 2 == 0 else renderer.continuation(piece))
+        recorder.append_observation(written(piece) if number % 2 == 0 else renderer.encode(piece))
     output = written(record.output)
     recorder.append_action(output, [0.0] * len(output))
     return recorder.finish()

@@ -26,9 +26,8 @@ from seekling.learn.sft import Metrics
 from seekling.learn.update import Updater
 from seekling.reward.functions import RewardFunction
 from seekling.reward.match import exact_match
-from seekling.rollout.draft_rates import draft_rates
 from seekling.rollout.loop import Decoding, Roller
-from seekling.rollout.sampler import Sampler, derive_seed
+from seekling.rollout.sampler import Sampler, derive_seed, draft_rates
 from seekling.types import (
     UNANSWERABLE,
     UNKNOWN_ANSWERS,

@@ -28,9 +28,8 @@ from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.served import claim, open_env, token_counter
 from seekling.pipeline.world import open_world
-from seekling.rollout.chat import ChatClient
-from seekling.rollout.chat_roller import ChatRoller, Price
-from seekling.rollout.journal import Budget, JournalledChat, Spent
+from seekling.rollout.chat import Budget, ChatClient, JournalledChat, Price, Spent
+from seekling.rollout.chat_roller import ChatRoller
 from seekling.rollout.sampler import derive_seed
 from seekling.serve.agent import training_decoding
 from seekling.types import EpisodeGroup, EpisodeRecord, Json, Question, StopReason

@@ -28,8 +28,8 @@ from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.run_record import describe_evaluation
 from seekling.pipeline.served import claim, open_env, token_counter
 from seekling.pipeline.world import World, open_world
-from seekling.rollout.chat import ChatClient
-from seekling.rollout.chat_roller import ChatRoller, Price
+from seekling.rollout.chat import ChatClient, Price
+from seekling.rollout.chat_roller import ChatRoller
 from seekling.rollout.sampler import derive_seed
 from seekling.serve.agent import eval_decoding, open_agent
 from seekling.types import Json, Question

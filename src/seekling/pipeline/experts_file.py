@@ -23,7 +23,7 @@ from seekling.pipeline.reporter import Reporter
 from seekling.pipeline.run_folder import RunFolder
 from seekling.pipeline.world import World
 from seekling.reward.match import exact_match
-from seekling.rollout.replay import expert_trajectory, opening_trajectory
+from seekling.rollout.render import expert_trajectory, opening_trajectory
 from seekling.serve.agent import Agent
 from seekling.types import Episode, EpisodeGroup, EpisodeRecord, Question, Trajectory
 

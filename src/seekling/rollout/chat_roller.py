@@ -8,31 +8,17 @@ is cut here after the first one outside of its thoughts, and all tokens of it co
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from seekling.env.environment import SearchEnv, Session
 from seekling.env.protocol.stopping import cut_after_stop
 from seekling.errors import ConfigError, InfrastructureError
-from seekling.rollout.chat import ChatModel, ChatReply
-from seekling.rollout.loop import Decoding
+from seekling.rollout.chat import ChatModel, Price, Spent
+from seekling.rollout.loop import Decoding, Run
 from seekling.rollout.sampler import derive_seed
-from seekling.types import Episode, EpisodeGroup, Message, Question, StopReason, Turn
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What an endpoint charges."""
-
-    usd_per_million_prompt_tokens: float = 0.0
-    usd_per_million_completion_tokens: float = 0.0
-
-    def cost_usd(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Dollars for so many tokens."""
-        prompt = prompt_tokens * self.usd_per_million_prompt_tokens
-        return (prompt + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
+from seekling.types import Episode, EpisodeGroup, Message, Question, StopReason
 
 
 class ChatRoller:
@@ -102,96 +88,48 @@ class ChatRoller:
         return [groups[number] for number in range(len(questions))]
 
     def _episode(self, question: Question, decoding: Decoding, seed: int) -> Episode:
-        started = time.perf_counter()
-        run = _Run()
+        run, spent = Run(question, decoding, seed), Spent()
         try:
             with self._env.start(question) as session:
-                run.prompt = list(session.prompt)
-                self._turns(run, session, decoding, seed)
+                run.prompt = tuple(session.prompt)
+                self._turns(run, spent, session)
         except InfrastructureError as error:
-            run.stop_reason, run.failure = StopReason.INFRA_FAILURE, str(error)
-        return Episode(
-            question_id=question.id,
-            source=question.source,
-            protocol=self._env.protocol.name,
-            prompt=tuple(run.prompt),
-            turns=tuple(run.turns),
-            answer=run.answer,
-            stop_reason=run.stop_reason,
-            failure=run.failure,
-            seed=seed,
-            temperature=decoding.temperature_of(seed),
-            duration_s=time.perf_counter() - started,
-            usage=self._usage(run),
-        )
+            run.fail(error)
+        return run.episode(self._env.protocol.name, usage=self._usage(spent))
 
-    def _usage(self, run: _Run) -> dict[str, float]:
+    def _usage(self, spent: Spent) -> dict[str, float]:
         """What the server reported. Where it does not count tokens nothing is known about them, and no price either."""
-        usage = {"num_requests": float(run.num_requests)}
-        if run.is_counted:
-            usage |= {"prompt_tokens": float(run.prompt_tokens), "completion_tokens": float(run.completion_tokens)}
-            if self._price is not None:
-                usage["cost_usd"] = self._price.cost_usd(run.prompt_tokens, run.completion_tokens)
+        usage = {"num_requests": float(spent.num_requests)}
+        if spent.is_counted:
+            usage |= {"prompt_tokens": float(spent.prompt_tokens), "completion_tokens": float(spent.completion_tokens)}
+            if (cost_usd := spent.cost_usd(self._price)) is not None:
+                usage["cost_usd"] = cost_usd
         return usage
 
-    def _counted(self, messages: Sequence[Message], reply: ChatReply) -> tuple[int, int]:
-        """Tokens of a request and of its reply, for the budget; our own count where the server has none."""
-        if reply.is_counted:
-            return reply.prompt_tokens, reply.completion_tokens
-        count = self._env.budget.count_tokens
-        return sum(count(message.content) for message in messages), count(reply.text)
-
-    def _turns(self, run: _Run, session: Session, decoding: Decoding, seed: int) -> None:
-        messages = list(run.prompt)
-        num_tokens, temperature = 0, decoding.temperature_of(seed)
-        while True:
-            left = decoding.episode_tokens - num_tokens
+    def _turns(self, run: Run, spent: Spent, session: Session) -> None:
+        messages, count_tokens, num_tokens = list(run.prompt), self._env.budget.count_tokens, 0
+        while run.stop_reason is None:
+            left = run.decoding.episode_tokens - num_tokens
             if run.turns and left <= 0:
                 run.stop_reason = StopReason.MAX_TOKENS
                 return
             reply = self._client.ask(
                 messages,
-                max_tokens=max(1, min(decoding.turn_tokens, left)),
-                temperature=temperature,
-                top_p=decoding.top_p,
-                seed=derive_seed(seed, len(run.turns)) if temperature > 0 else None,
+                max_tokens=max(1, min(run.decoding.turn_tokens, left)),
+                temperature=run.temperature,
+                top_p=run.decoding.top_p,
+                seed=derive_seed(run.seed, len(run.turns)) if run.temperature > 0 else None,
             )
-            prompt_tokens, completion_tokens = self._counted(messages, reply)
-            run.note(reply)
+            spent.add(reply)
+            prompt_tokens, completion_tokens = reply.prompt_tokens, reply.completion_tokens
+            if not reply.is_counted:
+                prompt_tokens = sum(count_tokens(each.content) for each in messages)
+                completion_tokens = count_tokens(reply.text)
             num_tokens = prompt_tokens + completion_tokens
             text, is_complete = cut_after_stop(reply.text, self._env.protocol.stops)
             result = session.step(text, finish="length" if reply.is_cut and not is_complete else "stop")
             observed = result.turn.observation
-            run.turns.append(
-                replace(
-                    result.turn,
-                    num_action_tokens=completion_tokens,
-                    num_observation_tokens=self._env.budget.count_tokens(observed) if observed else 0,
-                )
-            )
-            if result.is_over:
-                assert result.stop_reason is not None
-                run.answer, run.stop_reason, run.failure = result.answer, result.stop_reason, result.failure
-                return
+            num_observed = count_tokens(observed) if observed else 0
+            turn = replace(result.turn, num_action_tokens=completion_tokens, num_observation_tokens=num_observed)
+            run.add(result, turn)
             messages += [Message("assistant", text), Message("user", observed.strip())]
-
-
-@dataclass(slots=True)
-class _Run:
-    """The growing state of one episode."""
-
-    prompt: list[Message] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
-    answer: str | None = None
-    stop_reason: StopReason = StopReason.MAX_TOKENS
-    failure: str = ""
-    num_requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    is_counted: bool = True
-
-    def note(self, reply: ChatReply) -> None:
-        self.num_requests += 1
-        self.prompt_tokens += reply.prompt_tokens
-        self.completion_tokens += reply.completion_tokens
-        self.is_counted = self.is_counted and reply.is_counted

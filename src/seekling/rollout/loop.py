@@ -15,14 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal, ParamSpec, TypeVar
 
-import numpy as np
-
-from seekling.env.environment import SearchEnv, Session
+from seekling.env.environment import SearchEnv, Session, StepResult
 from seekling.errors import InfrastructureError
-from seekling.rollout.draft_rates import ACCEPTED, DRAFTED
-from seekling.rollout.render import Renderer
-from seekling.rollout.sampler import Sampler, SampleRequest, derive_seed
-from seekling.types import Episode, EpisodeGroup, Question, StopReason, Trajectory, Turn
+from seekling.rollout.render import Recorder, Renderer
+from seekling.rollout.sampler import ACCEPTED, DRAFTED, Sampler, SampleRequest, derive_seed
+from seekling.types import Episode, EpisodeGroup, Message, Question, StopReason, Trajectory, Turn
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -53,46 +50,50 @@ class Decoding:
 
 
 @dataclass(slots=True)
-class Recorder:
-    """Grows the token view of one episode. Only appends, so every prompt extends the one before."""
+class Run:
+    """The growing state of one episode."""
 
-    token_ids: list[int]
-    train_mask: list[bool]
-    logprobs: list[float]
-    policy_versions: list[int] = field(default_factory=list)
+    question: Question
+    decoding: Decoding
+    seed: int
+    prompt: tuple[Message, ...] = ()
+    turns: list[Turn] = field(default_factory=list)
+    answer: str | None = None
+    stop_reason: StopReason | None = None
+    failure: str = ""
+    started_s: float = field(default_factory=time.perf_counter)
 
-    @staticmethod
-    def start(prompt_ids: Sequence[int]) -> Recorder:
-        """Begin with a prompt."""
-        return Recorder(list(prompt_ids), [False] * len(prompt_ids), [0.0] * len(prompt_ids))
+    @property
+    def temperature(self) -> float:
+        """That its actions are drawn with."""
+        return self.decoding.temperature_of(self.seed)
 
-    def append_action(
-        self, token_ids: Sequence[int], logprobs: Sequence[float], *, policy_version: int | None = None
-    ) -> None:
-        """Append what the policy sampled, or an expert wrote (without a version): these tokens are trained."""
-        assert len(token_ids) == len(logprobs)
-        self.token_ids += token_ids
-        self.train_mask += [True] * len(token_ids)
-        self.logprobs += logprobs
-        if policy_version is not None:
-            self.policy_versions.append(policy_version)
+    def add(self, result: StepResult, turn: Turn) -> None:
+        """Take what a step led to, its turn with counts."""
+        self.turns.append(turn)
+        self.stop_reason, self.answer, self.failure = result.stop_reason, result.answer, result.failure
 
-    def append_observation(self, token_ids: Sequence[int]) -> None:
-        """Append what the environment said: never trained."""
-        self.token_ids += token_ids
-        self.train_mask += [False] * len(token_ids)
-        self.logprobs += [0.0] * len(token_ids)
+    def fail(self, error: InfrastructureError) -> None:
+        """What the episode relies on is broken, which ends it."""
+        self.stop_reason, self.failure = StopReason.INFRA_FAILURE, str(error)
 
-    def finish(self, *, temperature: float = 1.0, top_p: float = 1.0, min_p: float = 0.0) -> Trajectory:
-        """The finished trajectory, with what its actions were drawn with."""
-        return Trajectory(
-            np.asarray(self.token_ids, np.int64),
-            np.asarray(self.train_mask, np.bool_),
-            np.asarray(self.logprobs, np.float32),
-            tuple(self.policy_versions),
-            temperature,
-            top_p,
-            min_p,
+    def episode(self, protocol: str, *, usage: Mapping[str, float], policy_version: int = 0) -> Episode:
+        """The finished episode."""
+        assert self.stop_reason is not None
+        return Episode(
+            question_id=self.question.id,
+            source=self.question.source,
+            protocol=protocol,
+            prompt=self.prompt,
+            turns=tuple(self.turns),
+            answer=self.answer,
+            stop_reason=self.stop_reason,
+            failure=self.failure,
+            policy_version=policy_version,
+            seed=self.seed,
+            temperature=self.temperature,
+            duration_s=time.perf_counter() - self.started_s,
+            usage=usage,
         )
 
 
@@ -100,9 +101,8 @@ class Roller:
     """Rolls questions out through an environment with a sampler.
 
     Where the environment may wait, its work runs in threads, one for each episode at most, and decoding goes on. An
-    index in this process is searched between two decode steps instead: it would take the same processors from them in
-    a thread, and this way batches, and with them a seed's episodes in bfloat16, do not hang on timing. A search that
-    takes as long as a decode step (a reranker on a CPU) is better asked of a search server.
+    index in this process is searched between two decode steps instead, so that batches, and with them a seed's episodes
+    in bfloat16, do not hang on timing. A search that takes as long as a decode step is better asked of a search server.
 
     Args:
         env: what the agent may do.
@@ -136,26 +136,19 @@ class Roller:
         Returns:
             P groups in the order of the questions; failed episodes are in `failed`, not in `episodes`.
         """
-        return asyncio.run(self._rollout(questions, decoding, group_size, seed, on_group))
 
-    async def _rollout(
-        self,
-        questions: Sequence[Question],
-        decoding: Decoding,
-        group_size: int,
-        seed: int,
-        on_group: Callable[[EpisodeGroup], None],
-    ) -> list[EpisodeGroup]:
-        gate = self.open_gate()
-        # A question may stand twice in a step, at the seam of two epochs; its second group has seeds of its own.
-        firsts = first_numbers(questions, group_size)
+        async def groups() -> list[EpisodeGroup]:
+            gate = self.open_gate()
 
-        async def group(question: Question, first: int) -> EpisodeGroup:
-            made = await self.group(question, decoding, group_size, seed, first=first, gate=gate)
-            on_group(made)
-            return made
+            async def group(question: Question, first: int) -> EpisodeGroup:
+                made = await self.group(question, decoding, group_size, seed, first=first, gate=gate)
+                on_group(made)
+                return made
 
-        return list(await asyncio.gather(*map(group, questions, firsts)))
+            # A question may stand twice in a step, at the seam of two epochs; its second group has seeds of its own.
+            return list(await asyncio.gather(*map(group, questions, first_numbers(questions, group_size))))
+
+        return asyncio.run(groups())
 
     def open_gate(self) -> asyncio.Semaphore:
         """Make an event loop ready, and what lets as many episodes through at once as the sampler has slots."""
@@ -176,13 +169,8 @@ class Roller:
     ) -> EpisodeGroup:
         """Produce the episodes of one question; many groups may be awaited at once.
 
-        Args:
-            question: what is asked.
-            decoding: temperature and budgets.
-            group_size: G.
-            seed: of the rollout; with question and number it makes each episode's.
-            first: number of the group's first episode among those of its question.
-            gate: of `open_gate`, the same for all groups.
+        `seed` is the rollout's, `first` the number of the group's first episode among those of its question, and `gate`
+        that of `open_gate`, the same for all groups.
         """
 
         async def episode(number: int) -> tuple[Episode, Trajectory | None]:
@@ -217,23 +205,26 @@ class Roller:
         Returns:
             The episode, and its trajectory unless an infrastructure failure ended it.
         """
-        started = time.perf_counter()
         self._num_sessions += 1
-        run = _Run(self._env, question, decoding, seed, self._num_sessions, on_turn)
+        number, run, usage = self._num_sessions, Run(question, decoding, seed), Counter[str]()
+        recorder, session = Recorder(), None
         try:
-            await self._turns(run)
+            session = await self._in_env(self._env.start, question)
+            run.prompt = tuple(session.prompt)
+            recorder.append_observation(self._renderer.prompt(session.prompt))
+            while run.stop_reason is None:
+                on_turn(await self._turn(run, session, recorder, number, usage))
         except InfrastructureError as error:
-            run.stop_reason, run.failure = StopReason.INFRA_FAILURE, str(error)
+            run.fail(error)
         finally:
-            self._sampler.close_session(run.number)
-            if run.session is not None:
-                run.session.close()
-        versions = run.recorder.policy_versions if run.recorder is not None else []
-        oldest = min(versions, default=self._sampler.policy_version)
-        episode = run.episode(self._env.protocol.name, oldest, time.perf_counter() - started)
-        if run.stop_reason is StopReason.INFRA_FAILURE or run.recorder is None:
+            self._sampler.close_session(number)
+            if session is not None:
+                session.close()
+        oldest = min(recorder.policy_versions, default=self._sampler.policy_version)
+        episode = run.episode(self._env.protocol.name, usage=usage if usage[DRAFTED] else {}, policy_version=oldest)
+        if run.stop_reason is StopReason.INFRA_FAILURE:
             return episode, None
-        return episode, run.recorder.finish(temperature=run.temperature, top_p=decoding.top_p, min_p=decoding.min_p)
+        return episode, recorder.finish(temperature=run.temperature, top_p=decoding.top_p, min_p=decoding.min_p)
 
     async def _in_env(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **named: _Arguments.kwargs
@@ -243,50 +234,39 @@ class Roller:
             return await asyncio.to_thread(work, *args, **named)
         return work(*args, **named)
 
-    async def _turns(self, run: _Run) -> None:
-        run.session = session = await self._in_env(self._env.start, run.question)
-        run.recorder = recorder = Recorder.start(self._renderer.prompt(session.prompt))
-        protocol = self._env.protocol
-        while run.stop_reason is None:
-            sample = await self._sampler.sample(
-                SampleRequest(
-                    session=run.number,
-                    prompt_ids=tuple(recorder.token_ids),
-                    max_new_tokens=min(run.decoding.turn_tokens, run.decoding.episode_tokens - len(recorder.token_ids)),
-                    stops=protocol.stops,
-                    temperature=run.temperature,
-                    top_p=run.decoding.top_p,
-                    min_p=run.decoding.min_p,
-                    seed=derive_seed(run.seed, len(run.turns)),
-                    thought_tokens=run.decoding.thought_tokens,
-                )
+    async def _turn(self, run: Run, session: Session, recorder: Recorder, number: int, usage: Counter[str]) -> Turn:
+        """Sample, act and append once."""
+        renderer, protocol, decoding = self._renderer, self._env.protocol, run.decoding
+        sample = await self._sampler.sample(
+            SampleRequest(
+                session=number,
+                prompt_ids=tuple(recorder.token_ids),
+                max_new_tokens=min(decoding.turn_tokens, decoding.episode_tokens - len(recorder.token_ids)),
+                stops=protocol.stops,
+                temperature=run.temperature,
+                top_p=decoding.top_p,
+                min_p=decoding.min_p,
+                seed=derive_seed(run.seed, len(run.turns)),
+                thought_tokens=decoding.thought_tokens,
             )
-            recorder.append_action(sample.token_ids, sample.logprobs, policy_version=sample.policy_version)
-            run.num_drafted += sample.num_drafted
-            run.num_accepted += sample.num_accepted
-            text = self._renderer.decode(sample.token_ids)
-            finish: Literal["stop", "length"] = "length" if sample.finish == "length" else "stop"
-            result = await self._in_env(session.step, text, finish=finish)
-            observed: tuple[int, ...] = ()
-            if not result.is_over:
-                if protocol.continues_turn:
-                    observed = self._renderer.continuation(result.turn.observation)
-                else:
-                    observed = self._renderer.reply(
-                        result.turn.observation, role=protocol.observation_role, ended=sample.finish == "eos"
-                    )
-                recorder.append_observation(observed)
-            turn = replace(
-                result.turn,
-                num_action_tokens=len(sample.token_ids),
-                num_observation_tokens=len(observed),
-                action_lengths=self._renderer.token_lengths(sample.token_ids),
-                action_logprobs=tuple(round(float(value), 2) + 0.0 for value in sample.logprobs),
-            )
-            run.turns.append(turn)
-            run.on_turn(turn)
-            if result.is_over:
-                run.stop_reason, run.answer, run.failure = result.stop_reason, result.answer, result.failure
+        )
+        recorder.append_action(sample.token_ids, sample.logprobs, policy_version=sample.policy_version)
+        usage.update({DRAFTED: sample.num_drafted, ACCEPTED: sample.num_accepted})
+        finish: Literal["stop", "length"] = "length" if sample.finish == "length" else "stop"
+        result = await self._in_env(session.step, renderer.decode(sample.token_ids), finish=finish)
+        observed: tuple[int, ...] = ()
+        if not result.is_over:
+            observed = renderer.observation(result.turn.observation, protocol, ended=sample.finish == "eos")
+            recorder.append_observation(observed)
+        turn = replace(
+            result.turn,
+            num_action_tokens=len(sample.token_ids),
+            num_observation_tokens=len(observed),
+            action_lengths=renderer.token_lengths(sample.token_ids),
+            action_logprobs=tuple(round(float(value), 2) + 0.0 for value in sample.logprobs),
+        )
+        run.add(result, turn)
+        return turn
 
 
 def first_numbers(questions: Sequence[Question], group_size: int) -> list[int]:
@@ -297,46 +277,3 @@ def first_numbers(questions: Sequence[Question], group_size: int) -> list[int]:
         firsts.append(group_size * seen[question.key])
         seen[question.key] += 1
     return firsts
-
-
-class _Run:
-    """The growing state of one episode."""
-
-    def __init__(
-        self,
-        env: SearchEnv,
-        question: Question,
-        decoding: Decoding,
-        seed: int,
-        number: int,
-        on_turn: Callable[[Turn], None],
-    ) -> None:
-        self.on_turn = on_turn
-        self.question, self.decoding, self.seed, self.number = question, decoding, seed, number
-        self.temperature = decoding.temperature_of(seed)
-        self.session: Session | None = None
-        self.recorder: Recorder | None = None
-        self.turns: list[Turn] = []
-        self.answer: str | None = None
-        self.stop_reason: StopReason | None = None
-        self.failure = ""
-        self.num_drafted = self.num_accepted = 0
-
-    def episode(self, protocol: str, policy_version: int, duration_s: float) -> Episode:
-        assert self.stop_reason is not None
-        drafts = {DRAFTED: float(self.num_drafted), ACCEPTED: float(self.num_accepted)} if self.num_drafted else {}
-        return Episode(
-            question_id=self.question.id,
-            source=self.question.source,
-            protocol=protocol,
-            prompt=tuple(self.session.prompt) if self.session is not None else (),
-            turns=tuple(self.turns),
-            answer=self.answer,
-            stop_reason=self.stop_reason,
-            failure=self.failure,
-            policy_version=policy_version,
-            seed=self.seed,
-            temperature=self.temperature,
-            duration_s=duration_s,
-            usage=drafts,
-        )

@@ -1,16 +1,25 @@
-"""The only place where messages become tokens. Sampled ids are never encoded again."""
+"""The only place where messages become tokens. Sampled ids are never encoded again.
+
+A `Recorder` grows the token view of an episode; `expert_trajectory` makes that of what somebody else wrote.
+"""
 
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from seekling.env.protocol import Protocol
+from seekling.env.protocol.stopping import cut_after_stop
 from seekling.errors import ModelError
-from seekling.types import Json, Message, Role
+from seekling.rollout.sampler import decode
+from seekling.types import Episode, Json, Message, Role, Trajectory
 
 _SAID = "\u2983assistant-said-this\u2984"
 _OBSERVED = "\u2983environment-said-this\u2984"
@@ -53,21 +62,20 @@ class Renderer:
             ids += self._encode(self._special[int(part[1:-1])], is_foreign=True) if is_mark else self._encode(part)
         return tuple(ids)
 
-    def continuation(self, observation: str) -> tuple[int, ...]:
-        """Ids of an observation that stands inside the assistant's own turn."""
-        return self._encode(observation, is_foreign=True)
+    def observation(self, text: str, protocol: Protocol, *, ended: bool) -> tuple[int, ...]:
+        """Ids of an observation: inside the assistant's own turn, or a message up to the start of its next turn.
 
-    def reply(self, observation: str, *, role: Role, ended: bool) -> tuple[int, ...]:
-        """Ids of an observation that is a message of its own, up to the start of the next assistant turn.
-
-        Args:
-            observation: its text.
-            role: of the new message.
-            ended: whether the sampled ids of the turn already end with the end-of-turn token.
+        `ended`: the sampled ids of the turn already end with the end-of-turn token.
 
         Raises:
             ModelError: the chat template drops or changes the assistant's earlier words.
         """
+        if protocol.continues_turn:
+            return self.encode(text)
+        return self.reply(text, role=protocol.observation_role, ended=ended)
+
+    def reply(self, observation: str, *, role: Role, ended: bool) -> tuple[int, ...]:
+        """Ids of an observation that is a message of its own."""
         text = self._text([Message("user", "?"), Message("assistant", _SAID), Message(role, _OBSERVED)])
         _, mark, suffix = text.partition(_SAID)
         before, observed, after = suffix.partition(_OBSERVED)
@@ -82,9 +90,7 @@ class Renderer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of sampled ids, special tokens left out."""
-        text = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
-        assert isinstance(text, str)
-        return text
+        return decode(self._tokenizer, token_ids)
 
     def token_lengths(self, token_ids: Sequence[int]) -> tuple[int, ...]:
         """Characters of `decode`'s text that each id adds.
@@ -112,13 +118,13 @@ class Renderer:
         token_id = self._tokenizer.eos_token_id
         return (token_id,) if isinstance(token_id, int) else ()
 
-    def encode_action(self, text: str) -> tuple[int, ...]:
-        """Ids of an action that an expert wrote. Never used for what a policy sampled."""
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of an action that an expert wrote, or of an observation. Never used for what a policy sampled."""
         return self._encode(text, is_foreign=True)
 
     def count_tokens(self, text: str) -> int:
         """Number of tokens of a text, for observation budgets."""
-        return len(self._encode(text, is_foreign=True))
+        return len(self.encode(text))
 
     def _mark_spelled(self, content: str) -> str:
         for number, token in enumerate(self._special):
@@ -149,3 +155,77 @@ class Renderer:
 def load_renderer(folder: Path) -> Renderer:
     """A renderer with a model folder's tokenizer, without loading the model; for counting and writing."""
     return Renderer(AutoTokenizer.from_pretrained(str(folder), local_files_only=True))
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Grows the token view of one episode. Only appends, so every prompt extends the one before."""
+
+    token_ids: list[int] = field(default_factory=list)
+    train_mask: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    policy_versions: list[int] = field(default_factory=list)
+
+    @staticmethod
+    def start(prompt_ids: Sequence[int]) -> Recorder:
+        """Begin with a prompt."""
+        recorder = Recorder()
+        recorder.append_observation(prompt_ids)
+        return recorder
+
+    def append_action(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], *, policy_version: int | None = None
+    ) -> None:
+        """Append what the policy sampled, or an expert wrote (without a version): these tokens are trained."""
+        assert len(token_ids) == len(logprobs)
+        self.token_ids += token_ids
+        self.train_mask += [True] * len(token_ids)
+        self.logprobs += logprobs
+        if policy_version is not None:
+            self.policy_versions.append(policy_version)
+
+    def append_observation(self, token_ids: Sequence[int]) -> None:
+        """Append what the environment said: never trained."""
+        self.token_ids += token_ids
+        self.train_mask += [False] * len(token_ids)
+        self.logprobs += [0.0] * len(token_ids)
+
+    def finish(self, *, temperature: float = 1.0, top_p: float = 1.0, min_p: float = 0.0) -> Trajectory:
+        """The finished trajectory, with what its actions were drawn with."""
+        return Trajectory(
+            np.asarray(self.token_ids, np.int64),
+            np.asarray(self.train_mask, np.bool_),
+            np.asarray(self.logprobs, np.float32),
+            tuple(self.policy_versions),
+            temperature,
+            top_p,
+            min_p,
+        )
+
+
+def expert_trajectory(episode: Episode, protocol: Protocol, renderer: Renderer) -> Trajectory:
+    """Tokenise an expert's episode turn by turn, in exactly the layout that rollouts have; its actions are trained.
+
+    A turn that ends in a stop string outside of thoughts ends there, as in a rollout; any other ends with the
+    end-of-turn token, which is trained too, since the policy has to learn to stop. Log-probabilities are 0.
+    """
+    recorder = Recorder.start(renderer.prompt(episode.prompt))
+    for turn in episode.turns:
+        ended = cut_after_stop(turn.action, protocol.stops) != (turn.action, True)
+        action = renderer.encode(turn.action) + (renderer.end_turn() if ended else ())
+        if turn.is_given:
+            recorder.append_observation(action)
+        else:
+            recorder.append_action(action, [0.0] * len(action))
+        if turn.observation:
+            recorder.append_observation(renderer.observation(turn.observation, protocol, ended=ended))
+    return recorder.finish()
+
+
+def opening_trajectory(prompt: Sequence[Message], turn: str, opening: str, renderer: Renderer) -> Trajectory:
+    """Tokenise how an expert's first turn begins, as far as its tokens are those of the whole turn; that is trained."""
+    pairs = zip(renderer.encode(turn), renderer.encode(opening), strict=False)
+    shared = [token for token, other in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    recorder = Recorder.start(renderer.prompt(prompt))
+    recorder.append_action(shared, [0.0] * len(shared))
+    return recorder.finish()

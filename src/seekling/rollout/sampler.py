@@ -1,24 +1,31 @@
-"""What a sampler is: prompt ids in, sampled ids and logprobs out. The seam that a cluster or vLLM can stand behind."""
+"""What a sampler is: prompt ids in, sampled ids and logprobs out. The seam that a cluster or vLLM can stand behind.
+
+Where a sampled turn ends is decided here too, token by token and in the same way by every sampler (`TurnEnd`).
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
 
 from seekling.config import Recipe
-from seekling.env.protocol.stopping import NO_STOPS, StopRule
+from seekling.env.protocol.stopping import NO_STOPS, Stopper, StopRule
 from seekling.models import pick_device
-from seekling.types import Trajectory
+from seekling.types import Episode, Trajectory
 
 if typing.TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Finish = Literal["stop", "eos", "length"]
+
+DRAFTED, ACCEPTED = "drafted_tokens", "accepted_tokens"
+"""Names in the usage of an episode: tokens that were guessed ahead, and those that were right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +67,7 @@ class Sample:
 
 
 class Sampler(Protocol):
-    """Turns requests into samples; many may be awaited at once.
-
-    It may be in this process or behind a network: nobody asks it for its weights, only for their version.
-    """
+    """Turns requests into samples; many may be awaited at once. It may be in this process or behind a network."""
 
     @property
     def policy_version(self) -> int:
@@ -116,6 +120,83 @@ class TakesWeights(Sampler, Protocol):
             InfrastructureError: samples are still running, or the weights are another model's. Nothing has changed.
         """
         ...
+
+
+_WINDOW = 8
+"""Tokens that are decoded together before the older ones are let go."""
+_HALF = "\ufffd"
+"""What a tokenizer gives for part of a character."""
+
+
+class TurnEnd:
+    """Follows the tokens of one request, which has at most `budget_tokens` new ones.
+
+    `eos_ids` end a turn where the request names none.
+    """
+
+    def __init__(
+        self, request: SampleRequest, tokenizer: PreTrainedTokenizerBase, eos_ids: Collection[int], budget_tokens: int
+    ) -> None:
+        self._tokenizer, self._eos_ids = tokenizer, eos_ids if request.stop_ids is None else request.stop_ids
+        self._left, self._thought_left = budget_tokens, request.thought_tokens
+        self._stopper = Stopper(request.stops) if request.stops.strings else None
+        self._window: list[int] = []
+        self._num_fed = 0
+
+    def add(self, token_id: int) -> Finish | None:
+        """Take the next token; how the turn ends with it, or None while it goes on."""
+        self._left -= 1
+        if token_id in self._eos_ids:
+            return "eos"
+        if self._stopper is not None:
+            if self._stopper.feed(self._text_of(token_id)):
+                return "stop"
+            if self._stopper.is_thinking and self._thought_left:
+                self._thought_left -= 1
+                if not self._thought_left:
+                    return "length"
+        return "length" if self._left <= 0 else None
+
+    def _text_of(self, token_id: int) -> str:
+        """What a token adds to the text; of a character in several tokens, the last one adds it."""
+        self._window.append(token_id)
+        text = decode(self._tokenizer, self._window)
+        whole = text.rstrip(_HALF)
+        new = whole[self._num_fed :]
+        self._num_fed = max(self._num_fed, len(whole))
+        if len(self._window) > _WINDOW and (whole == text or len(self._window) > 2 * _WINDOW):
+            # One token of context, because some tokenizers drop the space before a first word.
+            del self._window[:-1]
+            self._num_fed = len(decode(self._tokenizer, self._window).rstrip(_HALF))
+        return new
+
+
+def end_of_turn_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens with which a model ends its turn: the tokenizer's, and those of its generation settings."""
+    ids = {tokenizer.eos_token_id}
+    if model.generation_config is not None:
+        configured = model.generation_config.eos_token_id
+        ids |= set(configured) if isinstance(configured, list) else {configured}
+    return frozenset(token_id for token_id in ids if isinstance(token_id, int))
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
+    """Text of sampled ids, special tokens left out: what the grammar does not see counts for no turn's end either."""
+    text = tokenizer.decode(list(token_ids), skip_special_tokens=True)
+    assert isinstance(text, str)
+    return text
+
+
+def draft_rates(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Rates of guessing ahead over all tokens of some episodes; nothing where nothing was guessed.
+
+    `draft_acceptance` is right by guessed tokens, `drafted_per_token` guessed by sampled ones.
+    """
+    drafted, accepted = (sum(each.usage.get(name, 0.0) for each in episodes) for name in (DRAFTED, ACCEPTED))
+    if not drafted:
+        return {}
+    sampled = sum(turn.num_action_tokens for each in episodes for turn in each.turns)
+    return {"draft_acceptance": accepted / drafted, "drafted_per_token": drafted / sampled}
 
 
 def derive_seed(*parts: int | str) -> int:

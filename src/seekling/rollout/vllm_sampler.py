@@ -22,9 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
 from seekling.models.lazy_weights import ExpectedWeights
-from seekling.rollout.engine.rows import end_of_turn_ids
-from seekling.rollout.sampler import Finish, Sample, SampleRequest
-from seekling.rollout.turn_end import TurnEnd
+from seekling.rollout.sampler import Finish, Sample, SampleRequest, TurnEnd, end_of_turn_ids
 from seekling.types import Trajectory
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from seekling.config import Recipe, RlConfig
 from seekling.errors import ConfigError, InfrastructureError, NothingToLearnError
 from seekling.learn.batch import Batch, LearnStats
 from seekling.learn.loss import Aggregation, TokenLoss, TokenMeasure
-from seekling.rollout.sampler import Sample, SampleRequest, derive_seed
-from seekling.rollout.turn_end import TurnEnd
+from seekling.rollout.sampler import Sample, SampleRequest, TurnEnd, derive_seed
 from seekling.scale.tinker_batch import SentBatch, name_of, stats_of, sum_datum
 from seekling.types import Trajectory
 

@@ -18,8 +18,8 @@ from seekling.errors import InfrastructureError
 from seekling.evaluate.confidence import Calibration
 from seekling.evaluate.evidence import executed_queries, is_abstention
 from seekling.retrieval.library import Library
+from seekling.rollout.local_chat import LoopThread
 from seekling.rollout.loop import Decoding, Roller
-from seekling.rollout.loop_thread import LoopThread
 from seekling.rollout.sampler import derive_seed
 from seekling.serve.conversation import Exchange as Exchange
 from seekling.serve.conversation import stand_alone

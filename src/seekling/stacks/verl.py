@@ -21,8 +21,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
-from seekling.rollout.sampler import Sample, SampleRequest
-from seekling.rollout.turn_end import TurnEnd
+from seekling.rollout.sampler import Sample, SampleRequest, TurnEnd
 from seekling.stacks.environment import NAME, metrics_of, open_row
 from seekling.types import Trajectory
 

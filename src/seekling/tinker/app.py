@@ -24,7 +24,7 @@ from starlette.routing import Route
 from tinker import types
 
 from seekling.errors import DataError, InfrastructureError, SeeklingError
-from seekling.rollout.loop_thread import LoopThread
+from seekling.rollout.local_chat import LoopThread
 from seekling.serve.admission import Admission, Admitted
 from seekling.serve.chat_form import ERROR_REPLIES, error_reply
 from seekling.serve.gate import Gate, GateRules

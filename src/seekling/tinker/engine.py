@@ -31,8 +31,7 @@ from seekling.learn.loss import TokenData
 from seekling.models import load_policy
 from seekling.models.load import Dtype
 from seekling.rollout.engine.local import LocalSampler
-from seekling.rollout.engine.rows import end_of_turn_ids
-from seekling.rollout.sampler import Sample, SampleRequest, derive_seed
+from seekling.rollout.sampler import Sample, SampleRequest, derive_seed, end_of_turn_ids
 from seekling.tinker.wire import LossRequest, SavedPath, all_trained
 
 KEPT_UNNAMED = 4

@@ -28,13 +28,10 @@ from seekling.kernels.slots import AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.models.families import head_of, longest_exact
 from seekling.models.lazy_weights import ExpectedWeights
 from seekling.models.lean import make_lean
-from seekling.rollout.engine.attention import SLOT_ATTENTION
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
-from seekling.rollout.engine.fused import decode_loops, fuse_layers
-from seekling.rollout.engine.rows import EngineStats, Row, end_of_turn_ids
-from seekling.rollout.engine.slots import SlotTable, common_length
-from seekling.rollout.sampler import Sample, SampleRequest
-from seekling.rollout.turn_end import TurnEnd
+from seekling.rollout.engine.layers import SLOT_ATTENTION, decode_loops, fuse_layers
+from seekling.rollout.engine.slots import EngineStats, Row, SlotTable, common_length
+from seekling.rollout.sampler import Sample, SampleRequest, TurnEnd, end_of_turn_ids
 from seekling.types import Trajectory
 
 MIN_SHARED_TOKENS = 16

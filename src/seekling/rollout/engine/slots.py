@@ -1,14 +1,16 @@
-"""The slots of the cache: which episode has which, what each holds, and which prefixes they share."""
+"""The slots of the cache: which episode has which, what each holds, and which prefixes they share; and its requests."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from seekling.kernels.memory import STEP
 from seekling.kernels.slots import SlotCache
+from seekling.rollout.sampler import Finish, Sample, SampleRequest, TurnEnd
 
 
 @dataclass(slots=True)
@@ -26,14 +28,48 @@ class Slot:
     """How many tokens of the root's are certainly here."""
 
 
-class SlotTable:
-    """Gives episodes their slots, and fills them with prefixes that are at hand.
+@dataclass(slots=True)
+class Row:
+    """A request that has a slot, and what was sampled for it so far."""
 
-    Args:
-        cache: the keys and values.
-        num_slots: that it has.
-        slot_tokens: longest episode.
-    """
+    request: SampleRequest
+    future: asyncio.Future[Sample]
+    slot: int
+    budget_tokens: int
+    end: TurnEnd
+    new_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    num_drafted: int = 0
+    num_accepted: int = 0
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether its prompt is in the cache."""
+        return bool(self.new_ids)
+
+    def sample(self, finish: Finish, policy_version: int) -> Sample:
+        """What the request gets."""
+        ids, logprobs = tuple(self.new_ids), tuple(self.logprobs)
+        return Sample(ids, logprobs, finish, policy_version, self.num_drafted, self.num_accepted)
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """What the engine did since it was made; tokens and seconds."""
+
+    decoded_tokens: int = 0
+    prefilled_tokens: int = 0
+    reused_tokens: int = 0
+    """Prompt tokens that were copied from, or already lay in, a slot."""
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    """Drafted tokens that sampling would have drawn anyway."""
+    steps: int = 0
+    busy_s: float = 0.0
+
+
+class SlotTable:
+    """Gives episodes of at most `slot_tokens` their slots in a cache, and fills them with prefixes that are at hand."""
 
     def __init__(self, cache: SlotCache, num_slots: int, slot_tokens: int) -> None:
         self._cache, self._slot_tokens = cache, slot_tokens

@@ -1,9 +1,8 @@
-"""Decoder layers of known kinds in nine calls instead of forty, for the sampler on a CPU.
+"""Attention over cache slots in transformers' registry, and decoder layers of known kinds in nine calls, not forty.
 
-With a few rows a decode step is spent reading weights; between them, every small operation's Python starts with cold
-caches and takes several times what it would take alone. Here a layer's matrices that read the same input are one, its
-residual sums happen inside of matrix products, and the rotation is one loop. The arithmetic is transformers', except
-that a residual sum is rounded once instead of twice. Layers of other kinds stay as they are.
+Fused layers are for the sampler on a CPU: matrices that read the same input are one, residual sums happen inside of
+matrix products, and the rotation is one loop. The arithmetic is transformers', except that a residual sum is rounded
+once instead of twice. Layers of other kinds stay as they are.
 
 Shape letters: N packed tokens, E heads of all kinds, H query heads, C key/value heads, D head dimension.
 """
@@ -15,15 +14,38 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel
 
 from seekling.kernels.layer import DecodeLoops
 from seekling.kernels.linear import PackedLinear
 from seekling.kernels.norms import rms_norm, rotate_, silu_gate_halves
-from seekling.kernels.slots import AttentionPlan, SlotCache
-from seekling.rollout.engine.attention import slot_attention
+from seekling.kernels.slots import AttentionPlan, SlotCache, attend_slots
 
+SLOT_ATTENTION = "seekling_slots"
 KINDS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
+
+
+def slot_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    plan: AttentionPlan,
+    scaling: float,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """Write new keys and values (1, C, N, D) into their slots, attend, return (1, N, H, D) and None for transformers.
+
+    `layer_idx` of the module names its cache; query (1, H, N, D) and keys are rotated; the plan knows the lengths.
+    """
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    return attend_slots(query[0], key[0], value[0], layer, plan, scaling).unsqueeze(0), None
+
+
+AttentionInterface.register(SLOT_ATTENTION, slot_attention)
 
 
 def fuse_layers(
@@ -31,15 +53,8 @@ def fuse_layers(
 ) -> Iterator[PackedLinear]:
     """Replace the forward passes of the decoder layers that are known, in place, and pack what reads the same input.
 
-    `pack_linear_layers` must pack the rest before the model is used.
-
-    Args:
-        model: one that `can_pack` accepts, its attention that of the slots.
-        names: of its parameters by their ids.
-        kind: of the packed layers.
-
-    Yields:
-        The packed layers, each of which holds several weights.
+    Yields the packed layers, each of which holds several weights; `pack_linear_layers` must pack the rest before the
+    model is used. `names` are those of its parameters by their ids, `kind` is that of the packed layers.
     """
     for layer in list(model.modules()):
         if type(layer).__name__ in KINDS and _is_plain(model, layer):
