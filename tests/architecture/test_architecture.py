@@ -89,7 +89,6 @@ HEAVY = {
     "pyarrow": {"corpus", "stacks/parquet.py"},
     "pypdf": {"corpus"},
     "trafilatura": {"corpus"},
-    "mwparserfromhell": {"corpus"},
     "pytrec_eval": {"evaluate"},
     "wandb": {"pipeline/trackers.py"},
     "trackio": {"pipeline/trackers.py"},

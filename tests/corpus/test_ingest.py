@@ -1,8 +1,7 @@
-"""CSV, PDF, Wikipedia dumps, articles of HTML, columns: what comes in, and what is refused."""
+"""CSV, PDF, articles of HTML, columns: what comes in, and what is refused."""
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
 import logging
@@ -15,26 +14,8 @@ import pytest
 from seekling.corpus import readers
 from seekling.corpus.html import article_to_markdown
 from seekling.corpus.readers import read_documents
-from seekling.corpus.wikipedia import read_dump, wikitext_to_markdown
 from seekling.errors import DataError
 from seekling.types import Document
-
-DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">
-<siteinfo><sitename>Wikipedia</sitename></siteinfo>
-<page><title>Delft</title><ns>0</ns><id>7</id><revision><id>1</id><text>'''Delft''' is a [[city]] &amp; more.
-
-== History ==
-It has [[tile|blue tiles]].</text></revision></page>
-<page><title>Delf</title><ns>0</ns><id>8</id><redirect title="Delft" /><revision><text>#REDIRECT [[Delft]]</text>
-</revision></page>
-<page><title>Talk:Delft</title><ns>1</ns><id>9</id><revision><text>Nice.</text></revision></page>
-<page><title>Cahors</title><ns>0</ns><id>10</id><revision><text>A bridge.</text></revision></page>
-</mediawiki>
-"""
-ARTICLES = [
-    Document("Delft", "Delft", "Delft is a city & more.\n\n## History\n\nIt has blue tiles."),
-    Document("Cahors", "Cahors", "A bridge."),
-]
 
 
 def pdf_of(*pages: str, title: str = "") -> bytes:
@@ -110,45 +91,6 @@ def test_short_columns_of_rows_are_kept_and_vectors_texts_and_nested_ones_are_no
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{**row, **left_out}]), tmp_path / "c.parquet")
     expected = {"1": {"year": "1990", "is_stub": "true", "tags": "a; b", "score": "0.5"}}
     assert columns_of(tmp_path / "c.jsonl") == columns_of(tmp_path / "c.parquet") == expected
-
-
-def test_a_dump_is_read_page_by_page_without_redirects_and_talk(tmp_path):
-    pytest.importorskip("mwparserfromhell", reason="needs the extra ingest")
-    plain, packed = tmp_path / "dump.xml", tmp_path / "dump.xml.bz2"
-    plain.write_text(DUMP, encoding="utf-8")
-    packed.write_bytes(bz2.compress(DUMP.encode()))
-    assert list(read_documents(plain)) == list(read_documents(packed)) == ARTICLES
-    assert columns_of(packed)["Delft"] == {"number": "7"}
-    pages = read_dump(plain)
-    assert next(pages).title == "Delft"
-
-
-@pytest.mark.parametrize("cut", [400, -30])
-def test_a_dump_that_is_cut_short_is_said_to_be(tmp_path, cut):
-    (tmp_path / "dump.xml.bz2").write_bytes(bz2.compress(DUMP[:cut].encode()))
-    with pytest.raises(DataError, match=r"dump\.xml\.bz2 is a damaged or unfinished dump"):
-        list(read_documents(tmp_path / "dump.xml.bz2"))
-    (tmp_path / "dump.xml.bz2").write_bytes(bz2.compress(DUMP.encode() * 50)[:300])
-    with pytest.raises(DataError, match="damaged"):
-        list(read_documents(tmp_path / "dump.xml.bz2"))
-
-
-@pytest.mark.parametrize(
-    ("wikitext", "markdown"),
-    [
-        ("A<ref>B</ref> ''c'' {{cite|x}} [[File:a.jpg|thumb|D]] [[Category:E]][[fr:F]]", "A c"),
-        ("[[a|b]], [[c]], [[:Category:d]], [http://x.org e] and [http://x.org]", "b, c, Category:d, e and"),
-        ("x ({{lang|fr|mot}}; {{IPA|y}}) &ndash; {{convert|5|km}}", "x (mot; ) \u2013 5 km"),
-        ("Rome ({{IPA|x}}) is", "Rome is"),
-        ("* one\n* [[two]]\n# three", "- one\n- two\n- three"),
-        ("{| class=x\n| cell\n|}after", "after"),
-        ("a\n== B ==\n{{x}}\n=== C ===\nc\n== References ==\n{{reflist}}\n=== D ===\n", "a\n\n## B\n\n### C\n\nc"),
-        ("__NOTOC__a<br>b<!-- c --><nowiki>[[d]]</nowiki>", "a\nb[[d]]"),
-    ],
-)
-def test_wikitext_becomes_the_text_that_a_reader_sees(wikitext, markdown):
-    pytest.importorskip("mwparserfromhell", reason="needs the extra ingest")
-    assert wikitext_to_markdown(wikitext) == markdown
 
 
 def test_the_text_of_a_pdf_stands_under_its_pages(tmp_path):

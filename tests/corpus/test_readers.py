@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import logging
@@ -42,8 +43,9 @@ def _error(path: Path) -> str:
 def test_jsonl_plain_gzipped_and_parquet_give_the_same_documents(tmp_path):
     plain = _write(tmp_path / "corpus.jsonl", _lines(ROWS))
     zipped = _write(tmp_path / "corpus.data", gzip.compress(_lines(ROWS).encode()))
+    packed = _write(tmp_path / "corpus.packed", bz2.compress(_lines(ROWS).encode()))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "corpus.bin")
-    for path in (plain, str(plain), zipped, tmp_path / "corpus.bin"):
+    for path in (plain, str(plain), zipped, packed, tmp_path / "corpus.bin"):
         assert list(read_documents(path)) == PAGES
 
 
@@ -132,8 +134,8 @@ def test_an_id_used_twice_names_both_lines(tmp_path):
 
 
 ACCEPTED = (
-    "expected JSONL rows {id, title, content} or {id, contents}, CSV or Parquet with these columns, a Wikipedia dump, "
-    "a .md, .html, .pdf or .txt page, or a folder of such files"
+    "expected JSONL rows {id, title, content} or {id, contents}, CSV or Parquet with these columns, a .md, "
+    ".html, .pdf or .txt page, or a folder of such files"
 )
 
 

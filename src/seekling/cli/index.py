@@ -25,9 +25,7 @@ def command(
     ctx: typer.Context,
     corpus: Annotated[
         Path,
-        typer.Argument(
-            help="JSONL, CSV, Parquet, a Wikipedia dump, or a folder of such files, markdown, HTML, PDF and text."
-        ),
+        typer.Argument(help="JSONL, CSV, Parquet, or a folder of such files, markdown, HTML, PDF and text."),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the index.")],
     kind: Annotated[str, typer.Option(help="bm25, dense, or hybrid (both, fused).")] = _DEFAULTS.kind,

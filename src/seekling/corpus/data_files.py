@@ -28,7 +28,7 @@ from seekling.types import Json
 if TYPE_CHECKING:
     import pyarrow.parquet  # type: ignore[import-untyped]
 
-FileKind = Literal["jsonl", "json", "parquet", "csv", "mediawiki", "text", "empty"]
+FileKind = Literal["jsonl", "json", "parquet", "csv", "text", "empty"]
 
 _UTF8_BOM = b"\xef\xbb\xbf"
 _SHOWN_CHARS = 60
@@ -85,8 +85,8 @@ def sniff(path: Path) -> FileKind:
 
     Returns:
         "jsonl" for an object at the start (possibly one JSON object over many lines), "json" for an array, "parquet",
-        "mediawiki" for a dump in XML, "empty" for nothing but white space, "csv" for a name that says so (.csv, .tsv,
-        also with .gz or .bz2), otherwise "text".
+        "empty" for nothing but white space, "csv" for a name that says so (.csv, .tsv, also with .gz or .bz2),
+        otherwise "text".
 
     Raises:
         DataError: there is no such file, it cannot be read, or it is UTF-16 and no CSV.
@@ -104,8 +104,6 @@ def sniff(path: Path) -> FileKind:
             head = more.lstrip()
     if not head:
         return "empty"
-    if head.startswith(b"<") and b"<mediawiki" in head:
-        return "mediawiki"
     if is_csv:
         return "csv"
     return "jsonl" if head.startswith(b"{") else "json" if head.startswith(b"[") else "text"

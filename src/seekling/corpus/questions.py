@@ -99,7 +99,7 @@ def question_set_hash(questions: Iterable[Question]) -> str:
 def _rows(path: Path) -> Iterator[Row]:
     """The rows of a file of any format, as long as they may be questions."""
     kind = data_files.sniff(path)
-    if kind in {"text", "csv", "mediawiki"}:
+    if kind in {"text", "csv"}:
         raise DataError(f"{path} is neither JSON nor Parquet; {ACCEPTED_SHAPES}, as JSONL, a JSON array or Parquet")
     if kind == "parquet":
         names = set(data_files.columns_of(path, kind))

@@ -1,8 +1,8 @@
 """Read a corpus, whatever form it has, as a stream of documents.
 
 Understood are JSONL and CSV rows `{id, title, content}` and Search-R1's `{id, contents}` (plain, gzipped or bzip2ed),
-Parquet with the same columns, Wikipedia's XML dumps, a single page, and a folder of pages in Markdown, HTML, PDF or
-plain text and of such data files. Short columns of a row are kept beside it, for citations.
+Parquet with the same columns, a single page, and a folder of pages in Markdown, HTML, PDF or plain text and of such
+data files. Short columns of a row are kept beside it, for citations.
 A row that is not understood ends the reading with an error that names its place: nothing is dropped silently, and what
 a folder holds besides pages is said in a warning.
 """
@@ -29,7 +29,6 @@ from seekling.corpus.hashing import text_digest
 from seekling.corpus.html import article_to_markdown, html_to_markdown
 from seekling.corpus.pdf import pdf_to_markdown
 from seekling.corpus.sections import find_headings
-from seekling.corpus.wikipedia import WikiPage, read_dump, wikitext_to_markdown
 from seekling.errors import DataError
 from seekling.types import Document, Json
 
@@ -41,7 +40,7 @@ KINDS = {".md": "markdown", ".markdown": "markdown", ".txt": "text", ".html": "h
 
 _READERS_VERSION = 3
 """Goes up when the same bytes become another document: what was read before is then read again."""
-_PACKAGES = ("trafilatura", "pypdf", "mwparserfromhell")
+_PACKAGES = ("trafilatura", "pypdf")
 _COLUMNS = frozenset({"id", "title", "content", "contents"})
 _DATA_NAME = re.compile(r"\.(jsonl|ndjson|parquet)(\.gz|\.bz2)?$", re.IGNORECASE)
 _SPHINX_INVENTORY = "objects.inv"
@@ -49,8 +48,8 @@ _SPHINX_LISTS = re.compile(r"(genindex.*|py-modindex|modindex|search|searchindex
 _MAX_METADATA_CHARS = 1000
 _RECENT_IDS = 65_536
 _ACCEPTED = (
-    "expected JSONL rows {id, title, content} or {id, contents}, CSV or Parquet with these columns, a Wikipedia dump, "
-    "a .md, .html, .pdf or .txt page, or a folder of such files"
+    "expected JSONL rows {id, title, content} or {id, contents}, CSV or Parquet with these columns, a .md, "
+    ".html, .pdf or .txt page, or a folder of such files"
 )
 
 
@@ -77,7 +76,7 @@ def read_sources(path: Path | str, *, html: HtmlMode = "page") -> Iterator[Sourc
     Rows come in file order, files of a folder in the order of their paths. In a folder the id of a page is its path
     below the folder without suffix; its title is its first heading (of HTML: the first <h1>, else <title>; of PDF: the
     title that the file names), else its file name. Names that start with a dot are passed over. A page without text is
-    a document with empty content. The id of a Wikipedia article is its title.
+    a document with empty content.
 
     Args:
         path: a file or a folder. The format of a data file is told from its content.
@@ -193,7 +192,7 @@ def _has_documents(path: Path) -> bool:
         first = next(data_files.read_jsonl(path), None) if kind == "jsonl" else None
     except DataError:
         return _DATA_NAME.search(path.name) is not None
-    return kind == "mediawiki" or (first is not None and _are_of_documents(list(first.fields)))
+    return first is not None and _are_of_documents(list(first.fields))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -219,9 +218,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _read_data_file(path: Path, metadata: Mapping[str, str]) -> Iterator[Source]:
     kind = data_files.sniff(path)
-    if kind == "mediawiki":
-        yield from (_article_source(page, path, metadata) for page in read_dump(path))
-    elif kind == "json":
+    if kind == "json":
         raise DataError(f"{path} is one JSON array; {_ACCEPTED}; write one object per line, as `jq -c '.[]'` does")
     elif kind == "text":
         raise DataError(f"{path} is neither JSONL nor CSV nor Parquet; {_ACCEPTED}")
@@ -277,17 +274,6 @@ def _split_contents(contents: str) -> tuple[str, str]:
     if len(first) > 2 and first.startswith('"') and first.endswith('"'):
         return first[1:-1].strip(), rest.strip()
     return "", contents.strip()
-
-
-def _article_source(page: WikiPage, path: Path, metadata: Mapping[str, str]) -> Source:
-    where = f"{path} page {page.title!r} (number {page.number})"
-
-    def parse() -> Document:
-        text = wikitext_to_markdown(page.wikitext)
-        data_files.check_characters(text, "the article", where)
-        return Document(page.title, page.title, text, {**metadata, "number": page.number})
-
-    return Source(page.title, where, text_digest(page.number, page.wikitext, *metadata.values()), parse)
 
 
 # --- pages
