@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/memory.py [--model default] [--dtype bfloat16] [--ranks 0,16]
         [--rows 768,2048,4096,8192] [--kinds one,many] [--checkpointed no,yes]
 
-Every case is a process of its own that does what a trial of `seekling doctor --tune` does: it loads sampler and
-learner, takes an optimizer step, and then learns from a row of so many tokens, of one episode or of many that share
-instructions. Columns are gigabytes measured, predicted, and their ratio:
+Every case is a process of its own: it loads sampler and learner, takes an optimizer step, and then learns from a row of
+so many tokens, of one episode or of many that share instructions. Columns are gigabytes measured, predicted, and their
+ratio:
 
 - process: before the learner is made, without the sampler's model, and after another one has learned once, since loops
   are compiled at their first use. A run's corpus and index come on top.
@@ -77,14 +77,14 @@ def measure(
     import numpy as np
 
     from seekling.config import build_recipe
-    from seekling.doctor.memory import MemoryPlan, opened_memory
+    from seekling.doctor.memory import MemoryPlan, longest_row_tokens, opened_memory
     from seekling.doctor.shape import read_model_shape
     from seekling.kernels.memory import release_free_memory, resident_bytes
     from seekling.learn.batch import Batch
     from seekling.learn.loss import cross_entropy
     from seekling.models import load_policy, resolve_model
     from seekling.pipeline.implementations import new_learner
-    from seekling.pipeline.tune_trial import RandomEpisodes
+    from seekling.pipeline.tune import RandomEpisodes
     from seekling.serve.agent import make_sampler
 
     recipe = build_recipe(
@@ -101,7 +101,9 @@ def measure(
     policy, tokenizer = load_policy(model_dir, dtype=dtype)
     sampler = make_sampler(recipe, policy, tokenizer)
     episodes = RandomEpisodes(recipe, shape.vocabulary)
-    row = episodes.first_row("sft")[0] if is_packed else episodes.longest_row("sft")
+    prompt = next(episodes.prompts(siblings=1))
+    observed = max(0, longest_row_tokens(recipe, "sft") - len(prompt) - 2 * episodes.turn_tokens)
+    row = episodes.first_row("sft")[0] if is_packed else [episodes.trajectory(prompt, observed)]
     short = Batch([episodes.first_row("sft")[0][0]], np.ones(1))
     new_learner(recipe, model_dir).forward_backward(short, cross_entropy)
     gc.collect()

@@ -51,10 +51,6 @@ def test_a_record_survives_json(record):
     assert EpisodeRecord.from_json(_json_row(record)) == record
 
 
-def test_an_episode_survives_json():
-    assert Episode.from_json(json.loads(json.dumps(EPISODE.to_json()))) == EPISODE
-
-
 def test_a_record_written_before_hops_existed_is_still_read():
     row = _json_row(RECORD)
     del row["question"]["hops"]

@@ -91,7 +91,6 @@ HEAVY = {
     "trafilatura": {"corpus"},
     "pytrec_eval": {"evaluate"},
     "wandb": {"pipeline/trackers.py"},
-    "trackio": {"pipeline/trackers.py"},
     "urllib3": {"client.py"},
     "starlette": {"serve", "tinker"},
     "uvicorn": {"serve"},

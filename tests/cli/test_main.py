@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seekling.cli import index, sandbox
-from seekling.cli.main import COMMANDS, MOVED, app
+from seekling.cli.main import COMMANDS, app
 from seekling.config import RECIPES, load_recipe
 
 FOURTEEN = {"init", "ask", "chat", "serve", "train", "eval", "index", "search", "report", "export", "doctor"}
@@ -41,13 +41,6 @@ def test_each_command_shows_its_own_help_and_the_flags_that_make_another_of_it(n
 def test_a_flag_picks_its_command_wherever_it_stands(tmp_path):
     for words in (["report", "--table", tmp_path], ["report", tmp_path, "--table"]):
         assert "is not a run folder" in run(*words).stderr
-
-
-@pytest.mark.parametrize("old", MOVED)
-def test_an_earlier_name_is_told_todays(old):
-    result = run(*old.split(), "x")
-    assert result.exit_code == 2
-    assert f"`seekling {old}` is now `seekling {MOVED[old]}`" in result.stderr
 
 
 def test_a_misspelt_command_exits_with_2_and_is_told_the_nearest():
@@ -101,7 +94,7 @@ def test_ctrl_c_says_what_became_of_the_work_and_exits_with_130(words, said, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sandbox, "_read_program", interrupted)
-    monkeypatch.setattr(index, "section_of", interrupted)
+    monkeypatch.setattr(index.time, "monotonic", interrupted)
     result = run(*words)
     assert (result.exit_code, result.stderr) == (130, said)
 

@@ -173,7 +173,7 @@ def test_questions_that_failed_are_asked_again_by_the_same_command(recipe, tmp_p
     monkeypatch.setattr(Roller, "rollout", rollout)
     first = run_recipe(recipe, tmp_path / "run", QuietReporter())
     assert [dict(summary.exclusions) for summary in first] == [{"infra_failure": 1}] * 2
-    assert not RunFolder(tmp_path / "run", recipe).is_done("eval-sft")
+    assert not RunFolder(tmp_path / "run", recipe).progress.done.count("eval-sft")
     broken["is"] = False
     reporter = QuietReporter()
     second = run_recipe(recipe, tmp_path / "run", reporter)
@@ -193,9 +193,9 @@ def test_a_damaged_line_of_metrics_is_passed_over_and_counted(recipe, finished, 
     metrics.write_text("\n".join([*lines[:3], '{"stage": "sft", "st', "[]", *lines[3:], "\0"]) + "\n", encoding="utf-8")
     folder = RunFolder(tmp_path / "run", recipe)
     assert len(folder.read_metrics("sft")) == len(RunFolder(finished[0], recipe).read_metrics("sft"))
-    assert folder.problems == ("metrics.jsonl: 3 damaged line(s) are passed over",)
+    assert folder.num_damaged == 3
     folder.rewind("rl", 1)
     assert [row["step"] for row in folder.read_metrics("rl")] == [1]
     reporter = QuietReporter()
     run_recipe(recipe, tmp_path / "run", reporter)
-    assert f"warning: {folder.problems[0]}" in reporter.lines
+    assert "warning: metrics.jsonl: 3 damaged line(s) are passed over" in reporter.lines

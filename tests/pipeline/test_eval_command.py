@@ -209,25 +209,6 @@ def test_only_the_questions_of_the_recipes_data_sets_are_asked(recipe, tmp_path)
     assert (summary["num_questions"], list(summary["by_source"])) == (2, ["nq"])
 
 
-def test_several_data_sets_are_shown_apart_and_add_up(recipe, tmp_path):
-    asked = [
-        ("mine", "Alder", "1612"),
-        ("mine", "Birch", "1655"),
-        ("yours", "Alder", "1612"),
-        ("yours", "Birch", "1900"),
-    ]
-    path = write_questions(tmp_path / "q.jsonl", asked)
-    with chat_server(searcher) as server:
-        summary = evaluate(recipe, tmp_path / "run", server, "--questions", path)
-        shown = ask(recipe, tmp_path / "run", server, "--questions", path)
-    assert {name: (group["em"]["k"], group["em"]["n"]) for name, group in summary["by_source"].items()} == {
-        "mine": (2, 2),
-        "yours": (1, 2),
-    }
-    assert summary["em"]["k"] == 3
-    assert "data set" in shown.stdout
-
-
 def test_without_the_recipes_tokenizer_observations_are_measured_in_characters_and_it_is_said(recipe, tmp_path):
     with chat_server(searcher) as server:
         summary = evaluate(recipe, tmp_path / "run", server, f"model.spec={tmp_path}/no-such-model")

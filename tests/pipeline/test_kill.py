@@ -18,7 +18,7 @@ NUM_KILLS = 10
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory, tiny_model_dir):
-    """States are saved often, two are kept and one to roll back to; RL asks questions again and is asked dev."""
+    """States are saved often, two are kept; RL asks questions again and is asked dev."""
     folder = tmp_path_factory.mktemp("village")
     return village_recipe(
         folder,
@@ -27,7 +27,7 @@ def recipe(tmp_path_factory, tiny_model_dir):
         eval={"every_steps": 2},
         sft={"epochs": 40},
         rl={"steps": 6, "ask_again": 0.5},
-        checkpoint={"every_steps": 5, "keep_last": 2, "best_every": 2},
+        checkpoint={"every_steps": 5, "keep_last": 2},
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from seekling.cli.main import app
@@ -16,7 +19,8 @@ from seekling.experts.select import collect
 from seekling.pipeline import making
 from seekling.pipeline.world import open_world
 from seekling.retrieval.library import open_library
-from seekling.types import UNANSWERABLE
+from seekling.rollout.render import Renderer
+from seekling.types import UNANSWERABLE, Message, Question
 from tests.chat_server import chat_server, completion
 from tests.pipeline.runs import QuietReporter
 
@@ -213,3 +217,38 @@ def test_definitions_of_html_keep_term_and_meaning_together():
         "## Basic types\n\nclass A()\n: An A.\n\n: More.\n\nb()\n:: A b.\n\nAfter.\n\n"
         "| Key | Means\n| --- | --- |\n| x | y"
     )
+
+
+MILL = Question("mill", "Who built the mill?", ("the guild", "Ann Lee"), source="s")
+
+
+@pytest.fixture(scope="module")
+def knowing(tiny_model_dir, tmp_path_factory):
+    """A model that has learned by heart who built the mill."""
+    model, tokenizer = (each.from_pretrained(tiny_model_dir) for each in (AutoModelForCausalLM, AutoTokenizer))
+    prompt = Renderer(tokenizer).prompt((Message("user", making.CLOSED_BOOK.format(question=MILL.question)),))
+    reply = tokenizer.encode("Ann Lee<|im_end|>", add_special_tokens=False)
+    tokens = torch.tensor([[*prompt, *reply]])
+    labels = torch.tensor([[-100] * len(prompt) + reply])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(100):
+        optimizer.zero_grad()
+        model(tokens, labels=labels).loss.backward()
+        optimizer.step()
+    folder = tmp_path_factory.mktemp("knowing")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def test_only_what_the_model_says_by_itself_is_known(knowing):
+    asked = [
+        MILL,
+        replace(MILL, id="another answer", answers=("Ann",), question="Who built the bridge?"),
+        replace(MILL, id="not known", answers=("Bob Hill",)),
+        replace(MILL, id="unanswerable", kind=UNANSWERABLE),
+        replace(MILL, id="named in the question", kind="comparison"),
+    ]
+    known = making.answered_closed_book(asked, knowing, QuietReporter())
+    assert MILL.key in known
+    assert known <= {MILL.key, asked[1].key}, "a model that says one thing only may be right about the bridge too"

@@ -30,7 +30,7 @@ def folder(tmp_path):
 def test_a_new_folder_holds_the_resolved_recipe(folder):
     assert load_recipe(folder.path / "recipe.toml") == RECIPE
     assert folder.saved is None
-    assert not folder.is_done("sft")
+    assert folder.progress.done == []
 
 
 def test_another_recipe_is_refused_and_every_differing_setting_named(folder):
@@ -67,7 +67,7 @@ def test_a_recipe_that_cannot_be_read_is_refused(folder):
 
 
 def test_a_damaged_progress_file_is_one_clear_error(folder):
-    folder.finish("expert")
+    folder.note(done=["expert"])
     (folder.path / "progress.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"progress\.json"):
         RunFolder(folder.path, RECIPE)
@@ -76,11 +76,10 @@ def test_a_damaged_progress_file_is_one_clear_error(folder):
 def test_finished_stages_and_seconds_are_remembered(folder):
     folder.add_seconds("sft", 2.5)
     folder.add_seconds("sft", 1.0)
-    folder.finish("sft")
+    folder.note(done=["sft"])
     again = RunFolder(folder.path, RECIPE)
-    assert again.is_done("sft")
-    assert not again.is_done("rl")
-    assert again.seconds() == {"sft": 3.5}
+    assert again.progress.done == ["sft"]
+    assert again.progress.seconds == {"sft": 3.5}
     assert 3.5 <= again.elapsed_s < 60
 
 
@@ -115,32 +114,6 @@ def test_as_many_of_the_newest_states_as_asked_for_stay(folder):
     for step in range(1, 6):
         folder.save_state("rl", step, write_state, keep_last=2)
     assert states_of(folder) == ["state-rl-4", "state-rl-5"]
-    assert folder.rollback_state is None
-
-
-def test_a_state_is_best_once_the_steps_after_it_have_shown_it(folder):
-    kept = []
-    for step, mark in ((0, "candidate"), (2, "better"), (3, ""), (4, "better"), (6, "candidate"), (8, "candidate")):
-        folder.save_state("rl", step, write_state, mark=mark)
-        again = RunFolder(folder.path, RECIPE)
-        assert again.saved.step == step
-        kept.append((again.rollback_state.step, states_of(folder)))
-    assert kept == [
-        (0, ["state-rl-0"]),
-        (0, ["state-rl-0", "state-rl-2"]),
-        (0, ["state-rl-0", "state-rl-2", "state-rl-3"]),
-        (2, ["state-rl-2", "state-rl-4"]),
-        (2, ["state-rl-2", "state-rl-6"]),
-        (2, ["state-rl-2", "state-rl-8"]),
-    ]
-    folder.drop_states()
-    assert folder.rollback_state is None
-
-
-def test_a_state_that_was_just_saved_can_still_become_a_candidate(folder):
-    folder.save_state("rl", 1, write_state)
-    folder.save_state("rl", 1, write_state, mark="candidate")
-    assert folder.rollback_state == folder.saved
 
 
 def test_a_state_that_could_not_be_written_leaves_the_pointer_at_the_one_before(folder):

@@ -1,4 +1,4 @@
-"""A whole run on the tiny model, and the same run interrupted anywhere and started again."""
+"""A whole run on the tiny model, the same run interrupted anywhere and started again, and one of the real model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 
 from seekling.config import OptimizerConfig
+from seekling.evaluate.health import PREFIX
 from seekling.pipeline.stages import run_recipe
 from tests.pipeline.runs import DRAFTS, STAGES, QuietReporter, rows, village_recipe, what_must_repeat
+from tests.settings import recipe_of
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +155,48 @@ def test_the_other_protocols_run_too(recipe, tmp_path, protocol):
     assert [summary.settings.protocol for summary in summaries] == [protocol] * 3
     experts = rows(tmp_path / "run" / "episodes" / "expert.jsonl")
     assert {row["episode"]["protocol"] for row in experts} == {protocol}
+
+
+def test_a_collapse_is_told_and_logged(tmp_path, tiny_model_dir):
+    """SFT learns the form; the first step of RL destroys it."""
+    recipe = village_recipe(
+        tmp_path / "village",
+        tiny_model_dir,
+        rl={"steps": 5, "learning_rate": 0.3, "max_grad_norm": 0, "kl_coefficient": 0.0, "warmup_steps": 4},
+        health={"window": 2},
+        eval={"stages": []},
+    )
+    reporter = QuietReporter()
+    run_recipe(recipe, tmp_path / "run", reporter)
+    metrics = [row for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "rl"]
+    assert [row["reward_mean"] > 0 for row in metrics] == [True, False, False, False, False]
+    assert len([name for name in metrics[-1] if name.startswith(PREFIX)]) >= 2
+    assert [line for line in reporter.lines if line.startswith("warning: step") and "limit" in line]
+
+
+@pytest.mark.long
+@pytest.mark.real
+def test_the_real_model_goes_from_never_searching_to_searching(real_model_dir, tmp_path):
+    sections = {
+        "model": {"spec": str(real_model_dir)},
+        "data": {"almanac_pages": 150, "kinds": ["single"]},
+        "retrieval": {"top_k": 1, "passage_words": 30},
+        "env": {"max_turns": 2, "observation_tokens": 100},
+        "rollout": {"turn_tokens": 32, "episode_tokens": 400, "in_flight": 4},
+        "experts": {"num_questions": 20},
+        "sft": {"learning_rate": 3e-4, "episodes_per_step": 2, "warmup_steps": 1, "row_tokens": 512},
+        "rl": {"steps": 1, "questions_per_step": 2, "group_size": 2, "reward": "em+f1", "row_tokens": 512},
+        "eval": {"num_questions": 4},
+    }
+    run = tmp_path / "run"
+    base, sft, rl = run_recipe(recipe_of({"name": "real", "seed": 1, **sections}), run, QuietReporter())
+    assert (base.em.n, sft.em.n, rl.em.n) == (4, 4, 4)
+    assert base.question_set_hash == sft.question_set_hash == rl.question_set_hash
+    assert base.searches_per_question == 0
+    assert sft.searches_per_question is not None
+    assert sft.searches_per_question >= 0.5
+    losses = [float(str(row["loss"])) for row in rows(run / "metrics.jsonl") if row["stage"] == "sft"]
+    assert losses[-1] < losses[0] / 2
+    assert (run / "report.html").stat().st_size > 10_000
+    record = json.loads((run / "record.json").read_text(encoding="utf-8"))
+    assert record["hashes"]["test_questions"] == base.question_set_hash

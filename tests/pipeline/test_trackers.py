@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import json
-import sqlite3
 import sys
 
 import pytest
@@ -82,22 +79,7 @@ def test_wandb_keeps_an_offline_run_in_the_run_folder(tmp_path, monkeypatch):
     assert all(f"{stage}/*".encode() in raw for stage in ("sft", "rl", "dev", "eval"))  # each by its own steps
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_trackio_keeps_a_run_and_goes_on_with_it(tmp_path, monkeypatch):
-    needs("trackio")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    for losses in ([(1, 0.5), (2, 0.25)], [(2, 0.125)]):
-        with open_trackers(recipe_to("trackio"), tmp_path) as log:
-            for step, loss in losses:
-                log("rl", step, {"loss": loss})
-    with contextlib.closing(sqlite3.connect(tmp_path / "trackio" / "seekling.db")) as database:
-        written = database.execute("select run_name, metrics from metrics order by id").fetchall()
-    logged = [(1, 0.5), (2, 0.25), (2, 0.125)]
-    assert [json.loads(row) for _, row in written] == [{"rl/step": step, "rl/loss": loss} for step, loss in logged]
-    assert len({run for run, _ in written}) == 1
-
-
-@pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_a_tracker_that_is_not_installed_names_its_extra(tmp_path, monkeypatch, name):
     package = "torch.utils.tensorboard" if name == "tensorboard" else name
     monkeypatch.setitem(sys.modules, package, None)  # what an import of a missing package meets

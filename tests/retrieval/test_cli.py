@@ -112,7 +112,7 @@ def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
     ]
     lines.append({"id": "9", "question": "unknown?", "answers": ["x"]})
     questions.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    result = run("search", "--recall", index, questions, "--at", "1,3", "--json")
+    result = run("search", "--recall", index, questions, "--at", 1, "--at", 3, "--json")
     assert result.exit_code == 0, result.output
     scores = json.loads(result.stdout)["retrievers"][str(index)]
     assert (scores["num_questions"], scores["num_unjudged"], scores["num_missing"]) == (3, 1, 0)
@@ -120,5 +120,5 @@ def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
     assert values["recall@1"] == pytest.approx((1 + 0 + 0.5) / 3)
     assert values["recall@3"] == values["mrr@3"] == values["ndcg@3"] == pytest.approx(2 / 3)
-    assert "66.7 % [" in run("search", "--recall", index, questions, "--at", "1,3").stdout
+    assert "66.7 % [" in run("search", "--recall", index, questions, "--at", 1, "--at", 3).stdout
     assert "expected one or more indexes" in run("search", "--recall", questions).stderr

@@ -28,7 +28,7 @@ from seekling.rollout.sampler import SampleRequest, takes_vllm
 from tests.env.fakes import make_env
 from tests.learn.test_rl import QUESTIONS, OneTokenEnv, toy
 from tests.pipeline.runs import QuietReporter
-from tests.pipeline.test_drift import StaleSync
+from tests.pipeline.test_sync import StaleSync
 from tests.rollout.memory import memorised, prompt_of
 from tests.rollout.policies import encode, open_sampler, plain_logprobs, run, sample_all
 from tests.rollout.vllm_models import HAS_VLLM, skip_without_vllm, wide_model
@@ -273,7 +273,7 @@ def rl_steps(model_dir, folder, sampler, *, sync=InMemorySync, is_checked=False)
     config = rl_config(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0)
     recipe = Recipe()
     learned = RlRun(QUESTIONS, config, seed=0)
-    guard = HealthGuard(recipe, RunFolder(folder, recipe), None, learned, QuietReporter())
+    guard = HealthGuard(recipe, RunFolder(folder, recipe), learned, QuietReporter())
     sync = sync(load_model)
     if is_checked:
         sync = CheckedSync(sync, load_model, encode(tokenizer, TEXTS[0]), limit=0.01)

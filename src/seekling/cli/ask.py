@@ -73,13 +73,11 @@ def _opened(run: Path, policy: str) -> Iterator[Asker]:
 
 def _row(question: str, answer: Answer) -> dict[str, Json]:
     """All of an answer, as JSON."""
+    plain = {name: getattr(answer, name) for name in ("is_found", "confidence", "promise", "threshold")}
     return {
         "question": question,
         "answer": answer.text,
-        "is_found": answer.is_found,
-        "confidence": answer.confidence,
-        "promise": answer.promise,
-        "threshold": answer.threshold,
+        **plain,
         "stop_reason": answer.stop_reason.value,
         "quotes": [asdict(quote) for quote in answer.quotes],
         "sources": [asdict(source) for source in answer.sources],
@@ -95,20 +93,14 @@ async def _show(asker: Asker, question: str, *, before: Sequence[tuple[str, str]
     console = Console(highlight=False, markup=False, soft_wrap=True)
     async with contextlib.aclosing(asker.stream(question, before=before)) as said:
         async for each in said:
-            if isinstance(each, Turn):
-                _print_turn(console, each, trace=trace)
-            else:
+            if not isinstance(each, Turn):
                 answer = each
+            elif trace or each.calls:
+                console.print(each.action.strip(), style="dim")
+                if trace:
+                    console.print(each.observation.strip(), style="dim italic")
     _print_answer(console, answer, question)
     return answer
-
-
-def _print_turn(console: Console, turn: Turn, *, trace: bool) -> None:
-    if trace:
-        console.print(turn.action.strip(), style="dim")
-        console.print(turn.observation.strip(), style="dim italic")
-    elif turn.calls:
-        console.print(turn.action.strip(), style="dim")
 
 
 def _print_answer(console: Console, answer: Answer, question: str) -> None:

@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from seekling.pipeline.collecting import Collected
 
 
+@options.served_models
 def command(
-    ctx: typer.Context,
     recipe: options.Recipe,
+    endpoint: EndpointConfig | None,
+    judge: JudgeConfig | None,
     overrides: options.Overrides = None,
-    endpoint_url: options.EndpointUrl = "",
-    endpoint_model: options.EndpointModel = "",
-    endpoint_key_env: options.EndpointKeyEnv = "",
-    endpoint_extra: options.EndpointExtra = "",
-    endpoint_request_tries: options.EndpointTries = 6,
-    endpoint_requests_per_minute: options.Requests = 0.0,
     in_flight: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
     attempts: Annotated[int, typer.Option(min=1, help="Tries per question, until one is correct.")] = 1,
     num_questions: Annotated[int, typer.Option(min=0, help="First so many training questions; 0: all.")] = 0,
@@ -35,11 +31,6 @@ def command(
     price_out: options.PriceOut = None,
     budget_usd: Annotated[float | None, typer.Option(min=0, help="Stop when so many dollars are spent.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(min=0, help="Stop when so many tokens are spent.")] = None,
-    judge_url: options.JudgeUrl = "",
-    judge_model: options.JudgeModel = "",
-    judge_key_env: options.JudgeKeyEnv = "",
-    judge_extra: options.JudgeExtra = "",
-    judge_max_tokens: options.JudgeTokens = 1024,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/collect-<name of the recipe>.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -51,8 +42,7 @@ def command(
     """
     resolved = load_recipe(recipe, overrides or [])
     folder = out or Path("runs") / f"collect-{resolved.name}"
-    served = options.endpoint_of(EndpointConfig, ctx.params)
-    if served is None:
+    if endpoint is None:
         raise ConfigError("collecting asks a served model; give --endpoint and --endpoint-model")
     from seekling.pipeline.collecting import CollectRequest, collect_episodes
     from seekling.pipeline.reporter import Reporter
@@ -60,13 +50,13 @@ def command(
 
     price = options.chat_price(price_in, price_out)
     request = CollectRequest(
-        endpoint=served,
+        endpoint=endpoint,
         attempts=attempts,
         num_questions=num_questions,
         in_flight=in_flight,
         price=price,
         budget=Budget(budget_usd, budget_tokens, price),
-        judge=options.endpoint_of(JudgeConfig, ctx.params, in_flight=in_flight, request_tries=endpoint_request_tries),
+        judge=judge and judge.model_copy(update={"in_flight": in_flight}),
     )
     reporter = Reporter()
     reporter.line(f"folder: {folder}")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from seekling.cli.options import AsJson, Overrides, Recipe
 from seekling.errors import ConfigError
@@ -32,23 +31,15 @@ def almanac(
 
     with Reporter().stages() as report:
         summary = generate(pages, seed, out, progress=report)
-    fields = {
-        "out": str(summary.out),
-        "pages": summary.pages,
-        "seed": summary.seed,
-        **summary.num_questions,
-        "provinces": summary.num_provinces,
-        "words": summary.num_words,
-    }
     if as_json:
-        print(json.dumps(fields))
+        row = {"out": str(summary.out), "pages": summary.pages, "seed": summary.seed, **summary.num_questions}
+        typer.echo(json.dumps(row | {"provinces": summary.num_provinces, "words": summary.num_words}))
         return
-    Console().print(
-        f"{summary.out}: {summary.pages:,} pages ({summary.num_words:,} words); questions: "
-        + ", ".join(f"{num:,} {side}" for side, num in summary.num_questions.items())
-        + f", about {', '.join(map(str, summary.num_provinces.values()))} provinces.",
-        highlight=False,
-        soft_wrap=True,
+    questions = ", ".join(f"{num:,} {side}" for side, num in summary.num_questions.items())
+    provinces = ", ".join(map(str, summary.num_provinces.values()))
+    typer.echo(
+        f"{summary.out}: {summary.pages:,} pages ({summary.num_words:,} words); questions: {questions}, about "
+        f"{provinces} provinces."
     )
 
 

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from seekling.pipeline.eval_request import EvalOutcome
 
 
+@options.served_models
 def command(
-    ctx: typer.Context,
     recipe: options.Recipe,
+    endpoint: EndpointConfig | None,
+    judge: JudgeConfig | None,
     overrides: options.Overrides = None,
     model: Annotated[
         str, typer.Option(help="Model spec or directory, or a run, for its best policy; default the recipe's model.")
@@ -28,21 +30,10 @@ def command(
     samples: Annotated[int, typer.Option(min=1, help="Samples per question; more need eval.rollout.temperature.")] = 1,
     dev: Annotated[bool, typer.Option("--dev", help="Ask the recipe's development questions, as dev-NAME.")] = False,
     questions: Annotated[Path | None, typer.Option(help="Question file instead of the recipe's test set.")] = None,
-    endpoint_url: options.EndpointUrl = "",
-    endpoint_model: options.EndpointModel = "",
-    endpoint_key_env: options.EndpointKeyEnv = "",
-    endpoint_extra: options.EndpointExtra = "",
-    endpoint_request_tries: options.EndpointTries = 6,
     in_flight: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
     price_in: options.PriceIn = None,
     price_out: options.PriceOut = None,
     price_hour: Annotated[float | None, typer.Option(min=0, help="USD per hour of this machine.")] = None,
-    judge_url: options.JudgeUrl = "",
-    judge_model: options.JudgeModel = "",
-    judge_key_env: options.JudgeKeyEnv = "",
-    judge_extra: options.JudgeExtra = "",
-    judge_max_tokens: options.JudgeTokens = 1024,
-    judge_cache: options.JudgeCache = "",
     as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a model on questions and print the scores with their intervals.
@@ -62,11 +53,11 @@ def command(
         num_samples=samples,
         questions=questions,
         is_dev=dev,
-        endpoint=options.endpoint_of(EndpointConfig, ctx.params),
+        endpoint=endpoint,
         in_flight=in_flight,
         price=options.chat_price(price_in, price_out),
         usd_per_hour=price_hour,
-        judge=options.endpoint_of(JudgeConfig, ctx.params, in_flight=in_flight, request_tries=endpoint_request_tries),
+        judge=judge and judge.model_copy(update={"in_flight": in_flight}),
     )
     reporter = Reporter()
     reporter.line(f"run folder: {folder}")

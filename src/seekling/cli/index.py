@@ -12,38 +12,22 @@ import rich.table
 import rich.text
 import typer
 
-from seekling.cli.options import AsJson, section_of
+from seekling.cli.options import AsJson, settings
 from seekling.config import IndexConfig
 
 if TYPE_CHECKING:
     from seekling.retrieval.index_record import IndexRecord
 
-_DEFAULTS = IndexConfig()
 
-
+@settings("config", IndexConfig)
 def command(
     ctx: typer.Context,
     corpus: Annotated[
         Path,
         typer.Argument(help="JSONL, CSV, Parquet, or a folder of such files, markdown, HTML, PDF and text."),
     ],
+    config: IndexConfig,
     out: Annotated[Path, typer.Option("--out", help="Folder of the index.")],
-    kind: Annotated[str, typer.Option(help="bm25, dense, or hybrid (both, fused).")] = _DEFAULTS.kind,
-    encoder: Annotated[str, typer.Option(help="Model for dense and hybrid.")] = _DEFAULTS.encoder,
-    entries: Annotated[
-        str, typer.Option(help="Index passages, or only the titles of pages (for programs that search pages).")
-    ] = _DEFAULTS.entries,
-    passage_words: Annotated[int, typer.Option(help="Longest passage, in words.")] = _DEFAULTS.passage_words,
-    overlap_words: Annotated[int, typer.Option(help="Words that a passage repeats of the one before.")] = (
-        _DEFAULTS.overlap_words
-    ),
-    vectors: Annotated[
-        str, typer.Option(help="Dense: exact, compressed (extra big), or auto by the number of passages.")
-    ] = _DEFAULTS.vectors,
-    html: Annotated[str, typer.Option(help="Of HTML: the whole page, or its article (extra ingest).")] = _DEFAULTS.html,
-    language: Annotated[str, typer.Option(help="Of BM25's stemmer and stop words.")] = _DEFAULTS.language,
-    stem: Annotated[bool, typer.Option(help="BM25 finds words by their stems.")] = _DEFAULTS.stem,
-    stop_words: Annotated[bool, typer.Option(help="BM25 leaves stop words out.")] = _DEFAULTS.stop_words,
     update: Annotated[
         bool,
         typer.Option(
@@ -63,10 +47,11 @@ def command(
     from seekling.retrieval.index_record import RECORD_NAME, read_record
     from seekling.retrieval.workspace import restore_abandoned
 
-    config = section_of(IndexConfig, ctx.params)
     restore_abandoned(out.resolve())
     if update and (out / RECORD_NAME).exists():
-        kept = {name: value for name, value in read_record(out).settings if not _is_given(ctx, name)}
+        sources = {name: ctx.get_parameter_source(name) for name in IndexConfig.model_fields}
+        given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+        kept = {name: value for name, value in read_record(out).settings if name not in given}
         config = config.model_copy(update=kept)
     started = time.monotonic()
     with Reporter().stages() as report:
@@ -107,11 +92,6 @@ def push(
     rich.console.Console(soft_wrap=True, highlight=False).print(
         f"{store}: {num_passages:,} passages; to search them: retrieval.url={store}", markup=False
     )
-
-
-def _is_given(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seekling.cli.options import settings
 from seekling.config import EndpointConfig, Recipe, build_recipe, load_recipe
 from seekling.errors import ConfigError
 
@@ -21,8 +22,16 @@ _MANY_QUESTIONS, _FEW_WORDS = 600, 90
 """From so many training questions on plans are learned too; pages shorter than this are passages of their own."""
 
 
+@settings(
+    "teacher",
+    EndpointConfig,
+    {"url": "--teacher", "model": "--teacher-model", "key_env": "--teacher-key-env"},
+    is_optional=True,
+    defaults={"model": "default"},
+)
 def command(
     corpus: Annotated[Path, typer.Argument(help="Your documents: a folder, or a file such as corpus.jsonl.")],
+    teacher: EndpointConfig | None,
     questions: Annotated[
         Path | None, typer.Argument(help='JSONL rows {"question": "...", "answers": ["..."]}; left out: they are made.')
     ] = None,
@@ -32,19 +41,13 @@ def command(
     closed_book: Annotated[
         str, typer.Option(help='A model, such as "default": leave out questions that it answers without searching.')
     ] = "",
-    teacher: Annotated[
-        str,
-        typer.Option(help="Address of an OpenAI-compatible server that makes questions too, such as http://host/v1."),
-    ] = "",
-    teacher_model: Annotated[str, typer.Option(help="Its name there.")] = "default",
-    teacher_key_env: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "",
 ) -> None:
     """Look at your documents, make questions of them, and write a commented recipe.
 
     `seekling train FILE` then trains on them. The questions are one plain file, a line each: delete what is not worth
     asking, correct the rest, add your own.
     """
-    from seekling.pipeline.making import describe, survey
+    from seekling.pipeline.making import survey
     from seekling.pipeline.reporter import Reporter
 
     if out.exists():
@@ -56,15 +59,17 @@ def command(
         raise ConfigError(f"{made} exists already; to use it: seekling init {corpus} {made}")
     reporter = Reporter()
     found = survey(corpus, "page", reporter)
-    for line in describe(found):
-        typer.echo(line)
+    typer.echo(found)
     place = index or out.with_suffix(".index")
     words = _words(out, corpus, questions or made, place, found)
-    recipe = _resolved(words)
-    endpoint = {"url": teacher, "model": teacher_model, "key_env": teacher_key_env}
-    asked = _questions(corpus, questions, place, found, recipe, num_questions, endpoint, reporter)
+    recipe = build_recipe(tomllib.loads(_filled(words)))
+    asked = _questions(corpus, questions, place, found, recipe, num_questions, teacher, reporter)
     if closed_book:
-        asked = _searched_for(asked, closed_book, reporter)
+        from seekling.pipeline.making import answered_closed_book
+
+        known = answered_closed_book(asked, closed_book, reporter)
+        typer.echo(f"  {len(known):,} dropped: {closed_book} answers without searching")
+        asked = [question for question in asked if question.key not in known]
     _write(out, words, made if questions is None else None, asked)
     typer.echo(f"wrote {out}\nnext: read {questions or made}; seekling doctor {out}, then seekling train {out}")
 
@@ -76,7 +81,7 @@ def _questions(
     found: Survey,
     recipe: Recipe,
     num_questions: int,
-    endpoint: dict[str, str],
+    teacher: EndpointConfig | None,
     reporter: Reporter,
 ) -> list[Question]:
     from seekling.corpus.making.checks import count_problems
@@ -97,10 +102,10 @@ def _questions(
             typer.echo(f"warning: {count:,} of {len(given):,} questions: {problem}")
         return given
     extra: list[Question] = []
-    if endpoint["url"]:
-        from seekling.pipeline.teaching import ask_teacher
+    if teacher is not None:
+        from seekling.pipeline.making import ask_teacher
 
-        extra = ask_teacher(EndpointConfig.model_validate(endpoint), found, num_questions, reporter)
+        extra = ask_teacher(teacher, found, num_questions, reporter)
     made = make_questions(
         found, open_library(place, recipe.retrieval), recipe, Mix(num_questions), reporter, extra=extra
     )
@@ -109,14 +114,6 @@ def _questions(
         typer.echo(f"  {count:,} dropped: {reason}")
     typer.echo(f"  {made.num_missed:,} are kept that a search for the question's own words does not answer")
     return made.questions
-
-
-def _searched_for(asked: list[Question], model: str, reporter: Reporter) -> list[Question]:
-    from seekling.pipeline.closed_book import answered_closed_book
-
-    known = answered_closed_book(asked, model, reporter)
-    typer.echo(f"  {len(known):,} dropped: {model} answers without searching")
-    return [question for question in asked if question.key not in known]
 
 
 def _words(out: Path, corpus: Path, questions: Path, place: Path, found: Survey) -> dict[str, str]:
@@ -135,10 +132,6 @@ def _words(out: Path, corpus: Path, questions: Path, place: Path, found: Survey)
         "num_experts": "400",
         "num_plans": "0",
     }
-
-
-def _resolved(words: dict[str, str]) -> Recipe:
-    return build_recipe(tomllib.loads(_filled(words)))
 
 
 def _filled(words: dict[str, str]) -> str:

@@ -44,14 +44,8 @@ COMMANDS = {
         "init.command", "Look at your documents, make questions of them, and write a commented recipe.", _NO_RECIPE
     ),
     "train": Entry("train.command", "Run a recipe: collect expert episodes, SFT, RL, evaluate, report.", RESUMES),
-    "ask": Entry(
-        "ask.command",
-        "Ask a trained agent: its searches, its answer and the sentences it stands on.",
-    ),
-    "chat": Entry(
-        "ask.chat",
-        "Ask a trained agent question after question; each may lean on the last.",
-    ),
+    "ask": Entry("ask.command", "Ask a trained agent: its searches, its answer and the sentences it stands on."),
+    "chat": Entry("ask.chat", "Ask a trained agent question after question; each may lean on the last."),
     "serve": Entry("serve.command", "Serve a run's agent: a web page, OpenAI's chat completions, and MCP."),
     "serve --mcp": Entry("serve.mcp"),
     "serve --policy-only": Entry("serve.policy_only"),
@@ -78,22 +72,6 @@ COMMANDS = {
 }
 """By name. One with a flag has a function and options of its own: the flag picks it, wherever it stands."""
 
-MOVED = {
-    "almanac": "data almanac",
-    "stepwise": "data stepwise EPISODES --out FILE",
-    "compare": "report --compare",
-    "table": "report --table",
-    "watch": "report --watch",
-    "recall": "search --recall",
-    "serve-search": "serve --search-only",
-    "tune": "doctor --tune",
-    "index build": "index",
-    "index inspect": "index --inspect",
-    "index push": "index --push",
-    "sandbox run": "sandbox",
-}
-"""Earlier name -> today's."""
-
 
 class _Commands(typer.core.TyperGroup):
     """Imports a command when it is going to run; until then its name and line of help stand for it.
@@ -103,9 +81,6 @@ class _Commands(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         name, *words = args
-        for old in (name, " ".join(args[:2])):
-            if old in MOVED:
-                ctx.fail(f"`seekling {old}` is now `seekling {MOVED[old]}`")
         if name not in COMMANDS:
             return super().resolve_command(ctx, args)
         flag = next((word for word in words if f"{name} {word}" in COMMANDS), "")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +16,6 @@ from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
     from seekling.rollout.chat import Price
-
-_Section = TypeVar("_Section", bound=Section)
-_Endpoint = TypeVar("_Endpoint", bound=EndpointConfig)
 
 Recipe = Annotated[
     Path,
@@ -26,65 +26,96 @@ Recipe = Annotated[
 Overrides = Annotated[list[str] | None, typer.Argument(help="section.key=value, in the recipe's spelling.")]
 Policy = Annotated[str, typer.Option(help="Of a run: best, rl or sft; default: the best.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
-EndpointUrl = Annotated[
-    str, typer.Option("--endpoint", help="OpenAI-compatible base URL, such as http://host:8000/v1.")
-]
-EndpointModel = Annotated[str, typer.Option(help="Model name there.")]
-EndpointKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key.")]
-EndpointExtra = Annotated[str, typer.Option(help="JSON object added to each request; null removes.")]
-EndpointTries = Annotated[
-    int, typer.Option("--endpoint-tries", min=1, help="Tries per request, with growing pauses; the judge's too.")
-]
-JudgeUrl = Annotated[str, typer.Option(help="OpenAI-compatible base URL of a judge.")]
-JudgeModel = Annotated[str, typer.Option(help="Model name of the judge.")]
-JudgeKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the judge's key.")]
-JudgeExtra = Annotated[str, typer.Option(help="JSON object added to each request to the judge.")]
-JudgeTokens = Annotated[
-    int, typer.Option("--judge-tokens", min=1, help="Limit of the judge's reply; reasoning counts.")
-]
-JudgeCache = Annotated[str, typer.Option(help="File in which verdicts are kept.")]
-Requests = Annotated[float, typer.Option("--requests-per-minute", min=0, help="At most; 0: no limit.")]
 PriceIn = Annotated[float | None, typer.Option(min=0, help="USD per million prompt tokens; with --price-out.")]
 PriceOut = Annotated[float | None, typer.Option(min=0, help="USD per million written tokens; with --price-in.")]
 
+Function = Callable[..., None]
 
-def section_of(section: type[_Section], options: Mapping[str, object], prefix: str = "", **more: object) -> _Section:
-    """Check a command's options, by name, by the rules of the settings whose names they have.
 
-    Options that are no settings of the section are passed over; `prefix` is of their names, such as judge_; `more` are
-    further settings.
+def settings(
+    argument: str,
+    section: type[Section],
+    names: Mapping[str, str] | str = "",
+    *,
+    is_optional: bool = False,
+    defaults: Mapping[str, object] = MappingProxyType({}),
+) -> Callable[[Function], Function]:
+    """Replace a command's argument, which takes a section of settings, by an option for each of some settings.
 
-    Raises:
-        ConfigError: a value is out of range; names the options.
+    Args:
+        argument: of the command.
+        section: each option has a setting's default, its documentation as help, and its rules.
+        names: of settings (all, when left out), with their options; or alone, for options named like the settings.
+        is_optional: the argument is a server's, and None where neither `url` nor another `model` is given.
+        defaults: instead of the section's.
     """
+    if isinstance(names, str):
+        names = {name: f"--{name.replace('_', '-')}" for name in names.split() or section.model_fields}
+
+    def decorate(function: Function) -> Function:
+        options = {}
+        for name, option in names.items():
+            field = section.model_fields[name]
+            kind = field.annotation if field.annotation in (bool, int, float) else str
+            default = defaults.get(name, field.default)
+            form = f"{option}/--no-{option.removeprefix('--')}" if kind is bool and default else option
+            annotation = Annotated[kind, typer.Option(form, help=field.description)]  # type: ignore[valid-type]
+            key = f"{argument}_{name}" if is_optional else name
+            options[key] = inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+
+        @functools.wraps(function)
+        def command(**given: object) -> None:
+            values = {name: given.pop(key) for name, key in zip(names, options, strict=True)}
+            is_none = is_optional and not values["url"] and values["model"] == defaults.get("model")
+            function(**given, **{argument: None if is_none else _checked(section, names, values)})
+
+        signature = inspect.signature(function, eval_str=True)
+        kept = [each for each in signature.parameters.values() if each.name != argument]
+        kept = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
+        command.__signature__ = signature.replace(parameters=[*kept, *options.values()])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _checked(section: type[Section], names: Mapping[str, str], values: Mapping[str, object]) -> Section:
     import pydantic
 
-    named = {key: options[prefix + key] for key in section.model_fields if prefix + key in options}
+    if "url" in names and not (values["url"] and values["model"]):
+        raise ConfigError(f"got one of {names['url']} and {names['model']}; both are needed")
     try:
-        return section.model_validate(named | more)
+        return section.model_validate(values)
     except pydantic.ValidationError as error:
-        problems = [
-            f"--{prefix}{each['loc'][0]}: ".replace("_", "-") + f"{each['msg']} (got {each['input']!r})"
-            for each in error.errors()
-        ]
+        problems = [f"{names[str(each['loc'][0])]}: {each['msg']} (got {each['input']!r})" for each in error.errors()]
         raise ConfigError("; ".join(problems)) from None
 
 
-def endpoint_of(section: type[_Endpoint], options: Mapping[str, object], **more: object) -> _Endpoint | None:
-    """Read the options of a server, --endpoint-... or --judge-..., as `section_of`.
+_ENDPOINT = {
+    "url": "--endpoint",
+    "model": "--endpoint-model",
+    "key_env": "--endpoint-key-env",
+    "extra": "--endpoint-extra",
+    "request_tries": "--endpoint-tries",
+    "requests_per_minute": "--requests-per-minute",
+}
+_JUDGE = {
+    "url": "--judge-url",
+    "model": "--judge-model",
+    "key_env": "--judge-key-env",
+    "extra": "--judge-extra",
+    "request_tries": "--judge-tries",
+    "max_tokens": "--judge-tokens",
+    "cache": "--judge-cache",
+}
 
-    Returns:
-        The settings; None when neither address nor model is given.
 
-    Raises:
-        ConfigError: only one of address and model is given, or a setting is wrong.
-    """
-    name, address = ("judge", "--judge-url") if issubclass(section, JudgeConfig) else ("endpoint", "--endpoint")
-    given = [bool(options[f"{name}_{key}"]) for key in ("url", "model")]
-    if any(given) and not all(given):
-        raise ConfigError(f"got one of {address} and --{name}-model; both are needed")
-    return section_of(section, options, f"{name}_", **more) if all(given) else None
+def served_models(function: Function) -> Function:
+    """Options for a command's arguments `endpoint`, a served model, and `judge`; each is None where it is not named."""
+    for_judge = {"model": "", "max_tokens": 1024}
+    with_judge = settings("judge", JudgeConfig, _JUDGE, is_optional=True, defaults=for_judge)(function)
+    return settings("endpoint", EndpointConfig, _ENDPOINT, is_optional=True, defaults={"model": ""})(with_judge)
 
 
 def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
@@ -98,15 +129,3 @@ def chat_price(price_in: float | None, price_out: float | None) -> Price | None:
     from seekling.rollout.chat import Price
 
     return None if price_in is None or price_out is None else Price(price_in, price_out)
-
-
-def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    """The numbers of an option such as --at 3,5,10, rising, each once.
-
-    Raises:
-        ConfigError: it is no list of whole numbers above 0.
-    """
-    words = text.replace(",", " ").split()
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise ConfigError(f"{option} {text!r} is not a list of whole numbers above 0, such as 3,5,10")
-    return tuple(sorted({int(word) for word in words}))

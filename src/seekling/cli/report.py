@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -73,13 +73,12 @@ def watch(
 
 def table(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; their evaluations become rows.")],
-    output_format: Annotated[str, typer.Option("--format", help="md or latex.")] = "md",
+    output_format: Annotated[Literal["md", "latex"], typer.Option("--format")] = "md",
     show: Annotated[
         list[str] | None,
         typer.Option(
             help="results, changes, gains, samples, kinds, sources, behaviours, errors, recovery, confidence, "
-            "expected, costs or figures; "
-            "may be repeated."
+            "expected, costs or figures; may be repeated."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
@@ -89,8 +88,6 @@ def table(
     Every figure has its k/n and its interval; rows that were asked different questions are marked as such. LaTeX needs
     \usepackage{booktabs}.
     """
-    if output_format not in ("md", "latex"):
-        raise ConfigError(f"--format {output_format!r} is not known; choose md or latex")
     from seekling.files import write_atomically
     from seekling.report.formats import to_latex, to_markdown
     from seekling.report.results import read_policies

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,32 +26,23 @@ ALMANAC_PAGES = 150
 
 def command(
     file: Annotated[Path, typer.Argument(help="A Python program; - reads it from standard input.")],
-    functions: Annotated[
-        Path | None,
-        typer.Option(
-            help="A Python file whose search_pages, view_sections and read_section the program may call. It is run "
-            "here, outside of the sandbox. Default: those of an almanac of 150 pages."
-        ),
-    ] = None,
     recipe: Annotated[Path | None, typer.Option(help="Take back end and limits from this recipe.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a program in the sandbox and print its outcome, output and error.
 
-    The exit code is 0 whatever the program did; it is 1 when the sandbox could not run it.
+    It may call search_pages, view_sections and read_section of an almanac of 150 pages. The exit code is 0 whatever the
+    program did; it is 1 when the sandbox could not run it.
     """
     from seekling.env.sandbox import Sandbox
 
     code = _read_program(file)
     config = load_recipe(recipe).env.sandbox if recipe is not None else SandboxConfig()
-    # Whatever the user's functions print must not end up in our JSON.
-    with tempfile.TemporaryDirectory(prefix="seekling-") as folder, contextlib.redirect_stdout(sys.stderr):
-        provided = _load_functions(functions) if functions is not None else _almanac_functions(Path(folder))
-        with Sandbox(config) as sandbox:
-            session = sandbox.open(provided)
-            result = session.run(code)
-            session.close()
-            layers = sandbox.layers
+    with tempfile.TemporaryDirectory(prefix="seekling-") as folder, Sandbox(config) as sandbox:
+        session = sandbox.open(_almanac_functions(Path(folder)))
+        result = session.run(code)
+        session.close()
+        layers = sandbox.layers
     if as_json:
         document: dict[str, Json] = {**asdict(result), "layers": list(layers)}
         print(json.dumps(document, ensure_ascii=False, indent=2))
@@ -67,18 +57,6 @@ def _read_program(file: Path) -> str:
         raise ConfigError(f"cannot read the program {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"the program {file} is not UTF-8 text: {error}") from None
-
-
-def _load_functions(path: Path) -> Mapping[str, Callable[..., object]]:
-    """Run a Python file of the user's and take the functions from it."""
-    if not path.is_file():
-        raise ConfigError(f"--functions {path}: there is no such file; it wants a Python file")
-    defined: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-    exec(compile(path.read_bytes(), str(path), "exec"), defined)
-    found = {name: value for name in FUNCTION_NAMES if callable(value := defined.get(name))}
-    if not found:
-        raise ConfigError(f"--functions {path}: defines none of {', '.join(FUNCTION_NAMES)}")
-    return found
 
 
 def _almanac_functions(folder: Path) -> Mapping[str, Callable[..., object]]:

@@ -14,45 +14,31 @@ import rich.table
 import rich.text
 import typer
 
-from seekling.cli.options import AsJson, whole_numbers
+from seekling.cli.options import AsJson
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError
 
 if TYPE_CHECKING:
     from seekling.evaluate.retrieval_scores import RetrievalScores
     from seekling.retrieval.library import Library
-    from seekling.types import Hit, Json
+    from seekling.types import Hit
 
 
 def command(
     index: Annotated[Path, typer.Argument(help="Folder that `seekling index` made.")],
     query: Annotated[str, typer.Argument(help="What to look for.")],
-    top_k: Annotated[int, typer.Option(help="Most passages to print.")] = 3,
+    top_k: Annotated[int, typer.Option(min=1, help="Most passages to print.")] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Search an index and print the best passages."""
     from seekling.retrieval.index import open_index
 
-    if top_k < 1:
-        raise ConfigError(f"--top-k must be at least 1, got {top_k}")
     hits = open_index(index).search([query], top_k)[0]
     if as_json:
-        rows = [_as_row(hit) for hit in hits]
+        rows = [{"rank": hit.rank, "score": hit.score, **asdict(hit.passage)} for hit in hits]
         typer.echo(json.dumps({"query": query, "hits": rows}, ensure_ascii=False, indent=2))
     else:
         _print_hits(hits)
-
-
-def _as_row(hit: Hit) -> dict[str, Json]:
-    passage = hit.passage
-    return {
-        "rank": hit.rank,
-        "score": hit.score,
-        "id": passage.id,
-        "document_id": passage.document_id,
-        "title": passage.title,
-        "text": passage.text,
-    }
 
 
 def _print_hits(hits: Sequence[Hit]) -> None:
@@ -73,7 +59,9 @@ def recall(
             help="Index folders, or addresses of search servers; then a question file with supporting_ids.",
         ),
     ],
-    cuts: Annotated[str, typer.Option("--at", help="Lengths of the list to look at; default 3,5,10.")] = "",
+    at: Annotated[
+        list[int] | None, typer.Option(min=1, help="Length of the list to look at; may be repeated. Default 3, 5, 10.")
+    ] = None,
     num_questions: Annotated[int, typer.Option(min=0, help="Only the first so many questions; 0: all.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +72,7 @@ def recall(
 
     if len(places) < 2:
         raise ConfigError(f"got only {places[0]}; expected one or more indexes and then a question file")
-    lengths = whole_numbers("--at", cuts) or (3, 5, 10)
+    lengths = tuple(sorted(set(at or (3, 5, 10))))
     *indexes, file = dict.fromkeys(places)
     questions = read_questions(file)[: num_questions or None]
     scores: dict[str, RetrievalScores] = {}

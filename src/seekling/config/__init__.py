@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from seekling.config.base import Section
-from seekling.config.endpoint import (
-    EndpointConfig,
-    JudgeConfig,
-)
-from seekling.config.evaluation import (
-    EVALUATIONS,
-    EvalConfig,
-    EvalRolloutConfig,
-    ExpectedConfig,
-)
-from seekling.config.recipe import (
-    RECIPES,
-    Recipe,
-    build_recipe,
-    load_recipe,
-    recipe_to_toml,
-)
+from seekling.config.base import EndpointConfig, JudgeConfig, Section
+from seekling.config.evaluation import EVALUATIONS, EvalConfig, EvalRolloutConfig, ExpectedConfig
+from seekling.config.recipe import RECIPES, Recipe, build_recipe, load_recipe, recipe_to_toml
 from seekling.config.rl import (
     AdvantageConfig,
     CriticConfig,
@@ -30,11 +15,11 @@ from seekling.config.rl import (
     RewardConfig,
     RlConfig,
 )
-from seekling.config.scale import ScaleConfig
 from seekling.config.training import (
     CheckpointConfig,
     ExpertConfig,
     RolloutConfig,
+    ScaleConfig,
     SftConfig,
     TrackingConfig,
 )
@@ -50,40 +35,9 @@ from seekling.config.world import (
     ServeConfig,
 )
 
-__all__ = [
-    "EVALUATIONS",
-    "RECIPES",
-    "AdvantageConfig",
-    "CheckpointConfig",
-    "CriticConfig",
-    "DataConfig",
-    "EndpointConfig",
-    "EnvConfig",
-    "EvalConfig",
-    "EvalRolloutConfig",
-    "ExpectedConfig",
-    "ExpertConfig",
-    "GroupConfig",
-    "HealthConfig",
-    "IndexConfig",
-    "JudgeConfig",
-    "LossConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "QuestionsConfig",
-    "Recipe",
-    "RetrievalConfig",
-    "RewardConfig",
-    "RlConfig",
-    "RolloutConfig",
-    "SandboxConfig",
-    "ScaleConfig",
-    "SearchServerConfig",
-    "Section",
-    "ServeConfig",
-    "SftConfig",
-    "TrackingConfig",
-    "build_recipe",
-    "load_recipe",
-    "recipe_to_toml",
-]
+__all__ = ["EVALUATIONS", "RECIPES", "AdvantageConfig", "CheckpointConfig", "CriticConfig", "DataConfig"]
+__all__ += ["EndpointConfig", "EnvConfig", "EvalConfig", "EvalRolloutConfig", "ExpectedConfig", "ExpertConfig"]
+__all__ += ["GroupConfig", "HealthConfig", "IndexConfig", "JudgeConfig", "LossConfig", "ModelConfig"]
+__all__ += ["OptimizerConfig", "QuestionsConfig", "Recipe", "RetrievalConfig", "RewardConfig", "RlConfig"]
+__all__ += ["RolloutConfig", "SandboxConfig", "ScaleConfig", "SearchServerConfig", "Section", "ServeConfig"]
+__all__ += ["SftConfig", "TrackingConfig", "build_recipe", "load_recipe", "recipe_to_toml"]

@@ -14,53 +14,22 @@ from typing import Any
 
 import pydantic
 
-from seekling.config.base import Section
-from seekling.config.endpoint import JudgeConfig
-from seekling.config.evaluation import EVALUATIONS, EvalConfig, EvalRolloutConfig, Evaluation, ExpectedConfig
-from seekling.config.rl import GroupConfig, LossConfig, OptimizerConfig, RlConfig
-from seekling.config.scale import ScaleConfig
-from seekling.config.training import CheckpointConfig, ExpertConfig, RolloutConfig, SftConfig, TrackingConfig
-from seekling.config.world import (
-    DataConfig,
-    EnvConfig,
-    IndexConfig,
-    ModelConfig,
-    QuestionsConfig,
-    RetrievalConfig,
+from seekling.config.base import JudgeConfig, Section, raise_for
+from seekling.config.evaluation import EVALUATIONS, EvalConfig, Evaluation, ExpectedConfig
+from seekling.config.rl import RlConfig
+from seekling.config.training import (
+    CheckpointConfig,
+    ExpertConfig,
+    RolloutConfig,
+    ScaleConfig,
+    SftConfig,
+    TrackingConfig,
 )
+from seekling.config.world import DataConfig, EnvConfig, ModelConfig, RetrievalConfig
 from seekling.errors import ConfigError
 
 RECIPES = {path.stem: path for path in (Path(__file__).parents[1] / "recipes").glob("*.toml")}
 """The recipes that come with the package, by name."""
-_MOVED_SECTIONS = {
-    "sandbox": "env.sandbox",
-    "reward": "rl.reward",
-    "critic": "rl.critic",
-    "health": "rl.health",
-}
-_MOVED = {
-    "rl.reward": "rl.reward.kind",
-    "rl.unknown_reward": "rl.reward.unknown",
-    "rl.unknown_limit": "rl.reward.unknown_limit",
-    "rl.loss": "rl.loss.kind",
-    "rl.baseline": "rl.advantage.baseline",
-    "rl.advantage_scale": "rl.advantage.scale",
-    "health.drift_limit": "rl.loss.drift_limit",
-    "eval.failing_share": "eval.env.failing_share",
-    "experts.num_queries": "experts.num_plans",
-    "retrieval.kind": "retrieval.index.kind (with retrieval.url a recipe needs none)",
-}
-"""Names of settings before they moved. What moved under its own name is filled in by section below."""
-for _section, _type in (
-    ("rl.groups", GroupConfig),
-    ("rl.loss", LossConfig),
-    ("rl.optimizer", OptimizerConfig),
-    ("data.questions", QuestionsConfig),
-    ("retrieval.index", IndexConfig),
-    ("eval.rollout", EvalRolloutConfig),
-):
-    for _key in _type.model_fields:
-        _MOVED.setdefault(f"{_section.partition('.')[0]}.{_key}", f"{_section}.{_key}")
 
 
 class Recipe(Section):
@@ -111,48 +80,42 @@ class Recipe(Section):
         return max(self.rollout.episode_tokens, self.eval.rollout.episode_tokens or 0)
 
     @pydantic.model_validator(mode="after")
-    def _adapters_are_trained_somewhere(self) -> Recipe:
-        if self.model.lora_stages != ModelConfig().lora_stages and not self.model.lora_rank:
-            raise ValueError("model.lora_stages has no effect with model.lora_rank = 0, which trains all weights")
-        return self
+    def _sections_fit_together(self) -> Recipe:
+        return raise_for(self._contradictions(), self)
 
-    @pydantic.model_validator(mode="after")
-    def _reward_fits_the_protocol(self) -> Recipe:
+    def _contradictions(self) -> Iterable[str]:
+        rollout, scale, has_rl = self.rollout, self.scale, self.rl.steps > 0
+        if self.model.lora_stages != ModelConfig().lora_stages and not self.model.lora_rank:
+            yield "model.lora_stages has no effect with model.lora_rank = 0, which trains all weights"
         needed = {"search-r1": "tags", "tinker": "tools"}.get(self.rl.reward.kind)
-        if needed and self.rl.steps and self.env.protocol != needed:
-            raise ValueError(
+        if needed and has_rl and self.env.protocol != needed:
+            yield (
                 f'rl.reward.kind = "{self.rl.reward.kind}" reads the form of env.protocol = "{needed}", not of '
                 f'"{self.env.protocol}"; change one of them'
             )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _rl_learns_from_the_distribution_that_acts(self) -> Recipe:
-        rollout = self.rollout
         is_greedy = rollout.temperature == 0 and not rollout.temperature_range
-        if self.rl.steps and (is_greedy or rollout.top_p < 1 or rollout.min_p > 0):
-            raise ValueError(
+        if has_rl and (is_greedy or rollout.top_p < 1 or rollout.min_p > 0):
+            yield (
                 f"rollout.temperature = {rollout.temperature:g}, rollout.top_p = {rollout.top_p:g} and rollout.min_p = "
                 f"{rollout.min_p:g} draw from another distribution than the one whose gradient RL follows, "
                 "softmax(logits / temperature); set a temperature above 0, top_p = 1 and min_p = 0, or rl.steps = 0 to "
                 "collect or evaluate only"
             )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _titles_are_searched_by_programs(self) -> Recipe:
         if self.retrieval.index.entries == "titles" and self.env.protocol != "code":
-            raise ValueError(
+            yield (
                 f'retrieval.index.entries = "titles" finds pages, and env.protocol = "{self.env.protocol}" shows '
                 "passages; change one of them"
             )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _vllm_can_do_what_is_asked(self) -> Recipe:
-        if self.rollout.sampler == "vllm" and self.vllm_problem:
-            raise ValueError(self.vllm_problem)
-        return self
+        if rollout.sampler == "vllm" and self.vllm_problem:
+            yield self.vllm_problem
+        if scale.engine == "ray" and scale.learner_ranks > 1 and has_rl and self.rl.has_critic:
+            yield (
+                f'rl.advantage.baseline = "gae" trains a critic, whose weights scale.learner_ranks = '
+                f"{scale.learner_ranks} cannot divide; set scale.learner_ranks = 1, or another baseline"
+            )
+        problems = list(self._tinker_problems()) if scale.engine == "tinker" else []
+        if problems:
+            yield 'with scale.engine = "tinker" ' + "; ".join(problems)
 
     @property
     def vllm_problem(self) -> str:
@@ -169,23 +132,6 @@ class Recipe(Section):
                     "which applies top-p to what min-p has left; set one of them to its default"
                 )
         return ""
-
-    @pydantic.model_validator(mode="after")
-    def _a_critic_is_not_divided(self) -> Recipe:
-        is_divided = self.scale.engine == "ray" and self.scale.learner_ranks > 1
-        if is_divided and self.rl.steps and self.rl.has_critic:
-            raise ValueError(
-                f'rl.advantage.baseline = "gae" trains a critic, whose weights scale.learner_ranks = '
-                f"{self.scale.learner_ranks} cannot divide; set scale.learner_ranks = 1, or another baseline"
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _tinker_can_do_what_is_asked(self) -> Recipe:
-        problems = list(self._tinker_problems()) if self.scale.engine == "tinker" else []
-        if problems:
-            raise ValueError('with scale.engine = "tinker" ' + "; ".join(problems))
-        return self
 
     def _tinker_problems(self) -> Iterable[str]:
         """What a Tinker service would do otherwise than this recipe says, and what to change."""
@@ -211,12 +157,6 @@ class Recipe(Section):
                 "gradients cannot be divided once they are there: set rl.optimizer.stream_minibatches = 0, or "
                 'rl.loss.aggregation = "sum"'
             )
-
-    @pydantic.model_validator(mode="after")
-    def _rollback_has_a_state_to_go_to(self) -> Recipe:
-        if self.rl.health.action == "rollback" and not self.checkpoint.best_every:
-            raise ValueError('rl.health.action = "rollback" goes back to the best state: set checkpoint.best_every too')
-        return self
 
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
@@ -256,10 +196,8 @@ def build_recipe(raw: Mapping[str, object], *, origin: str = "recipe") -> Recipe
     Raises:
         ConfigError: with one line per problem, each naming the setting and, for a misspelt one, the nearest name.
     """
-    lines = [f"{old}: this setting is now {new}" for old, new in _moved(raw)]
     try:
-        if not lines:
-            return Recipe.model_validate(raw)
+        return Recipe.model_validate(raw)
     except pydantic.ValidationError as error:
         lines = [_describe_problem(problem) for problem in error.errors()]
     raise ConfigError("\n  ".join([f"{origin}: {len(lines)} problem(s)", *lines]))
@@ -300,17 +238,6 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"override {override!r}: {section!r} is a setting, not a section")
     table[key] = value
-
-
-def _moved(raw: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """The settings of a recipe that go by the name of an older release, and their names now."""
-    for section, table in raw.items():
-        for key, value in table.items() if isinstance(table, dict) else ():
-            name = f"{section}.{key}"
-            if section in _MOVED_SECTIONS:
-                yield name, _MOVED.get(name, f"{_MOVED_SECTIONS[section]}.{key}")
-            elif name in _MOVED and not isinstance(value, dict):
-                yield name, _MOVED[name]
 
 
 def _setting_names() -> Iterable[str]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 from pydantic import Field
 
-from seekling.config.base import Fraction, Positive, PositiveFloat, Section
-
-S = TypeVar("S", bound=Section)
+from seekling.config.base import Fraction, Positive, PositiveFloat, Section, raise_for
 
 
 def _without_effect(section: Section, name: str, is_read: bool, needed: str) -> Iterable[str]:
@@ -22,13 +20,6 @@ def _without_effect(section: Section, name: str, is_read: bool, needed: str) -> 
             f"{name} = {json.dumps(value)} has no effect here; it needs {needed}: set that, or leave {name} at "
             f"{json.dumps(default)}"
         )
-
-
-def _raise_for(problems: Iterable[str], section: S) -> S:
-    found = list(problems)
-    if found:
-        raise ValueError("; ".join(found))
-    return section
 
 
 class RewardConfig(Section):
@@ -85,9 +76,7 @@ class AdvantageConfig(Section):
 
     @pydantic.model_validator(mode="after")
     def _is_read(self) -> AdvantageConfig:
-        return _raise_for(
-            _without_effect(self, "scale", self.baseline == "group_mean", 'baseline = "group_mean"'), self
-        )
+        return raise_for(_without_effect(self, "scale", self.baseline == "group_mean", 'baseline = "group_mean"'), self)
 
 
 class LossConfig(Section):
@@ -118,7 +107,7 @@ class LossConfig(Section):
 
     @pydantic.model_validator(mode="after")
     def _agrees_with_itself(self) -> LossConfig:
-        return _raise_for(self._contradictions(), self)
+        return raise_for(self._contradictions(), self)
 
     def _contradictions(self) -> Iterable[str]:
         if self.correction != "none" and self.old_logprobs == "rollout":
@@ -179,9 +168,9 @@ class CriticConfig(Section):
 class HealthConfig(Section):
     """Signs of collapse in RL: medians over the last `window` steps beside those of the first `window` steps."""
 
-    action: Literal["off", "warn", "rollback"] = "warn"
-    """rollback: at two signs at once go back to the best state with a lower learning rate; needs
-    `checkpoint.best_every`."""
+    former: ClassVar[Mapping[str, object]] = {"rate_factor": 0.5, "max_rollbacks": 3}
+
+    action: Literal["off", "warn"] = "warn"
     window: Positive = 5
     entropy_fall: Fraction = 0.1
     """Entropy of action tokens below this share of its beginning."""
@@ -199,9 +188,6 @@ class HealthConfig(Section):
     """Share of unreadable actions, above its beginning."""
     reward_fall: Fraction = 0.5
     """Mean reward below this share of the best window's."""
-    rate_factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """The learning rate is multiplied by this at each rollback."""
-    max_rollbacks: Annotated[int, Field(ge=0)] = 3
 
 
 class RlConfig(Section):
@@ -240,7 +226,7 @@ class RlConfig(Section):
 
     @pydantic.model_validator(mode="after")
     def _agrees_with_itself(self) -> RlConfig:
-        return _raise_for(self._contradictions(), self)
+        return raise_for(self._contradictions(), self)
 
     def _contradictions(self) -> Iterable[str]:
         groups, optimizer = self.groups, self.optimizer

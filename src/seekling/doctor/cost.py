@@ -103,16 +103,8 @@ def predict(
 ) -> tuple[StageCost, ...]:
     """Predict every stage that a recipe will run, in order.
 
-    Args:
-        recipe: the resolved recipe.
-        shape: size of its model.
-        speed: of this machine.
-        dtype: arithmetic that the recipe's `model.dtype` means here.
-        num_test_questions: there are; the recipe may ask for fewer.
-        num_dev_questions: there are; the recipe may ask for fewer.
-        num_expert_episodes: in `experts.file`, for a recipe that names one.
-        model: constants of the arithmetic.
-        free_bytes: memory for a recipe that names none; None: as much as it takes.
+    `dtype` is what the recipe's `model.dtype` means here; of the questions that there are it may ask for fewer;
+    `num_expert_episodes` are in `experts.file`; `free_bytes` is for a recipe that names no limit, None: enough.
     """
     plan = MemoryPlan(recipe, shape, dtype=dtype, free_bytes=free_bytes)
     costs = _Costs(recipe, shape, speed, dtype, model or CostModel(), plan)

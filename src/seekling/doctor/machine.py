@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,14 +28,14 @@ BUSY_SHARE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is; numbers of None could not be found out."""
+    """What there is; a number of None could not be found out."""
 
     system: str
     python: str
     processor: str
     num_cores: float
     """Cores this process may use; a container's quota can be a fraction."""
-    memory_bytes: int | None
+    memory_bytes: int
     """What this process may use at most: the machine's memory or the container's limit."""
     available_bytes: int | None
     """What is free right now."""
@@ -75,21 +76,24 @@ class Speed:
 def look_at_machine(cache_folder: Path) -> Machine:
     """Collect what can be known without measuring; the folder, of whose disk the room is told, need not exist yet."""
     cpu_info = _read(Path("/proc/cpuinfo"))
-    total, available = memory_of(_read(Path("/proc/meminfo")))
-    limit = number_or_none(_read(_CGROUP / "memory.max"))
+    features = _named(cpu_info, "flags|features").split()
+    meminfo = _read(Path("/proc/meminfo"))  # in kB
+    total, available = (1024 * (_number(_named(meminfo, name)) or 0) or None for name in ("MemTotal", "MemAvailable"))
+    limit = _number(_read(_CGROUP / "memory.max"))
     if limit is not None and total is not None and limit < total:
-        total = limit
-        used = used_of(_read(_CGROUP / "memory.current"), _read(_CGROUP / "memory.stat"))
-        available = min(available or limit, max(0, limit - used))
+        # Of what the container uses it gives up pages of files that were read when memory is short.
+        cached = _number(_named(_read(_CGROUP / "memory.stat"), "inactive_file")) or 0
+        used = max(0, (_number(_read(_CGROUP / "memory.current")) or 0) - cached)
+        total, available = limit, min(available or limit, max(0, limit - used))
     existing = next(path for path in (cache_folder, *cache_folder.absolute().parents) if path.exists())
     return Machine(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
-        processor=processor_name(cpu_info) or platform.processor() or platform.machine(),
+        processor=_named(cpu_info, "model name") or platform.processor() or platform.machine(),
         num_cores=cores_here(),
-        memory_bytes=total if total is not None else _memory_by_sysconf(),
+        memory_bytes=total if total is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         available_bytes=available,
-        processor_features=processor_features(cpu_info),
+        processor_features=tuple(flag for flag in _WANTED_FLAGS if flag in features),
         cache_folder=str(cache_folder),
         cache_free_bytes=shutil.disk_usage(existing).free,
     )
@@ -107,11 +111,7 @@ def free_bytes(device: Literal["cpu", "cuda"], cache_folder: Path) -> int | None
 def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, seconds: float = 0.4) -> Speed:
     """Time matrix products of the size that a small language model needs, and a read of a large array.
 
-    Args:
-        rows: of the left matrix.
-        inner: columns of the left matrix and rows of the right one.
-        columns: of the right matrix.
-        seconds: time given to each of the three measurements; the best repetition counts.
+    Of each of the three measurements, which take so many seconds, the best repetition counts.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -132,7 +132,7 @@ def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, s
     float32, bfloat16 = product_flops(torch.float32), product_flops(torch.bfloat16)
     memory = big.numel() * 4 / _best_time(lambda: big.sum(), seconds)
     wall_s, own_s = time.perf_counter() - started, time.process_time() - own_s
-    all_s = busy_seconds(_read(_STAT), cores) - busy_seconds(stat, cores)
+    all_s = _busy_seconds(_read(_STAT), cores) - _busy_seconds(stat, cores)
     return Speed(
         float32_flops=float32,
         bfloat16_flops=bfloat16,
@@ -144,11 +144,8 @@ def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, s
     )
 
 
-def busy_seconds(stat: str, cores: Iterable[int]) -> float:
-    """Return how long some cores have been busy since the machine started, by the text of /proc/stat; 0 if it is empty.
-
-    Time that a hypervisor gave to other machines counts: it is as lost as that of other processes.
-    """
+def _busy_seconds(stat: str, cores: Iterable[int]) -> float:
+    """How long cores have been busy by /proc/stat; time that a hypervisor gave to other machines counts as lost too."""
     wanted = {f"cpu{core}" for core in cores}
     rows = [line.split() for line in stat.splitlines() if line.split(" ", 1)[0] in wanted]
     # user nice system idle iowait irq softirq steal; what guests use is in user already
@@ -156,47 +153,16 @@ def busy_seconds(stat: str, cores: Iterable[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK") if rows else 0.0
 
 
-def memory_of(meminfo: str) -> tuple[int | None, int | None]:
-    """Return total and available bytes from the text of /proc/meminfo."""
-    values: Mapping[str, str] = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
-
-    def in_bytes(name: str) -> int | None:
-        words = values.get(name, "").split()
-        return int(words[0]) * 1024 if words and words[0].isdigit() else None
-
-    return in_bytes("MemTotal"), in_bytes("MemAvailable")
+def _number(text: str) -> int | None:
+    """The whole number that a text begins with; None for anything else, such as a cgroup's "max"."""
+    found = re.match(r"\s*(\d+)", text)
+    return int(found[1]) if found else None
 
 
-def used_of(current: str, stat: str) -> int:
-    """Return what a cgroup uses and would not give up, in bytes; 0 where it does not say.
-
-    Args:
-        current: text of memory.current, in which pages of files that were read count as used.
-        stat: text of memory.stat; the pages that it calls inactive are dropped when memory is short.
-    """
-    values = dict(line.split(maxsplit=1) for line in stat.splitlines() if " " in line)
-    cached = number_or_none(values.get("inactive_file", "")) or 0
-    return max(0, (number_or_none(current) or 0) - cached)
-
-
-def processor_name(cpu_info: str) -> str:
-    """Return the model name from the text of /proc/cpuinfo, or an empty string."""
-    names = [line.split(":", 1)[1].strip() for line in cpu_info.splitlines() if line.startswith("model name")]
-    return names[0] if names else ""
-
-
-def processor_features(cpu_info: str) -> tuple[str, ...]:
-    """Return those instruction sets of /proc/cpuinfo that matter for matrix products."""
-    for line in cpu_info.splitlines():
-        if line.lower().startswith(("flags", "features")):
-            words = set(line.split(":", 1)[1].split())
-            return tuple(flag for flag in _WANTED_FLAGS if flag in words)
-    return ()
-
-
-def number_or_none(text: str) -> int | None:
-    """Return a whole number written in a file, or None for anything else, such as cgroup's "max"."""
-    return int(text) if text.strip().isdigit() else None
+def _named(text: str, name: str) -> str:
+    """What stands behind a name in a text of /proc or of a cgroup, the first time; empty when it does not."""
+    found = re.search(rf"^(?:{name})[\s:]+(.*)$", text, flags=re.MULTILINE | re.IGNORECASE)
+    return found[1] if found else ""
 
 
 def _best_time(work: Callable[[], object], seconds: float) -> float:
@@ -208,13 +174,6 @@ def _best_time(work: Callable[[], object], seconds: float) -> float:
         work()
         best = min(best, time.perf_counter() - start)
     return best
-
-
-def _memory_by_sysconf() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
 
 
 def _read(path: Path) -> str:

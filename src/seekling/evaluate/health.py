@@ -1,7 +1,6 @@
 """Signs that RL is collapsing, read from the metrics of its steps: pure functions of the history.
 
-Each sign compares the median of the last few steps with that of the first few; one alone may be a change of style, two
-at once are taken for a collapse.
+Each sign compares the median of the last few steps with that of the first few; one alone may be a change of style.
 
 Source: likelihood of right episodes, Lazy Likelihood Displacement (arXiv:2512.04220); the limits are ours.
 """
@@ -21,10 +20,6 @@ Metrics = Mapping[str, float]
 
 PREFIX = "health_"
 """Of the metrics that record a sign."""
-ROLLED_BACK = "rolled_back_to"
-"""The metric that records the step of the state to which training went back."""
-SIGNS_OF_COLLAPSE = 2
-"""So many at once."""
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "entropy_low": "the policy hardly varies any more (entropy)",
@@ -54,43 +49,18 @@ class Sign:
 def find_signs(history: Sequence[Metrics], config: HealthConfig) -> list[Sign]:
     """The signs of collapse after the newest of all RL steps so far, in the order of `MEANINGS`.
 
-    The first `window` steps are taken for healthy; there is no sign before another has passed, also since a rollback.
+    The first `window` steps are taken for healthy; there is no sign before another has passed.
     """
-    recent = history[last_rollback(history) :]
-    if config.action == "off" or len(history) < 2 * config.window or len(recent) < config.window:
+    if config.action == "off" or len(history) < 2 * config.window:
         return []
-    first, last = history[: config.window], recent[-config.window :]
+    first, last = history[: config.window], history[-config.window :]
     return list(_signs(first, last, history, config))
-
-
-def is_collapse(signs: Sequence[Sign]) -> bool:
-    """Whether signs are enough to go back."""
-    return len(signs) >= SIGNS_OF_COLLAPSE
-
-
-def last_rollback(history: Sequence[Metrics]) -> int:
-    """Number of steps up to the newest rollback, itself included; 0 without one."""
-    return max((number for number, row in enumerate(history, start=1) if ROLLED_BACK in row), default=0)
-
-
-def num_rollbacks(history: Sequence[Metrics]) -> int:
-    """How often training went back."""
-    return sum(ROLLED_BACK in row for row in history)
-
-
-def is_best_yet(history: Sequence[Metrics], every: int) -> bool:
-    """Whether the newest `every` steps have the highest mean reward of all such stretches; 0 never looks."""
-    if not every or len(history) % every:
-        return False
-    rewards = [row.get("reward_mean", -np.inf) for row in history]
-    means = np.reshape(rewards, (-1, every)).mean(1).tolist()
-    return all(means[-1] > earlier for earlier in means[:-1])
 
 
 def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
     """What the logged metrics of a run's RL steps say about its health, as sentences for people.
 
-    One for every sign at the step at which it came up, every skipped update and every rollback; damage is passed over.
+    One for every sign at the step at which it came up, and every skipped update; damage is passed over.
     """
     sentences: list[str] = []
     shown: set[str] = set()
@@ -102,8 +72,6 @@ def describe_health(history: Sequence[Mapping[str, object]]) -> list[str]:
             sentences.append(f"Step {row.get('step')}: {MEANINGS[name]}{size}.")
         if row.get("num_skipped_steps"):
             sentences.append(f"Step {row.get('step')}: a gradient was not finite; its update was skipped.")
-        if ROLLED_BACK in row:
-            sentences.append(f"Step {row.get('step')}: training went back to the weights of step {row[ROLLED_BACK]}.")
         shown = signs
     return sentences
 

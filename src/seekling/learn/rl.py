@@ -55,17 +55,12 @@ class RlRun:
         self.questions, self.config, self.seed = questions, config, seed
         self.curriculum = Curriculum(questions, config.groups, seed=seed, per_step=config.questions_per_step)
         self.idle_steps = 0
-        self.rate_scale = 1.0
-        """Multiplies the learning rate; who rolls a run back lowers it."""
 
     def rates(self, step: int) -> list[float]:
         """Learning rates of a step: the policy's and the critic's."""
         config = self.config
         schedules = (config.learning_rate, config.optimizer), (config.critic.learning_rate, config.critic)
-        return [
-            self.rate_scale * scheduled_rate(rate, step, total=config.steps, warmup=each.warmup_steps)
-            for rate, each in schedules
-        ]
+        return [scheduled_rate(rate, step, total=config.steps, warmup=each.warmup_steps) for rate, each in schedules]
 
 
 def train(

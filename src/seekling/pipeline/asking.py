@@ -6,8 +6,7 @@ Infrastructure failures are kept and counted, and are tried again when the same 
 from __future__ import annotations
 
 import time
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from seekling.config import Recipe
@@ -22,24 +21,13 @@ from seekling.pipeline.reporter import Reporter
 from seekling.pipeline.run_folder import RunFolder
 from seekling.retrieval.index_record import read_record
 from seekling.reward.functions import score_episode
-from seekling.rollout.loop import Decoding
+from seekling.rollout.chat_roller import ChatRoller
+from seekling.rollout.loop import Decoding, Roller
 from seekling.serve.agent import Agent, eval_decoding
 from seekling.types import EpisodeGroup, EpisodeRecord, Question, StopReason
 
-
-class QuestionRoller(typing.Protocol):
-    """What turns questions into episodes: a `Roller` over any sampler, or a `ChatRoller` over an endpoint."""
-
-    def rollout(
-        self,
-        questions: Sequence[Question],
-        decoding: Decoding,
-        *,
-        seed: int = 0,
-        on_group: Callable[[EpisodeGroup], None] = ...,
-    ) -> list[EpisodeGroup]:
-        """One episode per question; `on_group` is called as each ends."""
-        ...
+QuestionRoller = Roller | ChatRoller
+"""What turns questions into episodes: over any sampler, or over an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +48,24 @@ def evaluate_policy(
     questions: Sequence[Question],
     stage: str,
     reporter: Reporter,
-    *,
-    judge: Judge | None = None,
-    calibration: Calibration | None = None,
+    extras: Extras | None = None,
 ) -> EvalSummary:
     """Evaluate the policy that an agent's sampler holds, as a stage of a run.
 
-    `stage` is eval-<name> for test questions, dev-<name> for development questions. A judge is asked about each answer.
+    `stage` is eval-<name> for test questions, dev-<name> for development questions.
     """
+    name, spec = stage.removeprefix("eval-"), recipe.model.spec
+    model = spec if name == "base" else f"{spec}, {name}"
     return ask_and_score(
         folder,
         agent.roller_over(agent.env.with_config(recipe.evaluated.env)),
         questions,
         eval_decoding(recipe),
-        stage_settings(recipe, folder, stage.removeprefix("eval-")),
+        EvalSettings.from_recipe(recipe, model=model, num_passages=num_passages_of(recipe, folder)),
         stage,
         reporter,
         seed=recipe.seed,
-        extras=Extras(judge, calibration=calibration),
+        extras=extras,
     )
 
 
@@ -99,7 +87,7 @@ def ask_and_score(
     go to `episodes/<stage>.jsonl` of the folder, the summary where `write_summary` puts it.
     """
     extras = extras or Extras()
-    started, earlier_s = time.perf_counter(), folder.seconds().get(stage, 0.0)
+    started, earlier_s = time.perf_counter(), folder.progress.seconds.get(stage, 0.0)
     asked = {question.key: question for question in questions}
     earlier = [record for record in folder.read_records(stage) if asked.get(record.question.key) == record.question]
     done = {record.question.key for record in earlier if not _is_failed(record)}
@@ -115,7 +103,9 @@ def ask_and_score(
 
         left = [question for question in questions if question.key not in done]
         roller.rollout(left, decoding, seed=seed, on_group=on_group)
-    by_key = {record.question.key: record for record in _newest_last(folder.read_records(stage), asked)}
+    written = [record for record in folder.read_records(stage) if asked.get(record.question.key) == record.question]
+    # Of one question the newest answer, where there is one.
+    by_key = {record.question.key: record for record in sorted(written, key=lambda record: not _is_failed(record))}
     folder.replace_records(stage, [by_key[question.key] for question in questions])
     details = _judge(folder, stage, extras.judge, reporter) if extras.judge is not None else None
     wall_s = earlier_s + time.perf_counter() - started
@@ -130,12 +120,6 @@ def ask_and_score(
     write_summary(folder.path, summary)
     reporter.line(f"{stage.removeprefix('eval-')}: EM {format_rate(summary.em)}")
     return summary
-
-
-def stage_settings(recipe: Recipe, folder: RunFolder, name: str) -> EvalSettings:
-    """The settings of an evaluation stage of a run."""
-    model = recipe.model.spec if name == "base" else f"{recipe.model.spec}, {name}"
-    return EvalSettings.from_recipe(recipe, model=model, num_passages=num_passages_of(recipe, folder))
 
 
 def num_passages_of(recipe: Recipe, folder: RunFolder) -> int:
@@ -157,19 +141,13 @@ def _judge(folder: RunFolder, stage: str, judge: Judge, reporter: Reporter) -> J
             on_verdict=lambda: advance(""),
         )
     verdicts = {record.question.key: verdict for record, verdict in zip(cases, judged.verdicts, strict=True)}
-    folder.replace_records(stage, [_with_verdict(record, verdicts.get(record.question.key)) for record in records])
+    made = []
+    for record in records:
+        scores, verdict = dict(record.scores), verdicts.get(record.question.key)
+        scores.pop("judge", None)
+        made.append(replace(record, scores=scores if verdict is None else {**scores, "judge": float(verdict)}))
+    folder.replace_records(stage, made)
     return judged.details
-
-
-def _with_verdict(record: EpisodeRecord, verdict: bool | None) -> EpisodeRecord:
-    scores = {name: value for name, value in record.scores.items() if name != "judge"}
-    return replace(record, scores=scores if verdict is None else {**scores, "judge": float(verdict)})
-
-
-def _newest_last(records: Sequence[EpisodeRecord], asked: Mapping[tuple[str, str], Question]) -> list[EpisodeRecord]:
-    """The records of these very questions, an answer after failures, else in the order they were written."""
-    mine = [record for record in records if asked.get(record.question.key) == record.question]
-    return sorted(mine, key=lambda record: not _is_failed(record))
 
 
 def _is_failed(record: EpisodeRecord) -> bool:
@@ -178,12 +156,6 @@ def _is_failed(record: EpisodeRecord) -> bool:
 
 def _scored(stage: str, group: EpisodeGroup) -> list[EpisodeRecord]:
     """Scored records of a question's episodes; infrastructure failures are kept without scores."""
-    return [
-        EpisodeRecord(
-            stage,
-            group.question,
-            episode,
-            scores={} if episode.stop_reason is StopReason.INFRA_FAILURE else score_episode(episode, group.question),
-        )
-        for episode in (*group.episodes, *group.failed)
-    ]
+    question = group.question
+    scored = [EpisodeRecord(stage, question, each, scores=score_episode(each, question)) for each in group.episodes]
+    return [*scored, *(EpisodeRecord(stage, question, each) for each in group.failed)]

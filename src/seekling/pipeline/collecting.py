@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from seekling.config import EndpointConfig, JudgeConfig, Recipe
@@ -65,12 +65,7 @@ class Collected:
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object."""
-        spent: dict[str, Json] = {
-            "num_requests": self.spent.num_requests,
-            "prompt_tokens": self.spent.prompt_tokens,
-            "completion_tokens": self.spent.completion_tokens,
-            "cost_usd": self.cost_usd,
-        }
+        spent: dict[str, Json] = {**asdict(self.spent), "cost_usd": self.cost_usd}
         return {**self.selection.to_json(), "spent": spent, "stopped": self.stopped}
 
 
@@ -90,11 +85,10 @@ def collect_episodes(recipe: Recipe, path: Path, request: CollectRequest, report
     folder = RunFolder(path, recipe)
     world = open_world(recipe, path, reporter)
     questions = world.train[: request.num_questions or None]
-    endpoint = request.endpoint
     now: dict[str, Json] = {
-        "endpoint": endpoint.url,
-        "model": endpoint.model,
-        "extra": json.dumps(endpoint.fields, sort_keys=True),
+        "endpoint": request.endpoint.url,
+        "model": request.endpoint.model,
+        "extra": json.dumps(request.endpoint.fields, sort_keys=True),
         "question_set_hash": question_set_hash(world.train),
     }
     claim(path / "requests" / "collect.json", now, what="a collection", instead="use another folder with --out")
@@ -134,17 +128,11 @@ def _ask_once(
     """Let every question that has no correct episode yet be tried once more."""
     records = _judged(_records(folder, questions), judge, reporter) if attempt else _records(folder, questions)
     seed = derive_seed(recipe.seed, STAGE, attempt)
-    tried = {
-        (each.question.key, each.episode.seed)
-        for each in records
-        if each.episode.stop_reason is not StopReason.INFRA_FAILURE
-    }
+    ended = [each for each in records if each.episode.stop_reason is not StopReason.INFRA_FAILURE]
+    tried = {(each.question.key, each.episode.seed) for each in ended}
     solved = {each.question.key for each in records if is_correct(each)}
-    left = [
-        question
-        for question in questions
-        if question.key not in solved and (question.key, derive_seed(seed, *question.key, 0)) not in tried
-    ]
+    unsolved = [question for question in questions if question.key not in solved]
+    left = [each for each in unsolved if (each.key, derive_seed(seed, *each.key, 0)) not in tried]
     num_correct = len(solved)
     with reporter.track(f"collect, attempt {attempt + 1}", len(questions), done=len(questions) - len(left)) as advance:
 
@@ -170,19 +158,14 @@ def _records(folder: RunFolder, questions: Sequence[Question]) -> list[EpisodeRe
 
 def _judged(records: list[EpisodeRecord], judge: Judge | None, reporter: Reporter) -> list[EpisodeRecord]:
     """Put a verdict beside every answer that does not match exactly. A judge that fails leaves it to exact match."""
-    places = [
-        number
-        for number, record in enumerate(records)
-        if record.episode.stop_reason is StopReason.ANSWERED and not is_correct(record)
-    ]
-    if judge is None or not places:
+    cases = [each for each in records if each.episode.stop_reason is StopReason.ANSWERED and not is_correct(each)]
+    if judge is None or not cases:
         return records
-    judged = judge.judge([(records[place].question, records[place].episode.answer) for place in places])
+    judged = judge.judge([(each.question, each.episode.answer) for each in cases])
     if judged.details.errors:
         failed = ", ".join(f"{count} {cause}" for cause, count in judged.details.errors.items())
         reporter.line(f"note: the judge decided nothing in {failed}; these answers count by exact match")
-    made = list(records)
-    for place, verdict in zip(places, judged.verdicts, strict=True):
-        if verdict is not None:
-            made[place] = replace(made[place], scores={"judge": float(verdict)})
-    return made
+    verdicts = {id(each): verdict for each, verdict in zip(cases, judged.verdicts, strict=True) if verdict is not None}
+    return [
+        replace(each, scores={"judge": float(verdicts[id(each)])}) if id(each) in verdicts else each for each in records
+    ]

@@ -15,7 +15,6 @@ from seekling.corpus.splits import with_shared_text
 from seekling.errors import ConfigError, DataError
 from seekling.evaluate.compare import SampleSummary, summarize_samples
 from seekling.evaluate.confidence import read_calibration
-from seekling.evaluate.judging import Judge
 from seekling.evaluate.result_files import read_records
 from seekling.evaluate.settings import EvalSettings
 from seekling.evaluate.summary import EvalSummary
@@ -56,6 +55,11 @@ class EvalRequest:
     judge: JudgeConfig | None = None
     """Instead of the recipe's, which is asked when `eval.judge` says so."""
 
+    @property
+    def names(self) -> list[str]:
+        """Of the samples."""
+        return [self.name] if self.num_samples == 1 else [f"{self.name}-s{n + 1}" for n in range(self.num_samples)]
+
 
 @dataclass(frozen=True, slots=True)
 class EvalOutcome:
@@ -80,17 +84,33 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
     judge_config = request.judge or (recipe.judge if recipe.eval.judge else None)
     folder = RunFolder(path, recipe)
     world = open_world(recipe, path, reporter)
-    questions = _questions(recipe, request, world)
-    settings = _settings(recipe, request, folder)
+    questions, served = _questions(recipe, request, world), request.endpoint
+    settings = EvalSettings.from_recipe(
+        recipe,
+        model=served.model if served is not None else "",
+        endpoint=served.url if served is not None else "",
+        num_passages=num_passages_of(recipe, folder),
+    )
     _claim(folder, request, settings, questions)
+    calibration = read_calibration(Path(settings.model)) if settings.model and not settings.endpoint else None
+    summaries: list[EvalSummary] = []
     with (
         open_judge(judge_config, path, reporter) if judge_config else contextlib.nullcontext() as judge,
         _open_roller(recipe, world, request, reporter) as (roller, model, layers),
     ):
-        summaries = [
-            _sample(recipe, request, folder, roller, questions, settings, judge, number, reporter)
-            for number in range(request.num_samples)
-        ]
+        extras = Extras(judge, request.usd_per_hour, calibration)
+        for number, name in enumerate(request.names):
+            # The first sample is what one sample would have been.
+            seed = recipe.seed if number == 0 else derive_seed(recipe.seed, "sample", number)
+            stage, started = f"eval-{name}", time.perf_counter()
+            try:
+                decoding = eval_decoding(recipe)
+                summary = ask_and_score(
+                    folder, roller, questions, decoding, settings, stage, reporter, seed=seed, extras=extras
+                )
+            finally:
+                folder.add_seconds(stage, time.perf_counter() - started)
+            summaries.append(summary)
         folder.write_record(describe_evaluation(recipe, folder, world, model, layers))
     return EvalOutcome(summaries, _put_together(folder, request))
 
@@ -138,27 +158,13 @@ def _questions(recipe: Recipe, request: EvalRequest, world: World) -> list[Quest
         raise DataError(
             f"{request.questions} holds no question to ask; check data.questions.kinds and data.questions.test_sources"
         )
-    _refuse_trained(questions, world)
-    return questions
-
-
-def _refuse_trained(questions: Sequence[Question], world: World) -> None:
     seen = with_shared_text(questions, world.train)
     if seen:
         raise DataError(
             f"{len(seen)} of the questions are the recipe's training questions, such as {seen[0].question!r}; "
             "a held-out figure would mean nothing: name other questions, or another data.train"
         )
-
-
-def _settings(recipe: Recipe, request: EvalRequest, folder: RunFolder) -> EvalSettings:
-    served = request.endpoint
-    return EvalSettings.from_recipe(
-        recipe,
-        model=served.model if served is not None else "",
-        endpoint=served.url if served is not None else "",
-        num_passages=num_passages_of(recipe, folder),
-    )
+    return questions
 
 
 def _claim(folder: RunFolder, request: EvalRequest, settings: EvalSettings, questions: Sequence[Question]) -> None:
@@ -172,16 +178,11 @@ def _claim(folder: RunFolder, request: EvalRequest, settings: EvalSettings, ques
         "question_set_hash": question_set_hash(questions),
         "is_sampled_repeatedly": request.num_samples > 1,
     }
-    weights = _weights_in(settings.model) if request.endpoint is None else []
-    if weights:
-        now["weights"] = weights
+    # A run that goes on exports another policy under the same name.
+    files = [] if request.endpoint else sorted(Path(settings.model).glob("*.safetensors"))
+    if files:
+        now["weights"] = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
     claim(path, now, what=f"an evaluation named {request.name!r}", instead="use another --name, or another --out")
-
-
-def _weights_in(spec: str) -> list[Json]:
-    """The files of a local model: a run that goes on exports another policy under the same name."""
-    stats = [(path.name, path.stat()) for path in sorted(Path(spec).glob("*.safetensors"))]
-    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
 
 
 @contextlib.contextmanager
@@ -205,47 +206,10 @@ def _open_roller(
         yield local, model | {"dtype": agent.sampler.dtype}, agent.sandbox_layers
 
 
-def _sample(
-    recipe: Recipe,
-    request: EvalRequest,
-    folder: RunFolder,
-    roller: QuestionRoller,
-    questions: Sequence[Question],
-    settings: EvalSettings,
-    judge: Judge | None,
-    number: int,
-    reporter: Reporter,
-) -> EvalSummary:
-    name, started = _name_of(request, number), time.perf_counter()
-    # The first sample is what one sample would have been.
-    seed = recipe.seed if number == 0 else derive_seed(recipe.seed, "sample", number)
-    calibration = read_calibration(Path(settings.model)) if settings.model and not settings.endpoint else None
-    try:
-        return ask_and_score(
-            folder,
-            roller,
-            questions,
-            eval_decoding(recipe),
-            settings,
-            f"eval-{name}",
-            reporter,
-            seed=seed,
-            extras=Extras(judge, request.usd_per_hour, calibration),
-        )
-    finally:
-        folder.add_seconds(f"eval-{name}", time.perf_counter() - started)
-
-
-def _name_of(request: EvalRequest, number: int) -> str:
-    return request.name if request.num_samples == 1 else f"{request.name}-s{number + 1}"
-
-
 def _put_together(folder: RunFolder, request: EvalRequest) -> SampleSummary | None:
     if request.num_samples == 1:
         return None
-    names = [_name_of(request, number) for number in range(request.num_samples)]
-    records = [(name, read_records(folder.episodes_path(f"eval-{name}"))) for name in names]
-    summary = summarize_samples(records)
+    summary = summarize_samples([(name, read_records(folder.episodes_path(f"eval-{name}"))) for name in request.names])
     path = folder.path / "samples" / f"{request.name}.json"
     write_atomically(path, json.dumps(summary.to_json(), ensure_ascii=False, indent=1) + "\n")
     return summary

@@ -5,7 +5,6 @@ What is trained on is copied into the run folder, so that the run can be read an
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +59,9 @@ def load_experts(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, 
         question = trained.get(record.question.key)
         if question is None or question.question != record.question.question:
             return "not a training question of this recipe"
-        return "longer than rollout.episode_tokens" if len(_trajectory(record, agent).token_ids_T) > limit else ""
+        return (
+            "longer than rollout.episode_tokens" if len(_trajectory(record.episode, agent).token_ids_T) > limit else ""
+        )
 
     selection = select_episodes(
         prompted, balance=recipe.experts.balance, max_episodes=recipe.experts.max_episodes, refuse=refuse
@@ -77,7 +78,7 @@ def expert_trajectories(folder: RunFolder, agent: Agent) -> list[Trajectory]:
     if steps.exists():
         stop_strings = agent.env.protocol.stops.strings
         return [step_trajectory(record, agent.renderer, stop_strings) for record in read_steps(steps)]
-    return [_trajectory(record, agent) for record in folder.read_records("expert")]
+    return [_trajectory(record.episode, agent) for record in folder.read_records("expert")]
 
 
 class SftQuestions(NamedTuple):
@@ -101,41 +102,52 @@ def split_for_sft(config: ExpertConfig, questions: Sequence[Question]) -> SftQue
     return SftQuestions(played, [rest[number] for number in originals], fresh)
 
 
+def questions_for_rl(recipe: Recipe, questions: Sequence[Question]) -> Sequence[Question]:
+    """Those of training; with `rl.groups.fresh` without those that SFT learned from.
+
+    Raises:
+        ConfigError: none is left.
+    """
+    if not recipe.rl.groups.fresh:
+        return questions
+    fresh, experts = split_for_sft(recipe.experts, questions).fresh, recipe.experts
+    if not fresh:
+        raise ConfigError(
+            f"rl.groups.fresh = true leaves no question for RL: SFT has {experts.num_questions} for episodes and "
+            f"{experts.num_plans} for plans, and there are {len(questions)} training questions; lower "
+            "experts.num_questions or experts.num_plans, or set rl.groups.fresh = false"
+        )
+    return fresh
+
+
 def plan_trajectories(recipe: Recipe, questions: Sequence[Question], agent: Agent) -> list[Trajectory]:
     """The scripted expert's plans for the questions of which SFT learns no more than that."""
-    planned = [
-        (question, first_plan(agent.env, question, recipe.experts))
-        for question in split_for_sft(recipe.experts, questions).planned
-    ]
-    return [
-        opening_trajectory(agent.env.protocol.prompt(question), *texts, agent.renderer)
-        for question, texts in planned
-        if texts is not None
-    ]
+    made = []
+    for question in split_for_sft(recipe.experts, questions).planned:
+        texts = first_plan(agent.env, question, recipe.experts)
+        if texts is not None:
+            made.append(opening_trajectory(agent.env.protocol.prompt(question), *texts, agent.renderer))
+    return made
 
 
 def demonstrate(recipe: Recipe, agent: Agent, group: EpisodeGroup) -> tuple[Episode, Trajectory] | None:
-    """The scripted expert's episode of a question; None where it fails, is wrong or is longer than an episode may be.
+    """The scripted expert's episode of a question that all of a group's episodes got wrong.
 
-    Args:
-        recipe: how the expert goes about it, whether it goes on from where the policy was, and how long an episode
-            may be.
-        agent: of the policy.
-        group: the policy's episodes of a question of training, all wrong.
+    None where it fails, is wrong or is longer than an episode may be.
     """
     question = group.question
     begun = group.episodes if recipe.rl.groups.demonstrations == "continued" else ()
     for after in (*begun, None):
         episode = play(agent.env, question, recipe.experts, title_of=agent.library.title_of, after=after).episode
         if episode is not None and exact_match(episode.answer, question.answers):
-            trajectory = _trajectory(EpisodeRecord("expert", question, episode), agent)
+            trajectory = _trajectory(episode, agent)
             if len(trajectory.token_ids_T) <= recipe.rollout.episode_tokens:
                 return episode, trajectory
     return None
 
 
-def _trajectory(record: EpisodeRecord, agent: Agent) -> Trajectory:
-    return expert_trajectory(record.episode, agent.env.protocol, agent.renderer)
+def _trajectory(episode: Episode, agent: Agent) -> Trajectory:
+    return expert_trajectory(episode, agent.env.protocol, agent.renderer)
 
 
 def _load_steps(path: Path, recipe: Recipe, folder: RunFolder, agent: Agent, reporter: Reporter) -> None:
@@ -151,11 +163,11 @@ def _load_steps(path: Path, recipe: Recipe, folder: RunFolder, agent: Agent, rep
         )
     records = read_steps(path)
     lengths = [len(step_trajectory(each, agent.renderer, protocol.stops.strings).token_ids_T) for each in records]
-    if max(lengths) > limit:
-        count = Counter(length > limit for length in lengths)[True]
+    num_long = sum(length > limit for length in lengths)
+    if num_long:
         raise DataError(
-            f"{count} of the {len(records)} records of {path} are longer than rollout.episode_tokens = {limit} (up to "
-            f"{max(lengths)}); raise it, or write the records again with seekling data stepwise --max-tokens {limit}"
+            f"{num_long} of the {len(records)} records of {path} are longer than rollout.episode_tokens = {limit} (up "
+            f"to {max(lengths)}); raise it, or write the records again with seekling data stepwise --max-tokens {limit}"
         )
     write_atomically(folder.path / STEPS, path.read_text(encoding="utf-8"))
     reporter.line(f"{path}: {len(records)} step-wise records")

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 from seekling.config import Recipe
 from seekling.doctor.memory import Stage
@@ -65,11 +64,11 @@ def copy_policy(source: Path, out: Path) -> None:
 
 
 def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = False) -> str:
-    """Export a policy of a run, finished or not, with a model card beside it.
+    """Export a policy of a run, finished or not, into a folder that must not exist, with a model card beside it.
 
     Args:
         run: a run folder.
-        out: the directory to write; must not exist.
+        out: the directory to write.
         policy: a name in the run's `checkpoints`: best, rl, sft, or a training state such as state-rl-20. Empty: the
             best, and where none is chosen yet the newest training state, else rl, else sft.
         is_adapter: the adapter alone instead of the merged weights.
@@ -85,7 +84,7 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
         raise ConfigError(f"{out} exists already; name a folder that does not")
     source, words = _choose(run, policy)
     if source.name.startswith("state-"):
-        stage = cast("Stage", source.name.split("-")[1])
+        stage: Stage = "sft" if source.name.startswith("state-sft-") else "rl"
         model_dir = resolve_model(recipe.model.spec)
         base = stage_base(recipe, model_dir, run, stage)
         learner, checkpoint = new_learner(recipe, base, stage), new_checkpoint(recipe)
@@ -94,16 +93,15 @@ def export_run(run: Path, out: Path, *, policy: str = "", is_adapter: bool = Fal
             checkpoint.export_adapter(learner, out, base=base, base_name=_base_name(recipe, model_dir, base))
         else:
             checkpoint.export(learner, out, base=base)
-        write_card(out, run, recipe, words, is_adapter=is_adapter)
-        return words
-    chosen = source.with_name(source.name + _ADAPTER) if is_adapter else source
-    if not chosen.is_dir():
-        raise ConfigError(
-            f"{source} has no adapter beside it: that stage trained all weights (model.lora_rank, lora_stages)"
-        )
-    with replacing(out) as building:
-        shutil.copytree(chosen, building)
-        write_card(building, run, recipe, words, is_adapter=is_adapter)
+    else:
+        chosen = source.with_name(source.name + _ADAPTER) if is_adapter else source
+        if not chosen.is_dir():
+            raise ConfigError(
+                f"{source} has no adapter beside it: that stage trained all weights (model.lora_rank, lora_stages)"
+            )
+        with replacing(out) as building:
+            shutil.copytree(chosen, building)
+    write_card(out, run, recipe, words, is_adapter=is_adapter)
     return words
 
 
@@ -119,18 +117,7 @@ def package_run(
     is_adapter: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Export a policy to one or more places: a folder, a GGUF file, a hub.
-
-    Args:
-        run: a run folder.
-        out: the folder to write; must not exist. None: none is kept.
-        gguf: the GGUF file to write; must not exist.
-        bits: of the GGUF file's weights, see `write_gguf`.
-        push: repository on a hub, owner/name, that gets the folder and the GGUF file, when there is one.
-        is_private: make the repository private, when it is made.
-        policy: see `export_run`.
-        is_adapter: see `export_run`.
-        log: told what has been written, as soon as it is.
+    """Export a policy to one or more places: a folder, a GGUF file, a hub (`push`: owner/name); see `export_run`.
 
     Raises:
         ConfigError: nothing to write is named, something cannot be had together, or what `export_run` raises.

@@ -46,7 +46,7 @@ def export_feedback(run: Path, out: Path) -> FeedbackReport:
         raise DataError(f"{run} has no {SERVED}: it was never served; serve it with: seekling serve {run}")
     episodes = Episodes(run / SERVED)
     try:
-        newest = {_folded(each.question): each for each in episodes.judged()}
+        newest = {" ".join(each.question.casefold().split()): each for each in episodes.judged()}
     finally:
         episodes.close()
     made = [(each, _question_of(each)) for each in newest.values()]
@@ -74,7 +74,3 @@ def _question_of(judged: Judged) -> Question | None:
     if is_right and judged.answer:
         return Question(name, text, (judged.answer,), supporting_ids=judged.document_ids, source="feedback")
     return None
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from seekling.config import Recipe
 from seekling.doctor.machine import free_bytes
@@ -84,16 +84,10 @@ def new_local_learner(
 def open_learner(recipe: Recipe, model_dir: Path, stage: Stage, *, run: Path, log: Callable[[str], None]) -> Learner:
     """The learner of a run, in this process or among those that `recipe.scale` asks for; see `new_learner`.
 
-    Args:
-        recipe: of the run.
-        model_dir: as for `new_learner`; on a disk that all machines see.
-        stage: likewise.
-        run: the run's folder, on such a disk too.
-        log: told what becomes of the processes.
+    `model_dir` and the run's folder are on a disk that all machines see.
 
     Raises:
-        MissingExtraError: the engine is not installed.
-        SeeklingError: its processes do not start.
+        SeeklingError: the engine is not installed, or its processes do not start.
     """
     scale = recipe.scale
     if scale.engine != "ray" or scale.learner_ranks == 1:
@@ -133,17 +127,15 @@ def new_sync(recipe: Recipe, agent: Agent) -> WeightSync:
 
         return TinkerSync(resolve_model(recipe.model.spec, log=lambda line: None))
     load = partial(load_model, dtype=recipe.model.dtype, device=recipe.model.device)
-    sync = _store_sync(recipe, load) if recipe.scale.engine == "ray" else InMemorySync(load)
+    sync: WeightSync = InMemorySync(load)
+    if recipe.scale.engine == "ray":
+        from seekling.scale.pool import StoreSync
+
+        sync = StoreSync(load, keeps_digits=recipe.rollout.weight_bits == 8)
     if not takes_vllm(recipe):
         return sync
     prompt = agent.renderer.prompt([Message("user", PROBE)])
     return CheckedSync(sync, load, prompt, limit=recipe.rl.loss.drift_limit)
-
-
-def _store_sync(recipe: Recipe, load: Callable[[Path], PreTrainedModel]) -> WeightSync:
-    from seekling.scale.pool import StoreSync
-
-    return StoreSync(load, keeps_digits=recipe.rollout.weight_bits == 8)
 
 
 @contextmanager
@@ -152,16 +144,10 @@ def open_sampling(
 ) -> Iterator[Agent]:
     """The agent of a run: its episodes are made in this process, or by the samplers that `recipe.scale` asks for.
 
-    Args:
-        recipe: of the run.
-        folder: of the run.
-        library: what this process searches; other samplers open their own.
-        model_dir: a directory that `resolve_model` returned.
-        log: told what becomes of the samplers, and of episodes that are lost or counted twice.
+    This process searches `library`, other samplers open their own; `log` is told of episodes lost or counted twice.
 
     Raises:
-        MissingExtraError: the engine is not installed.
-        SeeklingError: a sampler cannot start.
+        SeeklingError: the engine is not installed, or a sampler cannot start.
     """
     if recipe.scale.engine != "ray":
         open_far = _open_tinker_sampler if recipe.scale.engine == "tinker" else None

@@ -96,21 +96,12 @@ class JudgedRoller(Roller):
 
 @contextlib.contextmanager
 def open_judge(config: JudgeConfig, run: Path, reporter: Reporter) -> Iterator[Judge]:
-    """A judge; a local one's model is loaded, and given up at the end.
-
-    Args:
-        config: which judge.
-        run: the run folder, which keeps the verdicts unless the settings name a file.
-        reporter: told about a local judge's model.
-
-    Raises:
-        ConfigError: the settings are wrong.
-    """
+    """A judge; a local one's model is loaded, and given up at the end. The run folder keeps the verdicts."""
     cache = VerdictCache(Path(config.cache) if config.cache else run / "judge-cache.jsonl")
-    with contextlib.ExitStack() as stack:
-        model: ChatModel
-        if config.url:
-            model = ChatClient(config)
-        else:
-            model = stack.enter_context(open_local_chat(config.model, in_flight=config.in_flight, log=reporter.line))
+    opened: contextlib.AbstractContextManager[ChatModel] = (
+        contextlib.nullcontext(ChatClient(config))
+        if config.url
+        else open_local_chat(config.model, in_flight=config.in_flight, log=reporter.line)
+    )
+    with opened as model:
         yield Judge(model, cache, num_tries=config.tries, in_flight=config.in_flight, max_tokens=config.max_tokens)

@@ -1,25 +1,33 @@
-"""From documents to questions that an agent can learn from: made by rules, and checked by the real search."""
+"""From documents to questions that an agent can learn from: made by rules or a teacher, checked by the real search.
+
+A teacher is a chat model behind an OpenAI-compatible endpoint that reads passages and writes questions.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from seekling.config import Recipe
-from seekling.corpus.making.checks import DUPLICATE, duplicates, problems
+from seekling.config import EndpointConfig, Recipe
+from seekling.corpus.making.checks import DUPLICATE, duplicates, is_held, problems
 from seekling.corpus.making.language import language_of
-from seekling.corpus.making.questions import OWN_WORDS_MISS, Mix, candidates
+from seekling.corpus.making.questions import OWN_WORDS_MISS, SOURCE, Mix, candidates
+from seekling.corpus.passages import cut_passages
 from seekling.corpus.readers import HtmlMode, read_sources
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.tools import all_tools
-from seekling.errors import DataError
+from seekling.errors import DataError, InfrastructureError
 from seekling.experts.scripted import play
 from seekling.pipeline.reporter import Reporter
 from seekling.retrieval.library import Library
-from seekling.types import UNANSWERABLE, Document, Question
+from seekling.rollout.chat import ChatClient
+from seekling.types import UNANSWERABLE, Document, Hop, Message, Passage, Question
 
 _CHARS_PER_TOKEN = 3.0
 """Of a small model's tokenizer on technical text, roughly: no model is needed to make questions."""
@@ -27,6 +35,12 @@ _SAMPLED_PAGES, _SAMPLED_CHARS = 200, 3000
 _MAX_SHOWN = 10
 _SPARE = 1.5
 """So many times more candidates than questions: checks drop some."""
+_PASSAGE_WORDS, _MIN_WORDS, _PER_PASSAGE = 250, 30, 3
+_TEACHER_TOKENS, _TEACHER_IN_FLIGHT = 800, 8
+CLOSED_BOOK = (
+    "Answer the question with a name, a date or a few words, and nothing else.\n\nQuestion: {question}\nAnswer:"
+)
+_REPLY_TOKENS = 24
 
 
 @dataclass(slots=True)
@@ -35,8 +49,6 @@ class Survey:
 
     documents: list[Document] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
-    unreadable: list[str] = field(default_factory=list)
-    """What is wrong with each page that cannot be read."""
     empty: list[str] = field(default_factory=list)
     """Ids of the pages without text."""
     language: str = "english"
@@ -45,6 +57,12 @@ class Survey:
     def words(self) -> int:
         """Of all pages."""
         return sum(len(document.content.split()) for document in self.documents)
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.most_common())
+        text = f"documents: {len(self.documents):,} ({kinds}), {self.words:,} words, mostly {self.language}"
+        empty = f"\nwithout text: {len(self.empty):,}, such as {', '.join(self.empty[:3])}"
+        return text + (empty if self.empty else "")
 
 
 @dataclass(slots=True)
@@ -65,23 +83,23 @@ def survey(corpus: Path, html: HtmlMode, reporter: Reporter) -> Survey:
     Raises:
         DataError: there is nothing to read, or some of it cannot be read; names it and says why.
     """
-    found = Survey()
+    found, unreadable = Survey(), list[str]()
     with reporter.stages() as report:
         for number, source in enumerate(read_sources(corpus, html=html)):
             report("reading", number, None)
             try:
                 document = source.parse()
             except DataError as error:
-                found.unreadable.append(str(error))
+                unreadable.append(str(error))
                 continue
             if not document.content.strip():
                 found.empty.append(document.id)
             found.kinds[document.metadata.get("kind", "rows")] += 1
             found.documents.append(document)
-    if found.unreadable:
-        shown = "\n  ".join(found.unreadable[:_MAX_SHOWN])
+    if unreadable:
+        shown = "\n  ".join(unreadable[:_MAX_SHOWN])
         raise DataError(
-            f"{len(found.unreadable)} of {len(found.unreadable) + len(found.documents)} pages cannot be read:\n  "
+            f"{len(unreadable)} of {len(unreadable) + len(found.documents)} pages cannot be read:\n  "
             f"{shown}\nCorrect them, or leave them out by names that start with a dot"
         )
     step = max(1, len(found.documents) // _SAMPLED_PAGES)
@@ -111,7 +129,9 @@ def make_questions(
         for question in asked:
             advance("")
             why = problems(question, pages.get) or ([DUPLICATE] * (question.key in twice))
-            why = why or [reason for reason in [_not_found(env, question, recipe, library)] if reason]
+            if not why:
+                played = play(env, question, recipe.experts, title_of=library.title_of)
+                why = [] if played.episode is not None else [f"the expert's searches fail: {played.reason}"]
             if why:
                 dropped[why[0]] += 1
             else:
@@ -133,12 +153,6 @@ def search_env(library: Library, recipe: Recipe) -> SearchEnv:
     return SearchEnv(
         make_protocol(config, tools), tools, config, count_tokens=lambda text: round(len(text) / _CHARS_PER_TOKEN)
     )
-
-
-def _not_found(env: SearchEnv, question: Question, recipe: Recipe, library: Library) -> str:
-    """Why the scripted expert cannot answer; empty where it can."""
-    result = play(env, question, recipe.experts, title_of=library.title_of)
-    return "" if result.episode is not None else f"the expert's searches fail: {result.reason}"
 
 
 def _labelled(question: Question, library: Library, recipe: Recipe) -> Question:
@@ -164,10 +178,83 @@ def _chosen(questions: Sequence[Question], mix: Mix) -> list[Question]:
     return [question for question in questions if question.key in kept]
 
 
-def describe(found: Survey) -> Iterator[str]:
-    """What a survey found, line by line."""
-    words = found.words
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.most_common())
-    yield f"documents: {len(found.documents):,} ({kinds}), {words:,} words, mostly {found.language}"
-    if found.empty:
-        yield f"without text: {len(found.empty):,}, such as {', '.join(found.empty[:3])}"
+def answered_closed_book(questions: Sequence[Question], model: str, reporter: Reporter) -> set[tuple[str, str]]:
+    """Keys of the questions whose answer stands in the greedy reply of a model, a spec or a run folder.
+
+    Unanswerable ones are not asked, nor those whose question names what can be the answer: they are right by chance.
+    """
+    from seekling.rollout.local_chat import ChatRequest
+    from seekling.serve.local_model import open_local_chat
+
+    asked = [each for each in questions if each.kind != UNANSWERABLE and not each.is_side_by_side]
+    with (
+        open_local_chat(model, context_tokens=512, in_flight=32, log=reporter.line) as chat,
+        reporter.track("closed book", len(asked)) as advance,
+    ):
+        messages = [(Message("user", CLOSED_BOOK.format(question=each.question)),) for each in asked]
+        replies = [chat.submit(ChatRequest(each, _REPLY_TOKENS, stop=("\n",))) for each in messages]
+        known = set()
+        for question, reply in zip(asked, replies, strict=True):
+            text = reply.result().text
+            if any(is_held(answer, text) for answer in question.answers):
+                known.add(question.key)
+            advance("")
+    return known
+
+
+def ask_teacher(endpoint: EndpointConfig, found: Survey, num_questions: int, reporter: Reporter) -> list[Question]:
+    """Have a served model write about so many questions about passages drawn from all pages.
+
+    They are checked as the rules' own are; a reply that cannot be read is passed over.
+
+    Raises:
+        ConfigError: the endpoint refuses the key, the address or the model.
+    """
+    client, prompt = ChatClient(endpoint), Path(__file__).with_name("teacher.txt").read_text(encoding="utf-8")
+    passages = _drawn(found, -(-num_questions // _PER_PASSAGE))
+
+    def ask(passage: Passage) -> str:
+        case = {"page": passage.title, "passage": passage.text, "language": found.language}
+        messages = [
+            Message("system", prompt.replace("{num}", str(_PER_PASSAGE))),
+            Message("user", json.dumps(case, ensure_ascii=False)),
+        ]
+        try:
+            return client.ask(messages, max_tokens=_TEACHER_TOKENS).text
+        except InfrastructureError as error:
+            reporter.line(f"teacher: no reply about {passage.id}: {error}")
+            return ""
+
+    questions: dict[tuple[str, str], Question] = {}
+    pool = ThreadPoolExecutor(_TEACHER_IN_FLIGHT)
+    try:
+        with reporter.track("teacher", len(passages)) as advance:
+            for passage, reply in zip(passages, pool.map(ask, passages), strict=True):
+                questions |= {question.key: question for question in _taught(passage, reply)}
+                advance("")
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return list(questions.values())
+
+
+def _drawn(found: Survey, number: int) -> list[Passage]:
+    """Passages with enough text, as good as at random, the same each time."""
+    cut = (passage for each in found.documents for passage in cut_passages(each, words=_PASSAGE_WORDS))
+    passages = [passage for passage in cut if len(passage.text.split()) >= _MIN_WORDS]
+    return sorted(passages, key=lambda passage: hashlib.sha256(passage.id.encode("utf-8", "replace")).digest())[:number]
+
+
+def _taught(passage: Passage, reply: str) -> Iterator[Question]:
+    for line in reply.splitlines():
+        try:
+            row = json.loads(line.strip().rstrip(","))
+        except ValueError:
+            continue
+        fields = ("question", "answer", "subject", "relation")
+        texts = [row.get(name) for name in fields] if isinstance(row, dict) else []
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            continue
+        text, answer, subject, relation = (str(each).strip() for each in texts)
+        digest = hashlib.sha256(f"{passage.id} {text}".encode("utf-8", "replace")).hexdigest()[:10]
+        hop = Hop(subject, relation, answer, passage.document_id)
+        yield Question(f"te-{digest}", text, (answer,), (passage.document_id,), "single", SOURCE, (hop,), ("teacher",))

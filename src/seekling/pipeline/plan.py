@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def describe_plan(recipe: Recipe) -> list[str]:
-    """The stages of a recipe, what it needs and whether that is here, and what it is expected to reach.
-
-    Returns:
-        Lines of text, in the order in which things happen.
-    """
+    """The stages of a recipe, what it needs and whether that is here, and what it is expected to reach, in lines."""
     return [*_stages(recipe), *_needs(recipe), *_costs(recipe), *_expected(recipe)]
 
 
@@ -69,11 +65,6 @@ def _stages(recipe: Recipe) -> Iterator[str]:
             f"{rl.steps * updates} optimizer steps, learning rate {rl.learning_rate:g}, "
             f"{_trained(recipe.model.rank_in('rl'))}"
         )
-        kl = f"{rl.loss.kl} {rl.loss.kl_coefficient:g} in the {rl.loss.kl_in}" if rl.loss.kl_coefficient else "none"
-        yield (
-            f"rl: reward {rl.reward.kind}, loss {rl.loss.kind}, baseline {rl.advantage.baseline}, "
-            f"{rl.loss.aggregation}, correction {rl.loss.correction}, KL {kl}"
-        )
     questions = f"the first {recipe.eval.num_questions}" if recipe.eval.num_questions else "all"
     decoding = f"temperature {recipe.eval.rollout.temperature:g}" if recipe.eval.rollout.temperature else "greedy"
     after = " and ".join(["after SFT"] * recipe.has_sft + ["after RL"] * (rl.steps > 0))
@@ -103,7 +94,8 @@ def _trained(rank: int) -> str:
 
 
 def _needs(recipe: Recipe) -> Iterator[str]:
-    yield "needs the model: " + (_here(cached_model(recipe.model.spec)) or "not here yet, fetched when training starts")
+    model = cached_model(recipe.model.spec)
+    yield "needs the model: " + ("here" if model is not None else "not here yet, fetched when training starts")
     if recipe.retrieval.url:
         what = "the collection" if is_store(recipe.retrieval.url) else "a search server at"
         yield f"needs {what} {recipe.retrieval.url}"
@@ -115,11 +107,7 @@ def _needs(recipe: Recipe) -> Iterator[str]:
     files = {"data.corpus": data.corpus, "data.train": data.train, "data.dev": data.dev, "data.test": data.test}
     for name, path in {**files, "experts.file": recipe.experts.file}.items():
         if path:
-            yield f"needs {name} = {path}: {_here(Path(path)) or 'missing'}"
-
-
-def _here(path: Path | None) -> str:
-    return "here" if path is not None and path.exists() else ""
+            yield f"needs {name} = {path}: {'here' if Path(path).exists() else 'missing'}"
 
 
 def _costs(recipe: Recipe) -> Iterator[str]:
@@ -141,11 +129,8 @@ def _expected(recipe: Recipe) -> Iterator[str]:
     expected = recipe.expected
     before = expected.before or (None,) * len(expected.metrics)
     for name, start, value in zip(expected.metrics, before, expected.values, strict=True):
-        yield (
-            f"expected: {name} "
-            + (f"{start:.4f} -> " if start is not None else "")
-            + f"{value:.4f} ({expected.source})"
-        )
+        earlier = f"{start:.4f} -> " if start is not None else ""
+        yield f"expected: {name} {earlier}{value:.4f} ({expected.source})"
 
 
 def _shape(spec: str) -> ModelShape:

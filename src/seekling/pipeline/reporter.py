@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 import time
@@ -10,15 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Advance = Callable[[str], None]
 PLAIN_EVERY_S = 10.0
@@ -39,8 +32,7 @@ class Reporter:
     def track(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
         """Show how far a loop of `total` steps is, also one inside another; an earlier process did `done` of them.
 
-        Yields:
-            A function to call after each step, with a few words to show beside the bar.
+        Yields what is to be called after each step with a few words to show beside the bar.
         """
         if not sys.stderr.isatty():
             yield self._plain(title, total, done)
@@ -64,14 +56,8 @@ class Reporter:
             yield report_line
             return
         with self._shown_bars() as bars:
-            tasks: dict[str, TaskID] = {}
-
-            def report(stage: str, done: int, total: int | None) -> None:
-                if stage not in tasks:
-                    tasks[stage] = bars.add_task(stage, total=total, note="")
-                bars.update(tasks[stage], completed=done, total=total)
-
-            yield report
+            add = functools.cache(lambda stage: bars.add_task(stage, total=None, note=""))
+            yield lambda stage, done, total: bars.update(add(stage), completed=done, total=total)
 
     @contextlib.contextmanager
     def _shown_bars(self) -> Iterator[Progress]:
@@ -79,14 +65,8 @@ class Reporter:
         if self._bars is not None:
             yield self._bars
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
+        counts = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+        columns = TextColumn("{task.description}"), *counts, TextColumn("{task.fields[note]}")
         with Progress(*columns, console=self._console) as self._bars:
             try:
                 yield self._bars

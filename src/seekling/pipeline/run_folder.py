@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pydantic
 from pydantic.dataclasses import dataclass
@@ -23,10 +23,6 @@ from seekling.config import Recipe, build_recipe, recipe_to_toml
 from seekling.errors import ConfigError, DataError
 from seekling.files import remove_leftovers, replacing, write_atomically
 from seekling.types import EpisodeRecord, Json
-
-Mark = Literal["", "candidate", "better"]
-"""Of a state: none, a candidate to roll back to, or a candidate whose predecessor has become the one to roll back to. A
-step rewards the policy from before it, so a state is judged by the steps that follow it."""
 
 
 @dataclass(frozen=True)
@@ -46,41 +42,34 @@ class Candidate:
         name = f"RL step {self.step}" if self.stage == "rl" else "SFT"
         return f"{name} ({self.k}/{self.n} on dev)" if self.n else f"{name} (the last; no dev questions were asked)"
 
-    @property
-    def share(self) -> Fraction:
-        """Of right answers. One whose questions all failed for reasons of infrastructure stands behind any other."""
-        return Fraction(self.k, self.n) if self.n else Fraction(-1)
-
 
 def best_of(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The one with the highest share of right answers; of equals the latest. None without any."""
-    return max(reversed(list(candidates)), key=lambda each: each.share, default=None)
+    """The one with the highest share of right answers, of equals the latest; those that were not asked come last."""
+    shares = {each: Fraction(each.k, each.n) if each.n else Fraction(-1) for each in candidates}
+    return max(reversed(shares), key=lambda each: shares[each], default=None)
 
 
-class _Progress(pydantic.BaseModel):
-    """The content of progress.json."""
+class Progress(pydantic.BaseModel):
+    """The content of progress.json; what earlier versions wrote besides is passed over."""
 
     done: list[str] = []
-    """Stages."""
+    """Stages that are finished."""
     states: list[str] = []
     """Names of the training states, the newest last."""
-    best: str = ""
-    """Of them, the one to roll back to."""
-    candidate: str = ""
-    """The one that will be, if the steps after it are better."""
     seconds: dict[str, float] = {}
     """Spent per stage so far."""
     policies: list[Candidate] = []
+    """Those among which the best is chosen, in the order of training."""
     chosen: Candidate | None = None
+    """The best."""
 
 
 class TrainingState(NamedTuple):
-    """A saved training state."""
+    """A saved training state, and the folder that holds it."""
 
     stage: str
     step: int
     path: Path
-    """The folder that holds it."""
 
 
 class RunFolder:
@@ -92,8 +81,8 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
-        self.path = path
-        toml = path / "recipe.toml"
+        self.path, self.progress = path, Progress()
+        toml, progress = path / "recipe.toml", path / "progress.json"
         if toml.exists():
             _refuse_other_recipe(path, toml, recipe)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -101,130 +90,82 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         if not toml.exists():
             write_atomically(toml, recipe_to_toml(recipe))
-        self._progress = _Progress()
-        progress = path / "progress.json"
         if progress.exists():
             try:
-                self._progress = _Progress.model_validate_json(progress.read_bytes())
+                self.progress = Progress.model_validate_json(progress.read_bytes())
             except ValueError as error:
                 raise DataError(f"{progress} is damaged ({error}); delete {path} to start the run over") from None
-        self._remove_what_a_crash_left()
+        for each in (path, *(path / name for name in ("checkpoints", "episodes", "eval", "dev"))):
+            remove_leftovers(each)
+        self._remove_other_states()
         self._started = time.perf_counter()
-        # A killed process has not noted its seconds; its last row of metrics tells how far it came.
         lines = _read_rows(path / "metrics.jsonl")
         rows = [row for _, row in lines if row is not None]
-        self.problems: tuple[str, ...] = ()
-        """What is damaged and was passed over."""
-        if len(rows) < len(lines):
-            self.problems = (f"metrics.jsonl: {len(lines) - len(rows)} damaged line(s) are passed over",)
-        self._earlier_s = max(sum(self.seconds().values()), *(float(row.get("time_s", 0.0)) for row in rows[-1:]), 0.0)
+        self.num_damaged = len(lines) - len(rows)
+        """Lines of metrics.jsonl that are passed over."""
+        # A killed process has not noted its seconds; its last row of metrics tells how far it came.
+        last_s = float(rows[-1].get("time_s", 0.0)) if rows else 0.0
+        self._earlier_s = max(sum(self.progress.seconds.values()), last_s)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds of work since the run began, earlier processes included, pauses not."""
         return self._earlier_s + time.perf_counter() - self._started
 
-    def seconds(self) -> dict[str, float]:
-        """Seconds spent per stage so far."""
-        return dict(self._progress.seconds)
-
-    def is_done(self, stage: str) -> bool:
-        """Whether a stage has been finished, by this or an earlier process."""
-        return stage in self._progress.done
-
-    def finish(self, stage: str) -> None:
-        """Note that a stage is finished."""
-        self._note(done=[*self._progress.done, stage])
+    def note(self, **changes: object) -> None:
+        """Change `progress`, on disk too."""
+        self.progress = self.progress.model_copy(update=changes)
+        write_atomically(self.path / "progress.json", self.progress.model_dump_json() + "\n")
 
     def add_seconds(self, stage: str, seconds: float) -> None:
         """Add to a stage's time."""
-        before = self._progress.seconds
-        self._note(seconds={**before, stage: before.get(stage, 0.0) + seconds})
-
-    @property
-    def saved(self) -> TrainingState | None:
-        """The newest training state; None before the first."""
-        states = self._states()
-        return states[-1] if states else None
-
-    @property
-    def policies(self) -> list[Candidate]:
-        """The policies among which the best is chosen, in the order of training."""
-        return list(self._progress.policies)
+        before = self.progress.seconds
+        self.note(seconds={**before, stage: before.get(stage, 0.0) + seconds})
 
     def add_policy(self, candidate: Candidate) -> None:
         """Note that a policy was asked the development questions, or that there are none."""
         same = candidate.stage, candidate.step
-        self._note(policies=[*(each for each in self.policies if (each.stage, each.step) != same), candidate])
+        others = [each for each in self.progress.policies if (each.stage, each.step) != same]
+        self.note(policies=[*others, candidate])
 
     @property
-    def chosen(self) -> Candidate | None:
-        """The best policy; None before it is chosen."""
-        return self._progress.chosen
+    def saved(self) -> TrainingState | None:
+        """The newest training state; None before the first."""
+        if not self.progress.states:
+            return None
+        name = self.progress.states[-1]
+        _, stage, step = name.split("-")
+        return TrainingState(stage, int(step), self.path / "checkpoints" / name)
 
-    def choose(self, candidate: Candidate) -> None:
-        """Note which policy is the best."""
-        self._note(chosen=candidate)
+    def save_state(self, stage: str, step: int, save: Callable[[Path], None], *, keep_last: int = 1) -> None:
+        """Write a training state, which `save` does into a folder, and make it the one to resume from.
 
-    @property
-    def rollback_state(self) -> TrainingState | None:
-        """The state from which the steps with the highest rewards were taken; None when none is kept."""
-        return next((state for state in self._states() if state.path.name == self._progress.best), None)
-
-    def save_state(
-        self, stage: str, step: int, save: Callable[[Path], None], *, keep_last: int = 1, mark: Mark = ""
-    ) -> None:
-        """Write a training state and make it the one to resume from.
-
-        A candidate to roll back to is a state to resume from too, so that a resumed run never meets a state of its own
-        future.
-
-        Args:
-            stage: in which training is.
-            step: the last that is done.
-            save: writes the state's files into the folder that it is given.
-            keep_last: so many of the newest states stay, and the candidate and the one to roll back to.
-            mark: whether it is a candidate, and whether the one before has become the one to roll back to.
+        `step` is the last of the stage that is done; so many of the newest states stay.
         """
-        states, path = self._states(), self.path / "checkpoints" / f"state-{stage}-{step}"
-        if not states or states[-1].path != path:  # what was just saved is not written again
-            with replacing(path) as folder:
+        name, names = f"state-{stage}-{step}", self.progress.states
+        if names[-1:] != [name]:  # what was just saved is not written again
+            with replacing(self.path / "checkpoints" / name) as folder:
                 folder.mkdir()
                 save(folder)
-            states.append(TrainingState(stage, step, path))
-        best, before = self._progress.best, self._progress.candidate
-        if mark == "better" or not best:
-            best = before or (path.name if mark else "")
-        candidate = path.name if mark else before
-        kept = [state for state in states if state in states[-keep_last:] or state.path.name in (best, candidate)]
-        self._note(states=[state.path.name for state in kept], best=best, candidate=candidate)
+            names = [*names, name]
+        self.note(states=names[-keep_last:])
         self._remove_other_states()
 
     def drop_states(self) -> None:
         """Remove the training states of a run that is over: they are its largest files and serve no more."""
-        self._note(states=[], best="", candidate="")
+        self.note(states=[])
         self._remove_other_states()
-
-    def _states(self) -> list[TrainingState]:
-        parts = [(name, *name.split("-")[1:]) for name in self._progress.states]
-        return [TrainingState(stage, int(step), self.path / "checkpoints" / name) for name, stage, step in parts]
 
     def _remove_other_states(self) -> None:
         """A state that was written and never noted, or noted no more, is as if it had never been."""
-        known = {state.path for state in self._states()}
         for path in (self.path / "checkpoints").glob("state-*"):
-            if path not in known:
+            if path.name not in self.progress.states:
                 shutil.rmtree(path)
-
-    def _remove_what_a_crash_left(self) -> None:
-        for folder in (self.path, *(self.path / name for name in ("checkpoints", "episodes", "eval", "dev"))):
-            remove_leftovers(folder)
-        self._remove_other_states()
 
     def log_metrics(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Append a row to metrics.jsonl."""
         row = {"stage": stage, "step": step, "time_s": round(self.elapsed_s, 3), **metrics}
-        append_lines(self.path / "metrics.jsonl", [json.dumps(row)])
+        _append_line(self.path / "metrics.jsonl", row)
 
     def read_metrics(self, stage: str) -> list[dict[str, float]]:
         """A stage's rows of metrics.jsonl, in order, without its name; damaged lines are passed over."""
@@ -234,8 +175,7 @@ class RunFolder:
     def append_records(self, records: Iterable[EpisodeRecord]) -> None:
         """Append episodes to the files of their stages."""
         for record in records:
-            line = json.dumps(record.to_json(), ensure_ascii=False)
-            append_lines(self.episodes_path(record.stage), [line])
+            _append_line(self.episodes_path(record.stage), record.to_json())
 
     def replace_records(self, stage: str, records: Iterable[EpisodeRecord]) -> None:
         """Write a stage's episodes file anew."""
@@ -279,16 +219,12 @@ class RunFolder:
         """Write record.json: versions, hashes, seeds, machine, timings."""
         write_atomically(self.path / "record.json", json.dumps(record, ensure_ascii=False, indent=1) + "\n")
 
-    def _note(self, **changes: object) -> None:
-        self._progress = self._progress.model_copy(update=changes)
-        write_atomically(self.path / "progress.json", self._progress.model_dump_json() + "\n")
 
-
-def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Append whole lines with one write."""
+def _append_line(path: Path, row: Mapping[str, object]) -> None:
+    """With one write."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.write("".join(line + "\n" for line in lines))
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -36,10 +38,10 @@ def describe_run(recipe: Recipe, folder: RunFolder, world: World, agent: Agent, 
         "dtype": agent.sampler.dtype,
         "kernels": chosen_kernels(),
     }
-    chosen = folder.chosen
+    chosen = folder.progress.chosen
     best: dict[str, Json] = {
         "best": None if chosen is None else asdict(chosen),
-        "policies": [asdict(each) for each in folder.policies],
+        "policies": [asdict(each) for each in folder.progress.policies],
     }
     return describe_evaluation(recipe, folder, world, model, agent.sandbox_layers) | best
 
@@ -48,24 +50,29 @@ def describe_evaluation(
     recipe: Recipe, folder: RunFolder, world: World, model: dict[str, Json], sandbox_layers: Sequence[str]
 ) -> dict[str, Json]:
     """The same for a policy that need not be a local model."""
+    installed: dict[str, Json] = {}
+    is_mac = sys.platform == "darwin"
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
     return {
         "name": recipe.name,
         "seed": recipe.seed,
         "protocol": recipe.env.protocol,
         "model": model,
-        "versions": {"seekling": __version__, "python": platform.python_version(), **_versions()},
+        "versions": {"seekling": __version__, "python": platform.python_version(), **installed},
         "git_commit": _git_commit(),
         "hashes": world.hashes,
         "notes": list(world.notes),
-        "machine": describe_machine(),
+        "machine": _machine(),
         "sandbox_layers": list(sandbox_layers),
         "command": " ".join(sys.argv),
-        "seconds": {name: round(value, 1) for name, value in folder.seconds().items()},
-        "peak_memory_bytes": peak_memory_bytes(),
+        "seconds": {name: round(value, 1) for name, value in folder.progress.seconds.items()},
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if is_mac else 1024),
     }
 
 
-def describe_machine() -> dict[str, Json]:
+def _machine() -> dict[str, Json]:
     """Processor, cores, memory and GPU, without anything that names the host."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
@@ -77,30 +84,11 @@ def describe_machine() -> dict[str, Json]:
     }
 
 
-def peak_memory_bytes() -> int:
-    """The most memory this process ever held."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _versions() -> dict[str, Json]:
-    found: dict[str, Json] = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def _git_commit() -> str:
     """Commit of the source tree that is running; empty when it is an installed package or git is missing."""
-    source = Path(__file__).resolve().parent
+    words = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(source), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
-        )
+        done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

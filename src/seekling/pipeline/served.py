@@ -58,16 +58,10 @@ def token_counter(recipe: Recipe, reporter: Reporter) -> tuple[Callable[[str], i
 
 
 def claim(path: Path, now: Mapping[str, Json], *, what: str, instead: str) -> None:
-    """Note what a folder is used for; an earlier use for something else must not be gone on with.
-
-    Args:
-        path: the file of the note.
-        now: what it is used for.
-        what: what the folder holds, in words.
-        instead: what to do when it holds another.
+    """Note in a file what a folder is used for; an earlier use for something else must not be gone on with.
 
     Raises:
-        ConfigError: the note differs, or cannot be read.
+        ConfigError: the note differs, or cannot be read; says `what` the folder holds and what to do `instead`.
     """
     if not path.exists():
         write_atomically(path, json.dumps(now, indent=1) + "\n")

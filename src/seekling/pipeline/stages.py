@@ -7,7 +7,7 @@ are asked when nothing is left to choose.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,22 +15,22 @@ from pathlib import Path
 
 from seekling.config import EVALUATIONS, Recipe
 from seekling.doctor.memory import Stage
-from seekling.errors import ConfigError
 from seekling.evaluate.confidence import calibrate, read_calibration
 from seekling.evaluate.result_files import read_summary, write_comparisons
 from seekling.evaluate.summary import EvalSummary
 from seekling.experts.select import collect
 from seekling.kernels.memory import keep_freed_memory
-from seekling.learn.learner import Checkpoint, Learner
+from seekling.learn.learner import Learner
 from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import num_sft_steps, train_sft
 from seekling.models import resolve_model
-from seekling.pipeline.asking import evaluate_policy
+from seekling.pipeline.asking import Extras, evaluate_policy
 from seekling.pipeline.experts_file import (
     demonstrate,
     expert_trajectories,
     load_experts,
     plan_trajectories,
+    questions_for_rl,
     split_for_sft,
 )
 from seekling.pipeline.export import copy_policy, export_stage, stage_base
@@ -38,7 +38,7 @@ from seekling.pipeline.guard import HealthGuard
 from seekling.pipeline.implementations import new_checkpoint, new_sync, open_learner, open_sampling
 from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.reporter import Reporter, deferred_interrupt
-from seekling.pipeline.run_folder import Candidate, Mark, RunFolder, best_of
+from seekling.pipeline.run_folder import Candidate, RunFolder, best_of
 from seekling.pipeline.run_record import describe_run
 from seekling.pipeline.trackers import LogMetrics, open_trackers
 from seekling.pipeline.world import World, open_world
@@ -46,7 +46,7 @@ from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
 from seekling.rollout.loop import Roller
 from seekling.serve.agent import Agent, training_decoding
-from seekling.types import EpisodeRecord, Question
+from seekling.types import EpisodeRecord
 
 BASE_VERSION = -1
 """Policy version of the untrained model."""
@@ -64,8 +64,8 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
     """
     folder = RunFolder(path, recipe)
     started = time.perf_counter()
-    for problem in folder.problems:
-        reporter.line(f"warning: {problem}")
+    if folder.num_damaged:
+        reporter.line(f"warning: metrics.jsonl: {folder.num_damaged} damaged line(s) are passed over")
     keep_freed_memory()  # first: an encoder's matrix products come before the sampler's
     with ExitStack() as stack:
         track = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
@@ -98,23 +98,21 @@ class _Run:
     _aside_s: float = 0.0
     """Seconds of stages that ran inside another one."""
 
-    @property
-    def _checkpoint(self) -> Checkpoint:
-        return new_checkpoint(self.recipe)
-
     def all_stages(self) -> list[EvalSummary]:
         recipe, folder = self.recipe, self.folder
-        has_sft, has_rl = recipe.has_sft, recipe.rl.steps > 0
-        if has_sft:
+        if recipe.has_sft:
             self._once("expert", self._collect)
             self.agent.sampler.teach_drafts(expert_trajectories(folder, self.agent))
             self._once("sft", self._sft)
             self._once("dev-sft", lambda: self._ask_dev("sft", 0))
-        if has_rl:
+        if recipe.rl.steps:
             self._once("rl", self._rl)
             self._once(f"dev-rl-{recipe.rl.steps}", lambda: self._ask_dev("rl", recipe.rl.steps))
-        if folder.chosen is None:
-            self._choose()
+        best, checkpoints = best_of(folder.progress.policies), folder.path / "checkpoints"
+        if folder.progress.chosen is None and best is not None:
+            copy_policy(checkpoints / best.stage, checkpoints / "best")
+            folder.note(chosen=best)
+            self.reporter.line(f"best policy: {best}; ask, serve, export and eval take it")
         self._close_learner()  # its memory is free for what is evaluated
         for name in recipe.evaluations:
             self._once(f"eval-{name}", partial(self._evaluate, name))
@@ -122,7 +120,7 @@ class _Run:
 
     def _once(self, stage: str, work: Callable[[], bool | None]) -> None:
         """Do a stage that is not done; one that returns False has something left, which the same command does later."""
-        if self.folder.is_done(stage):
+        if stage in self.folder.progress.done:
             return
         started, aside_s = time.perf_counter(), self._aside_s
         try:
@@ -132,7 +130,7 @@ class _Run:
             self._aside_s += seconds
             self.folder.add_seconds(stage, seconds)
         if is_whole is not False:
-            self.folder.finish(stage)
+            self.folder.note(done=[*self.folder.progress.done, stage])
 
     def _collect(self) -> None:
         config = self.recipe.experts
@@ -163,7 +161,7 @@ class _Run:
                 recipe.sft,
                 seed=recipe.seed,
                 on_step=lambda step, metrics: after_step(
-                    step, metrics, f"loss {metrics['loss']:.3f}" if "loss" in metrics else "no loss", ""
+                    step, metrics, f"loss {metrics['loss']:.3f}" if "loss" in metrics else "no loss"
                 ),
             )
 
@@ -173,19 +171,15 @@ class _Run:
         first_step = saved.step if saved is not None and saved.stage == "rl" else 0
         if self._is_dev_step("rl", first_step):
             self._once(f"dev-rl-{first_step}", lambda: self._ask_dev("rl", first_step))
-        run = RlRun(self._rl_questions(), recipe.rl, seed=recipe.seed)
+        run = RlRun(questions_for_rl(recipe, self.world.train), recipe.rl, seed=recipe.seed)
         teacher = partial(demonstrate, recipe, self.agent) if recipe.rl.groups.demonstrations != "none" else None
         with (
             self._open_reward() as (roller, reward),
             self._training("rl", recipe.rl.steps, learner) as after_step,
         ):
-            guard = HealthGuard(
-                recipe, folder, lambda state: self._checkpoint.load(learner, state.path), run, self.reporter
-            )
+            guard = HealthGuard(recipe, folder, run, self.reporter)
             if run.curriculum.is_on:
                 run.curriculum.catch_up(first_step, folder.read_records("rl"))
-            if recipe.checkpoint.best_every and first_step == 0:
-                self._save("rl", 0, learner, "candidate")
 
             def on_step(step: int, metrics: Mapping[str, float], records: list[EpisodeRecord]) -> None:
                 folder.append_records(records)
@@ -193,7 +187,7 @@ class _Run:
                 note = f"reward {metrics.get('reward_mean', 0.0):.2f}, searches {metrics.get('searches_mean', 0.0):.1f}"
                 if "draft_acceptance" in metrics:
                     note += f", drafts {metrics['draft_acceptance']:.0%} right"
-                after_step(step, guard.look(metrics, records), note, guard.mark)
+                after_step(step, guard.look(metrics, records), note)
 
             train(
                 learner,
@@ -208,43 +202,29 @@ class _Run:
                 first_step=first_step,
             )
 
-    def _rl_questions(self) -> Sequence[Question]:
-        """Those of training; with `rl.groups.fresh` without those that SFT learned from."""
-        experts = self.recipe.experts
-        if not self.recipe.rl.groups.fresh:
-            return self.world.train
-        fresh = split_for_sft(experts, self.world.train).fresh
-        if not fresh:
-            raise ConfigError(
-                f"rl.groups.fresh = true leaves no question for RL: SFT has {experts.num_questions} for episodes and "
-                f"{experts.num_plans} for plans, and there are {len(self.world.train)} training questions; lower "
-                "experts.num_questions or experts.num_plans, or set rl.groups.fresh = false"
-            )
-        return fresh
-
     @contextmanager
     def _open_reward(self) -> Iterator[tuple[Roller, RewardFunction]]:
         """Where episodes come from and what they are worth; with a judge both are its."""
-        recipe, roller = self.recipe, self.agent.roller
-        if recipe.rl.reward.kind != "judge":
-            yield roller, make_reward(recipe.rl.reward.kind, recipe.rl.reward)
+        config, roller, judge_config = self.recipe.rl.reward, self.agent.roller, self.recipe.judge
+        if config.kind != "judge":
+            yield roller, make_reward(config.kind, config)
             return
-        with open_judge(recipe.judge, self.folder.path, self.reporter) as judge:
-            judged = JudgedRoller(roller, judge, in_flight=recipe.judge.in_flight)
+        with open_judge(judge_config, self.folder.path, self.reporter) as judge:
+            judged = JudgedRoller(roller, judge, in_flight=judge_config.in_flight)
             yield judged, judged.reward
             self.reporter.line(f"judge: {judged}")
 
     @contextmanager
     def _training(
         self, stage: str, total: int, learner: Learner
-    ) -> Iterator[Callable[[int, Mapping[str, float], str, Mark], None]]:
+    ) -> Iterator[Callable[[int, Mapping[str, float], str], None]]:
         """Log, save and ask dev now and then; stop cleanly on the first Ctrl-C: the step ends, the state is saved."""
         folder, config, last_save = self.folder, self.recipe.checkpoint, time.monotonic()
         done = folder.saved.step if folder.saved is not None and folder.saved.stage == stage else 0
         folder.rewind(stage, done)
         with deferred_interrupt(self.reporter) as is_interrupted, self.reporter.track(stage, total, done=done) as bar:
 
-            def after_step(step: int, metrics: Mapping[str, float], note: str, mark: Mark) -> None:
+            def after_step(step: int, metrics: Mapping[str, float], note: str) -> None:
                 nonlocal last_save
                 folder.log_metrics(stage, step, metrics)
                 self.track(stage, step, metrics)
@@ -254,8 +234,8 @@ class _Run:
                 is_due = time.monotonic() - last_save > config.every_s
                 is_due |= bool(config.every_steps) and step % config.every_steps == 0
                 is_dev = self._is_dev_step(stage, step)
-                if is_due or is_dev or mark or is_interrupted():
-                    self._save(stage, step, learner, mark)
+                if is_due or is_dev or is_interrupted():
+                    self._save(stage, step, learner)
                     last_save = time.monotonic()
                 if is_dev and not is_interrupted():
                     self._once(f"dev-rl-{step}", lambda: self._ask_dev("rl", step))
@@ -265,11 +245,9 @@ class _Run:
             yield after_step
         self._save(stage, total, learner)
 
-    def _save(self, stage: str, step: int, learner: Learner, mark: Mark = "") -> None:
-        keep_last = self.recipe.checkpoint.keep_last
-        self.folder.save_state(
-            stage, step, lambda path: self._checkpoint.save(learner, path), keep_last=keep_last, mark=mark
-        )
+    def _save(self, stage: str, step: int, learner: Learner) -> None:
+        save = partial(new_checkpoint(self.recipe).save, learner)
+        self.folder.save_state(stage, step, save, keep_last=self.recipe.checkpoint.keep_last)
 
     def learner(self, stage: Stage) -> Learner:
         """The learner at the beginning of a stage, or where an earlier process left it."""
@@ -290,7 +268,7 @@ class _Run:
             if has_critic and saved.stage == "rl":
                 # The state has what it trains: all weights, or adapters, which need what they were put on.
                 add_critic(begins_at=self._before_rl() if recipe.model.rank_in("rl") > 0 else None)
-            self._checkpoint.load(learner, saved.path)
+            new_checkpoint(self.recipe).load(learner, saved.path)
         if has_critic and learner.critic is None:
             add_critic()
         if stage == "rl" and recipe.rl.loss.kl_coefficient > 0:
@@ -332,10 +310,9 @@ class _Run:
         folder, candidate = self.folder, Candidate(stage, step, 0, 0)
         if self._learner is None and (folder.saved is None or folder.saved.stage != stage):
             return  # an older version finished this stage: its policy is exported, and its state is gone
-        learner = self._learner or self.learner(stage)
+        learner, name = self._learner or self.learner(stage), "dev-sft" if stage == "sft" else f"dev-rl-{step}"
         if self.world.dev:
             new_sync(self.recipe, self.agent).publish(learner, self.agent.sampler, version=learner.num_steps)
-            name = "dev-sft" if stage == "sft" else f"dev-rl-{step}"
             for _ in range(2):
                 summary = evaluate_policy(self.recipe, folder, self.agent, self.world.dev, name, self.reporter)
                 if not summary.exclusions:
@@ -349,29 +326,15 @@ class _Run:
                 metrics = {"em": summary.em.value, "answered_rate": summary.answered.value or 0.0}
                 folder.log_metrics("dev", step, metrics)
                 self.track("dev", step, metrics)
-        mine = [each for each in folder.policies if each.stage == stage and each.step != step]
+        mine = [each for each in folder.progress.policies if each.stage == stage and each.step != step]
         if best_of([*mine, candidate]) == candidate:
             base, out = self._base or self.model_dir, folder.path / "checkpoints" / stage
             export_stage(learner, self.recipe, stage, self.model_dir, base, out)
-            self._calibrate(stage, step)
+            records = folder.read_records(name) if self.world.dev else []
+            calibration = calibrate(records, promised_precision=self.recipe.eval.promised_precision)
+            if calibration is not None:
+                calibration.save(out)
         folder.add_policy(candidate)
-
-    def _calibrate(self, stage: Stage, step: int) -> None:
-        """Put what its answers to the development questions say of its confidence beside an exported policy."""
-        if not self.world.dev:
-            return
-        records = self.folder.read_records("dev-sft" if stage == "sft" else f"dev-rl-{step}")
-        calibration = calibrate(records, promised_precision=self.recipe.eval.promised_precision)
-        if calibration is not None:
-            calibration.save(self.folder.path / "checkpoints" / stage)
-
-    def _choose(self) -> None:
-        best = best_of(self.folder.policies)
-        if best is None:
-            return
-        copy_policy(self.folder.path / "checkpoints" / best.stage, self.folder.path / "checkpoints" / "best")
-        self.folder.choose(best)
-        self.reporter.line(f"best policy: {best}; ask, serve, export and eval take it")
 
     def _evaluate(self, name: str) -> bool:
         """Ask an exported policy the test questions; says whether none failed for reasons of infrastructure."""
@@ -380,15 +343,9 @@ class _Run:
         new_sync(self.recipe, self.agent).publish_exported(path, sampler, version=BASE_VERSION + number)
         config = self.recipe.judge if self.recipe.eval.judge else None
         with open_judge(config, self.folder.path, self.reporter) if config else nullcontext() as judge:
+            extras = Extras(judge, calibration=read_calibration(path))
             summary = evaluate_policy(
-                self.recipe,
-                self.folder,
-                self.agent,
-                self.world.test,
-                f"eval-{name}",
-                self.reporter,
-                judge=judge,
-                calibration=read_calibration(path),
+                self.recipe, self.folder, self.agent, self.world.test, f"eval-{name}", self.reporter, extras
             )
         if summary.em.value is not None:
             self.track("eval", number, {"em": summary.em.value})

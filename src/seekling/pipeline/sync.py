@@ -54,11 +54,7 @@ def _taking(sampler: Sampler) -> TakesWeights:
 class CheckedSync:
     """Lets a sampler that has new weights sample a little, and scores that with the weights that were meant.
 
-    Args:
-        inner: hands the weights over.
-        load: a model directory into memory, with the attention of transformers.
-        prompt_ids: what is continued.
-        limit: mean difference in nats per token; 0 asks nothing. See `check_drift`.
+    `inner` hands the weights over; `limit` is that of `check_drift`.
     """
 
     def __init__(
@@ -94,7 +90,14 @@ class CheckedSync:
             )
             for number in range(NUM_PROBES)
         ]
-        samples = asyncio.run(_sample_all(sampler, requests))
+
+        async def sample_all() -> list[Sample]:
+            samples = await asyncio.gather(*map(sampler.sample, requests))
+            for request in requests:
+                sampler.close_session(request.session)
+            return list(samples)
+
+        samples = asyncio.run(sample_all())
         trajectories = [_trajectory(*pair) for pair in zip(requests, samples, strict=True)]
         pairs = zip(score(trajectories), trajectories, strict=True)
         differences = [np.abs(scored_T - made.logprobs_T)[made.train_mask_T] for scored_T, made in pairs]
@@ -103,20 +106,12 @@ class CheckedSync:
         sampler.release_caches()
 
 
-async def _sample_all(sampler: Sampler, requests: Sequence[SampleRequest]) -> list[Sample]:
-    samples = await asyncio.gather(*map(sampler.sample, requests))
-    for request in requests:
-        sampler.close_session(request.session)
-    return list(samples)
-
-
 def _trajectory(request: SampleRequest, sample: Sample) -> Trajectory:
-    prompt_ids = request.prompt_ids
-    is_action = np.arange(len(prompt_ids) + len(sample.token_ids)) >= len(prompt_ids)
-    logprobs = [0.0] * len(prompt_ids) + list(sample.logprobs)
-    ids = np.asarray([*prompt_ids, *sample.token_ids], np.int64)
-    recorded_T = np.asarray(logprobs, np.float32)
-    return Trajectory(ids, is_action, recorded_T, (sample.policy_version,), temperature=request.temperature)
+    num_before = len(request.prompt_ids)
+    ids_T = np.asarray([*request.prompt_ids, *sample.token_ids], np.int64)
+    recorded_T = np.asarray([0.0] * num_before + list(sample.logprobs), np.float32)
+    is_action_T = np.arange(len(ids_T)) >= num_before
+    return Trajectory(ids_T, is_action_T, recorded_T, (sample.policy_version,), temperature=request.temperature)
 
 
 def _scored_by(model: PreTrainedModel) -> Score:

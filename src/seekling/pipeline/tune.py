@@ -1,40 +1,51 @@
-"""Finds the settings that make a recipe fast on this machine without taking more memory than there is.
+"""`seekling doctor --tune`: the settings that make a recipe fast on this machine, among those that fit its memory.
 
 Tried are settings that change speed and memory and no result: how many episodes are in flight and how many tokens a
-packed row has; the recipe's own values are among them. The group size does change what is learned, so others than the
-recipe's are tried only when they are named. Every setting is measured in a process of its own (tune_trial.py), the
-smaller ones first.
+packed row has; the recipe's own values are among them. Memory is what `MemoryPlan` predicts; speed is measured on
+made-up episodes of the size that the recipe's have (docs/ENGINE.md).
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from seekling.config import Recipe, build_recipe, recipe_to_toml
+from seekling.doctor.cost import CostModel, episode_size
 from seekling.doctor.machine import free_bytes
-from seekling.doctor.memory import MemoryPlan
-from seekling.doctor.shape import read_model_shape
-from seekling.errors import ConfigError, InfrastructureError
+from seekling.doctor.memory import MemoryPlan, Stage, episodes_at_once, episodes_of_group
+from seekling.doctor.shape import ModelShape, read_model_shape
+from seekling.errors import ConfigError
 from seekling.files import write_atomically
-from seekling.models import cache_home, pick_device, pick_dtype, resolve_model
-from seekling.rollout.sampler import takes_vllm
+from seekling.kernels.backend import use_kernels
+from seekling.learn.batch import Batch
+from seekling.learn.loss import cross_entropy
+from seekling.learn.pack import pack_rows
+from seekling.models import cache_home, load_policy, pick_device, pick_dtype, resolve_model
+from seekling.pipeline.implementations import new_local_learner
+from seekling.rollout.engine.local import LocalSampler
+from seekling.rollout.sampler import SampleRequest, takes_vllm
+from seekling.serve.agent import make_sampler
+from seekling.types import Trajectory
 
 Work = Literal["sample", "sft", "rl"]
 MEMORY_SHARE = 0.8
-"""Of what is free: the rest is for the index, and for what else the machine does meanwhile."""
+"""Of what is free: the rest is for what else the machine does meanwhile."""
 AS_FAST = 0.97
 """Settings that reach this share of the best speed count as equally fast; of these the smallest is taken."""
 ROW_TOKENS = (1024, 2048, 4096, 8192)
 MAX_IN_FLIGHT = 256
-_LOOK_S = 0.2
+_SHARED_INSTRUCTIONS = 0.7
+"""Part of a prompt that is the same for every question."""
+_WARM_UP_TOKENS = 2
+"""Of a turn, before anything is timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +55,12 @@ class Trial:
     work: Work
     settings: dict[str, int]
     """By their names in a recipe."""
-    tokens_per_s: float = 0.0
+    tokens_per_s: float
     """Tokens of whole episodes: prompts, actions and observations, as a run's metric of that name counts them."""
-    peak_bytes: int = 0
+    peak_bytes: int
+    """Predicted, of a run."""
     is_whole: bool = False
     """One row had all the episodes that a step learns from at once: larger rows would be the same."""
-    failure: str = ""
-    """Why there is no speed: it took more memory than allowed, or died."""
-
-    def fits(self, memory_bytes: int) -> bool:
-        """Whether it ran within the memory."""
-        return not self.failure and self.peak_bytes <= memory_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What to try; what is empty is chosen for the recipe, its own value included."""
-
-    group_sizes: tuple[int, ...] = ()
-    in_flight: tuple[int, ...] = ()
-    row_tokens: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -86,97 +83,71 @@ def memory_limit(recipe: Recipe) -> int:
     Raises:
         ConfigError: the recipe names no limit, and the system does not say what is free.
     """
-    if recipe.model.memory_gb:
-        return round(recipe.model.memory_gb * 1e9)
     free = free_bytes(pick_device(recipe.model.device), cache_home())
-    if free is None:
+    if not recipe.model.memory_gb and free is None:
         raise ConfigError("this system does not say how much memory is free; give --memory-gb")
-    return int(free * MEMORY_SHARE)
+    return round(recipe.model.memory_gb * 1e9) or int((free or 0) * MEMORY_SHARE)
 
 
-def tune(
-    recipe: Recipe, *, memory_bytes: int, choice: Choice | None = None, on_trial: Callable[[Trial], None]
-) -> Tuned:
-    """Measure settings and choose the fastest that fit.
-
-    Args:
-        recipe: resolved; its model is fetched when it is not here.
-        memory_bytes: of one process, all included.
-        choice: what to try.
-        on_trial: called after each.
+def tune(recipe: Recipe, *, memory_bytes: int, on_trial: Callable[[Trial], None]) -> Tuned:
+    """Measure settings that fit and choose the fastest; `on_trial` is called after each. The model is fetched.
 
     Raises:
         ConfigError: not even the smallest settings of a stage fit, or the recipe samples with vLLM.
-        InfrastructureError: a measurement failed for another reason than memory.
     """
     if takes_vllm(recipe):
         raise ConfigError(
             f'rollout.sampler = "{recipe.rollout.sampler}" takes vLLM here, which has settings of its own to fit; tune '
             "measures the engine: give rollout.sampler=engine, and take the row_tokens that it finds"
         )
-    choice, found = choice or Choice(), Tuned(memory_bytes)
-    stages: list[tuple[Work, Callable[[Recipe], Iterator[dict[str, int]]]]] = [
-        ("sample", lambda base: _samplings(base, choice))
-    ]
-    if recipe.has_sft:
-        stages.append(("sft", lambda base: _rows("sft.row_tokens", choice, own=base.sft.row_tokens)))
-    if recipe.rl.steps:
-        stages.append(("rl", lambda base: _rows("rl.row_tokens", choice, own=base.rl.row_tokens)))
-    for work, candidates in stages:
+    model_dir, found = resolve_model(recipe.model.spec), Tuned(memory_bytes)
+    shape = read_model_shape(model_dir)
+    use_kernels(recipe.model.kernels)
+    has_stage: dict[Work, bool] = {"sample": True, "sft": recipe.has_sft, "rl": recipe.rl.steps > 0}
+    for work in (each for each, is_there in has_stage.items() if is_there):
         # Later stages are measured with what was chosen for earlier ones.
-        base = changed(recipe, found.settings)
-        trials = _ladder(base, work, candidates(base), memory_bytes, on_trial)
+        base, trials = changed(recipe, found.settings), list[Trial]()
+        for settings in _candidates(base, work, shape):
+            tried = changed(base, settings)
+            peak = _peak_bytes(tried, work, shape, memory_bytes)
+            if peak > memory_bytes:
+                break
+            speed, is_whole = _measured(tried, work, model_dir)
+            trials.append(Trial(work, settings, speed, peak, is_whole))
+            on_trial(trials[-1])
+            if is_whole:
+                break
+        if not trials:
+            raise ConfigError(
+                f"{_words(settings)} takes {peak / 1e9:.1f} GB, more than the {memory_bytes / 1e9:.1f} GB that there "
+                "are; give more with --memory-gb, or set model.lora_rank, a lower rollout.episode_tokens or a smaller "
+                "model"
+            )
         found.trials += trials
-        found.chosen.append(best(trials, memory_bytes))
+        found.chosen.append(best(trials))
     return found
 
 
-def best(trials: Sequence[Trial], memory_bytes: int) -> Trial:
-    """The fastest that fits; of equally fast ones the one that takes least memory.
-
-    Raises:
-        ConfigError: none fits.
-    """
-    fitting = [trial for trial in trials if trial.fits(memory_bytes)]
-    if not fitting:
-        smallest = trials[0]
-        raise ConfigError(
-            f"{_words(smallest.settings)} takes {smallest.peak_bytes / 1e9:.1f} GB, more than the "
-            f"{memory_bytes / 1e9:.1f} GB that there are; give more with --memory-gb, or set model.lora_rank, a lower "
-            "rollout.episode_tokens or a smaller model"
-        )
-    limit = AS_FAST * max(trial.tokens_per_s for trial in fitting)
-    return min((trial for trial in fitting if trial.tokens_per_s >= limit), key=lambda trial: trial.peak_bytes)
+def best(trials: Sequence[Trial]) -> Trial:
+    """The fastest; of equally fast ones the one that takes least memory."""
+    limit = AS_FAST * max(trial.tokens_per_s for trial in trials)
+    return min((trial for trial in trials if trial.tokens_per_s >= limit), key=lambda trial: trial.peak_bytes)
 
 
-def write_tuned(recipe: Recipe, found: Tuned, out: Path) -> Recipe:
-    """Write a recipe with the winning settings, and what was measured as comments.
-
-    Returns:
-        The new recipe.
-
-    Raises:
-        ConfigError: there is something at `out` already.
-    """
-    if out.exists():
-        raise ConfigError(f"{out} exists already; name another file with --out")
-    tuned = changed(recipe, found.settings)
+def write_tuned(recipe: Recipe, found: Tuned, out: Path) -> None:
+    """Write a recipe with the winning settings, and what was measured as comments."""
     lines = [
         f"# Tuned by `seekling doctor --tune` to fit {found.memory_bytes / 1e9:.1f} GB. Measured with made-up episodes:"
     ]
     for trial in found.chosen:
         speed, peak = f"{trial.tokens_per_s:.0f} tokens/s", f"{trial.peak_bytes / 1e9:.1f} GB"
         lines.append(f"#   {trial.work}: {_words(trial.settings)}: {speed}, {peak}")
-    write_atomically(out, "\n".join(lines) + "\n" + recipe_to_toml(tuned, only_changes=True))
-    return tuned
+    text = recipe_to_toml(changed(recipe, found.settings), only_changes=True)
+    write_atomically(out, "\n".join(lines) + "\n" + text)
 
 
 def changed(recipe: Recipe, settings: dict[str, int]) -> Recipe:
-    """The recipe with other values for some settings.
-
-    Raises:
-        ConfigError: a value does not go with the rest of the recipe.
-    """
+    """The recipe with other values for some settings."""
     raw = recipe.model_dump(mode="json")
     for name, value in settings.items():
         section, key = name.split(".")
@@ -184,85 +155,113 @@ def changed(recipe: Recipe, settings: dict[str, int]) -> Recipe:
     return build_recipe(raw, origin="tuned recipe")
 
 
-def _rows(name: str, choice: Choice, *, own: int) -> Iterator[dict[str, int]]:
-    return ({name: rows} for rows in choice.row_tokens or sorted({*ROW_TOKENS, own}))
-
-
-def _samplings(recipe: Recipe, choice: Choice) -> Iterator[dict[str, int]]:
-    shape = read_model_shape(resolve_model(recipe.model.spec))
-    plan = MemoryPlan(recipe, shape, dtype=pick_dtype(recipe.model.dtype, recipe.model.device))
-    for group_size in choice.group_sizes or (recipe.rl.group_size,):
-        episodes = recipe.rl.questions_per_step * group_size
-        for in_flight in choice.in_flight or sorted({*_doubling(episodes), plan.num_live(episodes)}):
-            settings = {"rollout.in_flight": in_flight, "rollout.cache_bytes": in_flight * plan.slot_bytes()}
-            yield settings | ({"rl.group_size": group_size} if choice.group_sizes else {})
-
-
-def _doubling(most: int) -> list[int]:
-    """8, 16, 32, ... and the episodes of a step, if they are not too many."""
-    most = min(most, MAX_IN_FLIGHT)
-    return [*(2**power for power in range(3, most.bit_length()) if 2**power < most), most]
-
-
-def _ladder(
-    recipe: Recipe,
-    work: Work,
-    candidates: Iterator[dict[str, int]],
-    memory_bytes: int,
-    on_trial: Callable[[Trial], None],
-) -> list[Trial]:
-    """Try candidates until one takes too much memory or all there is; with another group size it begins anew."""
-    trials: list[Trial] = []
-    done: set[int] = set()
-    for settings in candidates:
-        group_size = settings.get("rl.group_size", 0)
-        if group_size in done:
-            continue
-        trials.append(_try(changed(recipe, settings), Trial(work, settings), memory_bytes))
-        on_trial(trials[-1])
-        if trials[-1].is_whole or not trials[-1].fits(memory_bytes):
-            done.add(group_size)
-    return trials
-
-
-def _try(recipe: Recipe, trial: Trial, memory_bytes: int) -> Trial:
-    """Run one measurement in a fresh process; one that outgrows the memory is ended."""
-    words = [sys.executable, "-m", "seekling.pipeline.tune_trial", trial.work]
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=said, stderr=errors, text=True)
-        try:
-            assert process.stdin is not None
-            process.stdin.write(recipe_to_toml(recipe))
-            process.stdin.close()
-            highest = 0
-            is_watched = pick_device(recipe.model.device) == "cpu"  # a GPU's memory is looked at in the trial
-            while process.poll() is None:
-                highest = max(highest, _resident_bytes(process.pid))
-                if is_watched and highest > memory_bytes:
-                    return Trial(trial.work, trial.settings, peak_bytes=highest, failure="more than the memory")
-                time.sleep(_LOOK_S)
-        finally:
-            process.kill()
-            process.wait()
-        said.seek(0)
-        errors.seek(0)
-        if process.returncode:
-            last = " ".join(errors.read().strip().splitlines()[-1:])
-            if process.returncode == -9 or "memory" in last.lower():
-                return Trial(trial.work, trial.settings, peak_bytes=highest, failure="out of memory")
-            raise InfrastructureError(f"measuring {_words(trial.settings)} failed: {last or 'without a word'}")
-        result = json.loads(said.read().splitlines()[-1])
-    return Trial(**result | {"settings": trial.settings})
-
-
-def _resident_bytes(process: int) -> int:
-    """Memory of another process; 0 where the system does not say."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")), 0)
-
-
 def _words(settings: dict[str, int]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in settings.items())
+
+
+def _candidates(recipe: Recipe, work: Work, shape: ModelShape) -> Iterator[dict[str, int]]:
+    """What is tried, the smallest first."""
+    if work != "sample":
+        own = (recipe.sft if work == "sft" else recipe.rl).row_tokens
+        yield from ({f"{work}.row_tokens": rows} for rows in sorted({*ROW_TOKENS, own}))
+        return
+    plan = MemoryPlan(recipe, shape, dtype=pick_dtype(recipe.model.dtype, recipe.model.device))
+    episodes = recipe.rl.questions_per_step * recipe.rl.group_size
+    most = min(episodes, MAX_IN_FLIGHT)
+    doubling = [2**power for power in range(3, most.bit_length()) if 2**power < most]
+    for in_flight in sorted({*doubling, most, plan.num_live(episodes)}):
+        yield {"rollout.in_flight": in_flight, "rollout.cache_bytes": in_flight * plan.slot_bytes()}
+
+
+def _peak_bytes(recipe: Recipe, work: Work, shape: ModelShape, memory_bytes: int) -> int:
+    dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
+    plan = MemoryPlan(recipe, shape, dtype=dtype, free_bytes=memory_bytes)
+    if work == "sample":
+        return (plan.dev("rl") if recipe.rl.steps else plan.evaluation()).total_bytes
+    return (plan.sft() if work == "sft" else plan.rl()).total_bytes
+
+
+class RandomEpisodes:
+    """Episodes of random tokens: instructions that all share, a question that a group shares, two turns."""
+
+    def __init__(self, recipe: Recipe, vocabulary: int) -> None:
+        self._size, self._recipe = episode_size(recipe, CostModel(), is_trained=True), recipe
+        self._vocabulary, self._rng = vocabulary, np.random.default_rng(0)
+        self._instructions = self._draw(round(self._size.prompt_tokens * _SHARED_INSTRUCTIONS))
+        self.total_tokens = self._size.total_tokens
+        """Of an episode."""
+        self.turn_tokens = max(1, self._size.action_tokens // 2)
+        """Of an action."""
+
+    def prompts(self, *, siblings: int) -> Iterator[tuple[int, ...]]:
+        """Of one episode after the other, without end; each question's so many times."""
+        while True:
+            prompt = (*self._instructions, *self._draw(self._size.prompt_tokens - len(self._instructions)))
+            for _ in range(siblings):
+                yield prompt
+
+    def observation(self) -> tuple[int, ...]:
+        """What an episode's search brought."""
+        return self._draw(self._size.observation_tokens)
+
+    def first_row(self, stage: Stage) -> tuple[list[Trajectory], bool]:
+        """The episodes of a step's first row, and whether they are all that the step learns from at once."""
+        settings = self._recipe.sft if stage == "sft" else self._recipe.rl
+        # Each adds at least what comes behind its prompt: more cannot matter to the first row.
+        enough = settings.row_tokens // max(1, self.total_tokens - self._size.prompt_tokens) + 2
+        prompts = self.prompts(siblings=1 if stage == "sft" else episodes_of_group(self._recipe))
+        number = min(episodes_at_once(self._recipe, stage), enough)
+        made = [self.trajectory(prompt, self._size.observation_tokens) for prompt in islice(prompts, number)]
+        rows = pack_rows(made, row_tokens=settings.row_tokens)
+        return [made[index] for index in np.unique(rows[0].sequence_A)], len(rows) == 1
+
+    def trajectory(self, prompt: tuple[int, ...], observed_tokens: int) -> Trajectory:
+        """An episode of two actions and an observation of this length."""
+        parts = (prompt, self._draw(self.turn_tokens), self._draw(observed_tokens), self._draw(self.turn_tokens))
+        is_action = np.repeat([False, True, False, True], [len(part) for part in parts])
+        ids_T = np.concatenate([np.asarray(part, np.int64) for part in parts])
+        return Trajectory(ids_T, is_action, np.zeros(len(ids_T), np.float32))
+
+    def _draw(self, count: int) -> tuple[int, ...]:
+        return tuple(self._rng.integers(0, self._vocabulary, count).tolist())
+
+
+def _measured(recipe: Recipe, work: Work, model_dir: Path) -> tuple[float, bool]:
+    """Do a little of a stage's work: tokens a second, and whether a row had all episodes of a step."""
+    episodes = RandomEpisodes(recipe, read_model_shape(model_dir).vocabulary)
+    seconds = 0.0
+    if work == "sample":
+        model, tokenizer = load_policy(model_dir, dtype=recipe.model.dtype, device=recipe.model.device)
+        # An untrained policy would end its turns anywhere; these are as long as they are meant to be.
+        tokenizer.eos_token = None
+        if model.generation_config is not None:
+            model.generation_config.eos_token_id = None
+        sampler = make_sampler(recipe, model, tokenizer)
+        # First a few tokens: they compile the loops, and meet most sizes of matrices for the first time.
+        for turn_tokens in (_WARM_UP_TOKENS, episodes.turn_tokens):
+            prompts = list(islice(episodes.prompts(siblings=recipe.rl.group_size), sampler.num_slots))
+            sampler.release_caches()
+            started = time.perf_counter()
+            asyncio.run(_sample_all(sampler, episodes, prompts, turn_tokens))
+            seconds = time.perf_counter() - started
+        return sampler.num_slots * episodes.total_tokens / seconds, False
+    row, is_whole = episodes.first_row(work)
+    learner, num_tokens = new_local_learner(recipe, model_dir, work), 0
+    for _ in range(2):  # the first time meets matrix shapes that are new
+        started = time.perf_counter()
+        num_tokens = learner.forward_backward(Batch(row, np.ones(len(row))), cross_entropy).num_plain_tokens
+        seconds = time.perf_counter() - started
+    return num_tokens / seconds, is_whole
+
+
+async def _sample_all(
+    sampler: LocalSampler, episodes: RandomEpisodes, prompts: Sequence[tuple[int, ...]], turn_tokens: int
+) -> None:
+    async def episode(number: int, token_ids: tuple[int, ...]) -> None:
+        for turn in range(2):
+            seed = 2 * number + turn
+            sample = await sampler.sample(SampleRequest(number, token_ids, turn_tokens, seed=seed))
+            token_ids = (*token_ids, *sample.token_ids, *episodes.observation())
+        sampler.close_session(number)
+
+    await asyncio.gather(*(episode(number, prompt) for number, prompt in enumerate(prompts)))

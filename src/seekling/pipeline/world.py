@@ -47,11 +47,8 @@ class World(Splits):
 def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
     """Generate or read the corpus, index it in the run folder, and read the questions.
 
-    Args:
-        recipe: its data, retrieval and eval sections.
-        folder: of the run; holds `corpus/` (a generated almanac) and `index/`. Both are reused when they are there.
-            A remote index stays where it is, and its corpus with it.
-        reporter: for progress.
+    The run folder holds `corpus/` (a generated almanac) and `index/`; both are reused when they are there. A remote
+    index stays where it is, and its corpus with it.
 
     Raises:
         DataError: a file is missing or bad, or no question is left.
@@ -73,15 +70,15 @@ def open_world(recipe: Recipe, folder: Path, reporter: Reporter) -> World:
         test_path = test_path or str(almanac / "test.jsonl")
     if not train_path:
         name = "retrieval.url" if is_remote else "data.corpus" if corpus else "retrieval.index_dir"
-        what = f"{name} is set"
-        raise DataError(f"{what}, data.train is not; name a question file, such as data.train=qa.jsonl")
-    library, corpus_hash = (
-        _open_remote(recipe, reporter) if is_remote else _open_local(recipe, corpus, folder, reporter)
-    )
+        raise DataError(f"{name} is set, data.train is not; name a question file, such as data.train=qa.jsonl")
+    library, corpus_hash = _open_library(recipe, corpus, folder, reporter)
     splits = read_splits(recipe, train_path, dev_path, test_path)
-    worthless = _worthless(library, splits.train) if data.train and not is_remote else ()
-    for note in (*splits.notes, *worthless):
+    for note in splits.notes:
         reporter.line(f"warning: {note}")
+    if data.train and not is_remote:  # of many a sample
+        asked = [each for each in splits.train[:: len(splits.train) // _CHECKED + 1] if not each.withheld]
+        for problem, count in count_problems(asked, library.find).most_common():
+            reporter.line(f"warning: {count:,} of {len(asked):,} training questions: {problem}")
     test, dev = splits.test[: recipe.eval.num_questions or None], splits.dev[: recipe.eval.dev_questions]
     hashes: dict[str, Json] = {
         "corpus": corpus_hash,
@@ -153,8 +150,13 @@ def _without_shared(
     return [question for question in questions if question.key not in keys]
 
 
-def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -> tuple[Library, str]:
-    """The library over the recipe's index, or one in the run folder, built when it is not there; its corpus hash."""
+def _open_library(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -> tuple[Library, str]:
+    """The library over a server's index, the recipe's or one in the run folder, built when missing; its corpus hash."""
+    if recipe.retrieval.url:
+        retriever, index = open_distant(recipe.retrieval)
+        reporter.line(f"index: remote, {recipe.retrieval.url}")
+        is_flat = recipe.retrieval.sections == "flat"
+        return Library(retriever, index, may_wait=True, flat_sections=is_flat), index.corpus_hash()
     place = recipe.retrieval.folder(folder)
     if recipe.retrieval.index_dir:
         library, record = open_library(place, recipe.retrieval), read_record(place)
@@ -167,21 +169,6 @@ def _open_local(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter) -
         + (" (reused)" if record.is_reused else "")
     )
     return open_library(place, recipe.retrieval), record.corpus_hash
-
-
-def _worthless(library: Library, questions: list[Question]) -> list[str]:
-    """What is wrong with training questions, of many with a sample."""
-    asked = [question for question in questions[:: len(questions) // _CHECKED + 1] if not question.withheld]
-    counts = count_problems(asked, library.find)
-    return [f"{count:,} of {len(asked):,} training questions: {problem}" for problem, count in counts.most_common()]
-
-
-def _open_remote(recipe: Recipe, reporter: Reporter) -> tuple[Library, str]:
-    """The library over an index behind a server, and what is known of its corpus."""
-    retriever, index = open_distant(recipe.retrieval)
-    reporter.line(f"index: remote, {recipe.retrieval.url}")
-    flat_sections = recipe.retrieval.sections == "flat"
-    return Library(retriever, index, may_wait=True, flat_sections=flat_sections), index.corpus_hash()
 
 
 def _of_kinds(questions: list[Question], kinds: tuple[str, ...]) -> list[Question]:

@@ -151,7 +151,7 @@ def _best(chosen: Mapping[str, Json]) -> str:
 
 
 def _machine(value: Json) -> str:
-    """What `describe_machine` recorded, or what any other version did, such as "Xeon, 15.6 GB memory, 2 cores"."""
+    """What the run recorded, or what any other version did, such as "Xeon, 15.6 GB memory, 2 cores"."""
     parts = []
     for name, part in _object(value).items():
         if isinstance(part, str) or part is True:

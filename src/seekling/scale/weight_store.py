@@ -1,7 +1,7 @@
 """Versions of the policy's weights in a folder that every sampler can read: written whole or not at all, and checked.
 
 Each version has a folder of its own, named by a number that only rises: a policy version may be published twice with
-other weights (after a rollback, after a crash), a number never is. A folder appears under its name when all of it is
+other weights (after a crash), a number never is. A folder appears under its name when all of it is
 written; its marker, written last, says what must be in it.
 """
 
