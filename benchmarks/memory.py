@@ -26,7 +26,44 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import numpy as np
+
+from seekling.config import Recipe, build_recipe
+from seekling.doctor.cost import CostModel, episode_size
+from seekling.doctor.memory import MemoryPlan, longest_row_tokens, opened_memory
+from seekling.doctor.shape import read_model_shape
+from seekling.kernels.memory import release_free_memory, resident_bytes
+from seekling.learn.batch import Batch
+from seekling.learn.loss import cross_entropy
+from seekling.learn.pack import pack_rows
+from seekling.models import load_policy, resolve_model
+from seekling.pipeline.implementations import new_learner
+from seekling.serve.agent import make_sampler
+from seekling.types import Trajectory
+
+SHARED_INSTRUCTIONS = 0.7
+"""Part of a prompt that is the same for every question."""
 PARTS = ("process", "optimizer", "activations", "peak")
+
+
+def made_up_rows(recipe: Recipe, vocabulary: int) -> tuple[list[Trajectory], list[Trajectory]]:
+    """Episodes of random tokens of the size that SFT's have: those of one packed row, and one as long as the row."""
+    size, rng = episode_size(recipe, CostModel(), is_trained=True), np.random.default_rng(0)
+    instructions = rng.integers(0, vocabulary, round(size.prompt_tokens * SHARED_INSTRUCTIONS))
+    action = max(1, size.action_tokens // 2)
+
+    def episode(observed: int) -> Trajectory:
+        lengths = [size.prompt_tokens, action, observed, action]
+        ids_T = rng.integers(0, vocabulary, sum(lengths))
+        ids_T[: len(instructions)] = instructions
+        is_action_T = np.repeat([False, True, False, True], lengths)
+        return Trajectory(ids_T, is_action_T, np.zeros(len(ids_T), np.float32))
+
+    own = size.total_tokens - size.prompt_tokens
+    made = [episode(size.observation_tokens) for _ in range(recipe.sft.row_tokens // max(1, own) + 2)]
+    row = pack_rows(made, row_tokens=recipe.sft.row_tokens)[0]
+    longest = episode(max(0, longest_row_tokens(recipe, "sft") - size.prompt_tokens - 2 * action))
+    return [made[index] for index in np.unique(row.sequence_A)], [longest]
 
 
 def main() -> None:
@@ -74,19 +111,6 @@ def measure(
         is_checkpointed: layers are computed twice.
         is_packed: the row is of many episodes.
     """
-    import numpy as np
-
-    from seekling.config import build_recipe
-    from seekling.doctor.memory import MemoryPlan, longest_row_tokens, opened_memory
-    from seekling.doctor.shape import read_model_shape
-    from seekling.kernels.memory import release_free_memory, resident_bytes
-    from seekling.learn.batch import Batch
-    from seekling.learn.loss import cross_entropy
-    from seekling.models import load_policy, resolve_model
-    from seekling.pipeline.implementations import new_learner
-    from seekling.pipeline.tune import RandomEpisodes
-    from seekling.serve.agent import make_sampler
-
     recipe = build_recipe(
         {
             # No memory at all has layers computed twice, endless memory has not.
@@ -100,11 +124,9 @@ def measure(
     plan = MemoryPlan(recipe, shape, dtype=dtype)
     policy, tokenizer = load_policy(model_dir, dtype=dtype)
     sampler = make_sampler(recipe, policy, tokenizer)
-    episodes = RandomEpisodes(recipe, shape.vocabulary)
-    prompt = next(episodes.prompts(siblings=1))
-    observed = max(0, longest_row_tokens(recipe, "sft") - len(prompt) - 2 * episodes.turn_tokens)
-    row = episodes.first_row("sft")[0] if is_packed else [episodes.trajectory(prompt, observed)]
-    short = Batch([episodes.first_row("sft")[0][0]], np.ones(1))
+    packed, longest = made_up_rows(recipe, shape.vocabulary)
+    row = packed if is_packed else longest
+    short = Batch(packed[:1], np.ones(1))
     new_learner(recipe, model_dir).forward_backward(short, cross_entropy)
     gc.collect()
     release_free_memory()

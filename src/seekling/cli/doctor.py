@@ -169,30 +169,23 @@ def tune(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure which settings are fast and fit into memory here, and write them as a new recipe.
+    """Make a recipe as fast as this machine's memory allows, and write it as a new one.
 
-    Every setting works for some seconds, with the recipe's model and made-up episodes. Run it on a machine that is
-    otherwise idle.
+    More episodes in flight and longer rows are faster and change no result: as many and as long as should fit.
     """
-    from seekling.pipeline.tune import Trial, memory_limit, write_tuned
-    from seekling.pipeline.tune import tune as measure
+    from seekling.doctor.shape import read_model_shape
+    from seekling.models import resolve_model
+    from seekling.pipeline.tune import memory_limit, write_tuned
+    from seekling.pipeline.tune import tune as fit
 
-    # In the recipe, since the decision to compute layers twice looks for the limit there, now and in the run.
+    # In the recipe, since the decision to compute layers twice looks for the limit there.
     limit = [] if memory_gb is None else [f"model.memory_gb={memory_gb!r}"]
     resolved = load_recipe(recipe, [*(overrides or []), *limit])
     target = out or Path(f"{recipe.stem}-tuned.toml")
-    if target.exists():  # known before the work
+    if target.exists():
         raise ConfigError(f"{target} exists already; name another file with --out")
-
-    def on_trial(trial: Trial) -> None:
-        words = f"{trial.work} {trial.settings}: {trial.tokens_per_s:.0f} tokens/s, {_size(trial.peak_bytes)}"
-        typer.echo(words, err=True)
-
-    found = measure(resolved, memory_bytes=memory_limit(resolved), on_trial=on_trial)
-    write_tuned(resolved, found, target)
-    if as_json:
-        print(json.dumps({**asdict(found), "settings": found.settings, "recipe": str(target)}, indent=2))
-        return
-    for trial in found.chosen:
-        typer.echo(f"{trial.work}: {trial.settings}")
-    typer.echo(f"recipe: {target}")
+    memory_bytes = memory_limit(resolved)
+    settings = fit(resolved, read_model_shape(resolve_model(resolved.model.spec)), memory_bytes)
+    write_tuned(resolved, settings, memory_bytes, target)
+    document = {"memory_bytes": memory_bytes, "settings": settings, "recipe": str(target)}
+    typer.echo(json.dumps(document, indent=2) if as_json else f"{target}: {settings}")
