@@ -14,20 +14,16 @@ Loop = TypeVar("Loop", bound=Callable[..., object])
 
 
 def compile_loop(function: Loop, *, parallel: bool = False, **options: object) -> Loop:
-    """Compile a function of numbers and numpy arrays.
+    """Compile a function of numbers and numpy arrays; `parallel` shares `prange` between threads.
 
-    Args:
-        function: that numba can compile. What its closure holds is part of its name in the cache: numbers only, since
-            other compiled functions are named anew in every process. Those that it calls must be globals.
-        parallel: share `prange` between threads.
-        options: of `numba.njit`.
+    Its closure may hold numbers only, which are part of its name in the cache; functions that it calls must be globals.
 
     Raises:
         ImportError: numba is not installed.
     """
     from numba import njit
 
-    # Numba's cache takes the two for one, and looks at no other file than the loop's own.
+    # Numba's cache key ignores `parallel` and every file but the loop's own.
     function.__qualname__ += (".parallel." if parallel else ".serial.") + _fingerprint(cast(FunctionType, function))
     options["parallel"] = parallel
     jit: Callable[..., Callable[[Loop], Loop]] = njit

@@ -23,13 +23,10 @@ def cores_here() -> float:
 
 
 def usable_cores(affinity: int, mine: str, cgroups: Path) -> float:
-    """Return how many cores a process may use: its affinity, or less where a control group of it has a quota.
+    """How many cores a process may use: its affinity, or less where a control group of it has a quota.
 
-    Args:
-        affinity: cores the scheduler may put it on.
-        mine: text of /proc/self/cgroup: lines of "number:controllers:path", of version 2 "0::path".
-        cgroups: where control groups are mounted. Inside a container that may be the process's own group, whatever its
-            path says, so the groups above are looked at as well; their quotas hold, too.
+    `mine` is the text of /proc/self/cgroup: lines of "number:controllers:path", of version 2 "0::path". Inside a
+    container the mount `cgroups` may be the process's own group, whatever its path says, so the groups above count too.
     """
     cores = float(affinity)
     for line in mine.splitlines():

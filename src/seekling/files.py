@@ -16,14 +16,8 @@ _ENDING = ".tmp"
 def replacing(path: Path) -> Iterator[Path]:
     """Hand out a hidden name beside a path; what is written there, a file or a folder, then takes the path's place.
 
-    When the block fails the old content stays and the hidden one goes. An old folder that cannot be removed is no
-    failure: what is left of it stays under a hidden name, for `remove_leftovers`.
-
-    Args:
-        path: of the file or folder; the folder around it is made when it is missing.
-
-    Yields:
-        Where to write. Nothing is there yet.
+    When the block fails the old content stays and the hidden one goes. The folder around it is made when it is missing.
+    What is left of an old folder that cannot be removed stays under a hidden name, for `remove_leftovers`.
 
     Raises:
         OSError: the folder around it cannot be made, or the new content cannot take its place.
@@ -33,7 +27,11 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         if path.is_dir():
-            _replace_folder(path, temporary)
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=f".{os.getpid()}{_ENDING}", dir=path.parent))
+            try:
+                move_over(path, temporary, aside=old)
+            finally:
+                _remove(old)
         else:
             os.replace(temporary, path)
     finally:
@@ -41,15 +39,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def move_over(path: Path, new: Path, *, aside: Path) -> None:
-    """Give a folder's place to a new one; a folder that holds something cannot be replaced in one move.
-
-    Args:
-        path: the folder.
-        new: what takes its place; when it cannot, the old one comes back.
-        aside: where the old one goes; nothing, or an empty folder, is there.
+    """Give a folder's place to a new one, and move the old one aside, where nothing or an empty folder is.
 
     Raises:
-        OSError: one of them cannot be moved.
+        OSError: one of them cannot be moved; the old one is back in its place.
     """
     os.replace(path, aside)
     try:
@@ -68,11 +61,7 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content as a whole.
-
-    Args:
-        path: the file; its folder is made when it is missing.
-        text: all of it, written as UTF-8.
+    """Replace a file's content as a whole, in UTF-8; its folder is made when it is missing.
 
     Raises:
         OSError: the folder cannot be made, or the file cannot be written.
@@ -83,15 +72,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def read_appended(path: Path) -> list[str]:
-    """Lines of a file that is only ever appended to.
+    """All lines of a file that is only ever appended to, damaged and empty ones too; none of a missing one.
 
     A last line that a kill cut short is ended on disk, so that it swallows none of those that are appended from now on.
-
-    Args:
-        path: the file; one that is missing has no lines.
-
-    Returns:
-        All lines, damaged and empty ones too; bytes that are no UTF-8 are replaced.
     """
     if not path.is_file():
         return []
@@ -108,14 +91,6 @@ def remove_leftovers(folder: Path) -> None:
         writer = path.name.split(".")[-2]
         if writer.isdecimal() and not _is_running(int(writer)):
             _remove(path)
-
-
-def _replace_folder(path: Path, new: Path) -> None:
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=f".{os.getpid()}{_ENDING}", dir=path.parent))
-    try:
-        move_over(path, new, aside=old)
-    finally:
-        _remove(old)
 
 
 def _remove(path: Path) -> None:

@@ -118,13 +118,6 @@ def test_schemas_name_exactly_the_offered_tools(protocol):
     assert {"river_length", "distance"} < set(protocol.tool_names)
 
 
-def test_text_without_an_action_is_invalid_and_says_why(protocol):
-    action = protocol.parse("I wonder about the harbour of Fowey.")
-    assert action.kind == "invalid"
-    assert action.payload == ""
-    assert action.error
-
-
 @given(text=fragments)
 @pytest.mark.parametrize("name", list(PROTOCOLS))
 def test_parsing_never_fails_and_kinds_go_with_their_parts(name, text):
@@ -176,16 +169,6 @@ def test_an_observation_keeps_to_its_budget_and_its_frame(protocol, budget):
     assert observation.text[:10] == whole[:10]
     if protocol.name != "code":
         assert observation.text[-10:] == whole[-10:] or protocol.native_tools
-
-
-def test_a_search_without_results_says_so(protocol):
-    outcome = Outcome("search", {}, searches=(SearchResult("rivers", ()),))
-    assert "No results for this query." in protocol.observation([outcome], Budget(100, count_words)).text
-
-
-def test_a_tools_error_reaches_the_model(protocol):
-    outcome = Outcome("river_length", {}, error="ToolError: there is no such river")
-    assert "ToolError: there is no such river" in protocol.observation([outcome], Budget(100, count_words)).text
 
 
 @pytest.mark.parametrize(

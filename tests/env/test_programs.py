@@ -14,6 +14,7 @@ from seekling.env.tools import tool_from_function
 from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, make_env, program_result
 from tests.patience import FAILS_AFTER_S
 
+REDEFINED = "Your program redefined search_pages, which is provided. Call it, do not define it."
 PROVIDED = ("search_pages", "view_sections", "read_section")
 
 
@@ -103,6 +104,29 @@ def river_length(river: str, unit: str = "km") -> str:
     if river != "Aln":
         raise ValueError(f"unknown river {river}")
     return f"40 {unit}"
+
+
+@pytest.mark.parametrize(
+    ("program", "parts"),
+    [
+        ("x = 1", ["printed nothing"]),
+        ("I will look for the harbour now.", ["SyntaxError", "not valid Python"]),
+        ("read_section('atlantis:history')", ["ToolError", "there is no section 'atlantis:history'"]),
+        ("search_pages()", ["ToolError", "query is missing"]),
+        ("print(river_length('Tweed'))", ["ValueError: unknown river Tweed", "line 1"]),
+        (
+            "def search_pages(q):\n    return q\nprint(search_pages('me'))",
+            ["Output:\nme", REDEFINED],
+        ),
+        ("import os\nos._exit(3)", ["define again what you need"]),
+    ],
+)
+def test_what_went_wrong_in_a_program_is_told(program, parts):
+    with make_env(protocol="code", user_tools=[tool_from_function(river_length)]).start(QUESTION) as session:
+        result = session.step(block(program), finish="stop")
+        assert not result.is_over
+        for part in parts:
+            assert part in result.turn.observation
 
 
 def test_a_program_can_catch_a_tools_error_by_its_type_and_pass_arguments_as_python_does():

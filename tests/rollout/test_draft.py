@@ -50,22 +50,9 @@ def test_what_was_taught_is_used_where_nothing_newer_is_known():
     assert drafter.draft(context(9, 1, 2, 3), limit=4) == Draft((8,), 1)
 
 
-def test_only_new_tokens_are_remembered():
-    drafter = Drafter(4)
-    drafter.remember([1, 2, 3, 4, 5], 1)
-    assert drafter.draft(context(9, 9, 1, 2, 3), limit=4) == Draft()
-    assert drafter.draft(context(9, 9, 2, 3, 4), limit=4) == Draft((5,), 1)
-
-
 @pytest.mark.parametrize(("limit", "expected"), [(4, (3, 4, 5, 6)), (2, (3, 4)), (0, ()), (-1, ())])
 def test_a_draft_stays_within_its_limits(limit, expected):
     assert Drafter(4).draft(context(1, 2, 3, 4, 5, 6, 7, 1, 2), limit=limit).token_ids == expected
-
-
-def test_a_drafter_of_length_0_never_guesses():
-    drafter = Drafter(0)
-    drafter.remember([1, 2, 3, 4], 4)
-    assert drafter.draft(context(1, 2, 3, 1, 2), limit=5) == Draft()
 
 
 def test_a_source_that_guesses_badly_pauses_and_comes_back_when_it_pays():

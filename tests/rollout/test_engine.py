@@ -182,16 +182,6 @@ def test_a_seed_gives_the_same_tokens_whatever_else_is_in_the_batch(tiny_model_d
     assert run(with_sessions_closed(sampler))[::-1] == alone
 
 
-def test_a_prompt_prefilled_in_chunks_gives_the_same_logprobs(tiny_model_dir, prompts):
-    whole = sample_all(open_sampler(tiny_model_dir), drawn(prompts))
-    chunked_sampler = open_sampler(tiny_model_dir, prefill_tokens=5)
-    chunked = sample_all(chunked_sampler, drawn(prompts))
-    assert [sample.token_ids for sample in chunked] == [sample.token_ids for sample in whole]
-    for one, other in zip(chunked, whole, strict=True):
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5)
-    assert chunked_sampler.stats.prefilled_tokens == sum(map(len, prompts))
-
-
 def test_temperature_top_p_min_p_and_seed_are_each_rows_own(tiny_model_dir, plain, prompts):
     prompt = prompts[0]
     requests = [
@@ -261,25 +251,6 @@ def test_budgets_of_turn_and_episode_end_a_sample_as_length(tiny_model_dir, prom
     ]
 
 
-def test_more_episodes_than_slots_wait_for_each_other(tiny_model_dir, plain, prompts):
-    sampler = open_sampler(tiny_model_dir, in_flight=2)
-
-    async def episodes():
-        async def one(request):
-            sample = await sampler.sample(request)
-            await asyncio.sleep(0.002)  # out searching, with the slot held
-            follow_up = replace(request, prompt_ids=(*request.prompt_ids, *sample.token_ids, *prompts[2]))
-            second = await sampler.sample(follow_up)
-            sampler.close_session(request.session)
-            return follow_up, second
-
-        return await asyncio.gather(*(one(request) for request in greedy(prompts, 4)))
-
-    for request, sample in run(episodes()):
-        assert sample.token_ids == generate(plain[0], request.prompt_ids, 4)
-    assert sampler.num_slots == 2
-
-
 def test_cache_bytes_bound_the_slots_and_too_few_for_one_are_refused(tiny_model_dir):
     slot_bytes = 2 * 2 * 2 * 64 * 16 * 4  # keys and values, layers, kv heads, tokens, head dimension, float32
     sampler = open_sampler(tiny_model_dir, in_flight=8, episode_tokens=64, cache_bytes=3 * slot_bytes + 1)
@@ -319,41 +290,21 @@ def test_new_weights_forget_every_cache(tiny_model_dir, prompts):
     assert used.stats.prefilled_tokens - prefilled == sum(map(len, prompts))
 
 
-def test_weights_are_copied_in_so_a_later_step_of_the_learner_changes_nothing(tiny_model_dir, prompts):
-    weights = {name: tensor.detach().clone() for name, tensor in other_weights(tiny_model_dir).items()}
-    sampler, fresh = open_sampler(tiny_model_dir), open_sampler(tiny_model_dir)
-    for each in (sampler, fresh):
-        each.load_weights(weights, version=1)
-    for tensor in weights.values():
-        tensor.zero_()
-    assert sample_all(sampler, greedy(prompts)) == sample_all(fresh, greedy(prompts))
-    assert sample_all(sampler, greedy(prompts))[0].logprobs[0] != pytest.approx(-np.log(492), abs=1e-3)
-
-
 @pytest.mark.parametrize("change", ["missing", "unknown", "another size"])
-def test_weights_of_another_model_are_refused_by_name(tiny_model_dir, prompts, change):
-    sampler = open_sampler(tiny_model_dir)
+def test_weights_of_another_model_are_refused_by_name_and_leave_caches_and_drafts(tiny_model_dir, prompts, change):
+    sampler, undisturbed = open_sampler(tiny_model_dir), open_sampler(tiny_model_dir)
+    for each in (sampler, undisturbed):
+        sample_all(each, greedy(prompts))
     weights = other_weights(tiny_model_dir)
     if change == "missing":
         del weights["model.norm.weight"]
     elif change == "unknown":
         weights["model.layers.9.mlp.up_proj.weight"] = torch.zeros(1)
     else:
-        weights["model.norm.weight"] = torch.ones(len(weights["model.norm.weight"]) + 1)
+        weights["model.norm.weight"] = weights["model.norm.weight"][:-1]
     with pytest.raises(InfrastructureError, match=r"model\.norm\.weight|model\.layers\.9\.mlp"):
         sampler.load_weights(weights, version=1)
     assert sampler.policy_version == 0
-    assert sample_all(sampler, greedy(prompts)) == sample_all(open_sampler(tiny_model_dir), greedy(prompts))
-
-
-def test_refused_weights_leave_caches_and_drafts_as_they_were(tiny_model_dir, prompts):
-    sampler, undisturbed = open_sampler(tiny_model_dir), open_sampler(tiny_model_dir)
-    for each in (sampler, undisturbed):
-        sample_all(each, greedy(prompts))
-    weights = other_weights(tiny_model_dir)
-    weights["model.norm.weight"] = weights["model.norm.weight"][:-1]
-    with pytest.raises(InfrastructureError, match=r"1 of \d+ have other sizes, such as model\.norm\.weight with "):
-        sampler.load_weights(weights, version=1)
     assert sample_all(sampler, greedy(prompts)) == sample_all(undisturbed, greedy(prompts))
     assert replace(sampler.stats, busy_s=0.0) == replace(undisturbed.stats, busy_s=0.0)
 

@@ -234,16 +234,6 @@ def test_pitfall_10_the_same_id_in_two_data_sets_is_two_groups_with_seeds_of_the
     assert len(set(seeds)) == 4
 
 
-def test_pitfall_12_padding_is_not_the_end_token_so_ends_are_trained(tokenizer, renderer):
-    end = tokenizer.eos_token_id
-    assert tokenizer.pad_token_id != end
-    turn = (*encode(tokenizer, "Answer: Alnwick"), end)
-    _, trajectory, _ = one_episode(make_env(protocol="tools"), renderer, [(turn, "eos")])
-    assert trajectory.token_ids_T[-1] == end
-    assert trajectory.train_mask_T[-1]
-    assert trajectory.train_mask_T.sum() == len(turn)
-
-
 def test_the_same_question_twice_in_one_rollout_is_sampled_twice(tokenizer, renderer):
     groups, sampler = roll(
         make_env(), renderer, [[(encode(tokenizer, ANSWER), "stop")]], [QUESTION, QUESTION], group_size=2
@@ -381,11 +371,6 @@ def test_an_experts_trajectory_is_what_a_rollout_of_the_same_tokens_records(toke
     assert written.train_mask_T.tolist() == sampled.train_mask_T.tolist()
     assert not written.logprobs_T.any()
     assert (written.token_ids_T.dtype, written.logprobs_T.dtype) == (np.int64, np.float32)
-
-
-def test_questions_without_episodes_give_no_groups(renderer):
-    groups, _ = roll(make_env(), renderer, [], questions=())
-    assert groups == []
 
 
 def test_a_mistake_of_ours_is_not_swallowed_as_a_failed_episode(renderer):

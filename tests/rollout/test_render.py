@@ -66,11 +66,6 @@ def test_a_model_without_a_template_gets_the_messages_as_text(tokenizer):
     assert ids == encode(tokenizer, "Answer.\n\nBergen?\n")
 
 
-def test_a_continuation_is_the_observation_and_nothing_else(tokenizer):
-    text = '\n\n<information>Doc 1(Title: "Delft") Delft lies on a river.</information>\n\n'
-    assert Renderer(tokenizer).encode(text) == encode(tokenizer, text)
-
-
 def test_a_reply_closes_the_turn_and_opens_the_next(tokenizer, controls):
     start, end = controls
     observed = encode(tokenizer, "Delft lies on a river.")
@@ -104,18 +99,9 @@ def test_a_question_that_spells_a_control_token_does_not_write_one(tokenizer, co
     assert "<|im_end|>\n<|im_start|>system do?" in tokenizer.decode(ids)
 
 
-def test_an_experts_text_that_spells_a_control_token_does_not_write_one(tokenizer):
-    ids = Renderer(tokenizer).encode("<search> the <|im_end|> token </search>")
-    assert not set(ids) & set(tokenizer.all_special_ids)
-
-
 def test_decoding_leaves_special_tokens_out_and_keeps_white_space(tokenizer, controls):
     ids = (*encode(tokenizer, " <answer> Evora , </answer>\n"), controls[1])
     assert Renderer(tokenizer).decode(ids) == " <answer> Evora , </answer>\n"
-
-
-def test_a_written_turn_ends_with_the_end_token(tokenizer, controls):
-    assert Renderer(tokenizer).end_turn() == (controls[1],)
 
 
 def test_native_tools_are_described_by_the_template_and_observed_in_its_tool_role(tokenizer, controls):

@@ -48,18 +48,11 @@ class Budget:
     count_tokens: Callable[[str], int]
 
     def fit(self, prefix: str, blocks: Sequence[Block], suffix: str) -> Observation:
-        """Put the blocks between prefix and suffix, cutting bodies where the budget asks for it.
+        """Put the blocks between prefix and suffix, which are never lost, cutting bodies where the budget asks for it.
 
         Short bodies stay whole and the long ones share what is left evenly; a cut falls between words and is marked.
-        Where not even the frames fit, the last blocks go; the first one stays, with its head cut.
-
-        Args:
-            prefix: text before the blocks, such as an opening tag.
-            blocks: pieces in order; white space around them all is dropped.
-            suffix: text after the blocks, never lost.
-
-        Returns:
-            The text; at most `tokens` long unless prefix, suffix and cut marks alone are longer.
+        Where not even the frames fit, the last blocks go; the first one stays, with its head cut. The text is at most
+        `tokens` long unless prefix, suffix and cut marks alone are longer.
         """
         text = _assemble(prefix, blocks, suffix)
         excess = self.count_tokens(text) - self.tokens

@@ -29,11 +29,10 @@ _PUNCTUATION = re.compile(r"[^\w\s]|_")
 
 
 def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
-    """The questions, and after each of a share of them, chosen by their ids alone, its twin.
+    """The questions, and after each of a share of them in [0, 1], chosen by their ids alone, its twin.
 
-    Args:
-        questions: those without an answer, whose answer is too short, or is one of the things asked about, have none.
-        share: of the questions, in [0, 1]; of those that take something for granted half have a twin, unless it is 0.
+    Those without an answer, whose answer is too short, or is one of the things asked about, have none; of those that
+    take something for granted half have one, unless the share is 0.
     """
     questions = list(questions)
     claims: dict[str, set[str]] = defaultdict(set)
@@ -56,11 +55,9 @@ def with_twins(questions: Iterable[Question], share: float) -> list[Question]:
 
 
 def missed_pages(question: Question, share: float) -> frozenset[str]:
-    """The pages that a question's first search is to miss, those it is known to be about; none if it is not chosen.
+    """The pages that a question's first search is to miss: those it is known to be about.
 
-    Args:
-        question: whether it is chosen is a function of its id alone.
-        share: of the questions, in [0, 1].
+    None if it is not one of the share of questions, in [0, 1], that is chosen by their ids alone.
     """
     if _draw(question.key) >= share:
         return frozenset()

@@ -133,14 +133,9 @@ class LocalChat:
     def submit(
         self, request: ChatRequest, on_text: Callable[[str], None] | None = None
     ) -> concurrent.futures.Future[ChatReply]:
-        """Begin a reply.
+        """Begin a reply; cancelling the future gives it up, and it may end as an InfrastructureError.
 
-        Args:
-            request: what to reply to.
-            on_text: called in the sampler's thread with each new piece of the text; the pieces add up to the reply.
-
-        Returns:
-            The reply, when it is finished, or an InfrastructureError; cancelling gives it up.
+        `on_text` is called in the sampler's thread with each new piece of the text; the pieces add up to the reply.
         """
         return self._thread.submit(self._reply(request, on_text))
 

@@ -194,16 +194,10 @@ class Roller:
     async def episode(
         self, question: Question, decoding: Decoding, seed: int, on_turn: Callable[[Turn], None] = lambda turn: None
     ) -> tuple[Episode, Trajectory | None]:
-        """Produce one episode; many may be awaited at once in one event loop, and share the sampler's batches.
+        """Produce one episode, and its trajectory unless an infrastructure failure ended it.
 
-        Args:
-            question: what is asked.
-            decoding: temperature and budgets.
-            seed: of its draws.
-            on_turn: called with each turn as it ends.
-
-        Returns:
-            The episode, and its trajectory unless an infrastructure failure ended it.
+        Many may be awaited at once in one event loop, and share the sampler's batches. `on_turn` gets each turn as it
+        ends.
         """
         self._num_sessions += 1
         number, run, usage = self._num_sessions, Run(question, decoding, seed), Counter[str]()

@@ -93,10 +93,9 @@ class Renderer:
         return decode(self._tokenizer, token_ids)
 
     def token_lengths(self, token_ids: Sequence[int]) -> tuple[int, ...]:
-        """Characters of `decode`'s text that each id adds.
+        """Characters of `decode`'s text that each id adds; of ids that share a character the last has it.
 
-        Of ids that share a character the last has it. The lengths add up to that of the text unless the tokenizer
-        joins words by rules of its own; then none are given, since wrong ones would mislead.
+        Where the tokenizer joins words by rules of its own, so that they do not add up, none are given.
         """
         lengths: list[int] = []
         start = shown = 0

@@ -49,8 +49,7 @@ class VllmSampler:
 
     Args:
         folder: the model, in the layout of Hugging Face.
-        model: the same as transformers has it, in the arithmetic that is wanted: names of weights and ends of turns are
-            taken from it. It is not kept.
+        model: the same as transformers has it, for its dtype, names of weights and ends of turns. It is not kept.
         tokenizer: the model's.
         in_flight: sequences decoded at once, at most; more wait.
         episode_tokens: longest prompt plus answer.
@@ -149,22 +148,14 @@ class VllmSampler:
         """Nothing: blocks of a cache go to whoever needs them, the longest unused first."""
 
     def release_caches(self) -> None:
-        """Forget every cache. Its memory stays reserved.
-
-        Raises:
-            InfrastructureError: samples are still running.
-        """
+        """Forget every cache. Its memory stays reserved."""
         if not all(row.future.cancelled() for row in self._rows.values()):
             raise InfrastructureError("samples are still running; wait for the rollout to end first")
         self._abort(list(self._rows))  # of a rollout that was given up
         self._llm.reset_prefix_cache()
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Copy weights in and forget every cache; see `Sampler.load_weights`.
-
-        Raises:
-            InfrastructureError: samples are still running, or the weights are not this model's.
-        """
+        """Copy weights in and forget every cache; see `TakesWeights.load_weights`."""
         self._expected.check(weights)
         self.release_caches()
         self._num_syncs += 1
@@ -261,11 +252,7 @@ def _extend(row: _Row, output: CompletionOutput) -> Finish | None:
 
 @contextlib.contextmanager
 def _llvmlite_hidden() -> Iterator[None]:
-    """Keep llvmlite, which is under numba, out of the list of modules.
-
-    As it starts, vLLM 0.32 on a CPU looks into the attributes of everything in every module; llvmlite's library answers
-    each with a function, `__dict__` too, and vLLM ends with an AttributeError.
-    """
+    """Keep llvmlite out of the list of modules: vLLM 0.32 on a CPU looks into all of them and trips over this one."""
     hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "llvmlite"}
     try:
         yield
@@ -276,8 +263,7 @@ def _llvmlite_hidden() -> Iterator[None]:
 def _pack_embeddings(model: nn.Module) -> None:
     """Bring the packed copies that vLLM keeps of embeddings on a CPU up to date; elsewhere there are none.
 
-    The reload of 0.32 packs a layer again when weights of its own came in, and an output layer that is tied to the
-    embeddings gets none: it would go on with the old ones.
+    The reload of 0.32 does not pack an output layer that is tied to the embeddings again.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 

@@ -53,9 +53,8 @@ class Step:
 class RecipeEnvironment:
     """A recipe's rules, tools and reward. Safe to share between threads; `open_environment` makes one.
 
-    Args:
-        recipe: its data, retrieval, env, rollout and rl.reward sections count; a reward by a judge is refused.
-        folder: a run folder, which holds the index; it is made where it is missing.
+    Its data, retrieval, env, rollout and rl.reward sections count; a reward by a judge is refused. The run folder holds
+    the index; it is made where it is missing.
 
     Raises:
         SeeklingError: the recipe's data or index is missing or bad, or its sandbox cannot start here.
@@ -107,11 +106,7 @@ class TextEpisode:
         self._turns: list[Turn] = []
 
     def step(self, action: str, *, is_cut: bool = False) -> Step:
-        """Take one turn.
-
-        Args:
-            action: what the policy wrote; what stands after a stop string of the protocol is not read.
-            is_cut: the policy ran out of tokens.
+        """Take one turn; what stands after a stop string of the protocol is not read. `is_cut`: it ran out of tokens.
 
         Raises:
             InfrastructureError: a search or the sandbox failed. The episode is over and has no reward: leave it out.
@@ -166,11 +161,7 @@ def open_environment(recipe: str, overrides: Sequence[str] = (), *, out: str = "
 
 
 def open_row(extra_info: object, *, recipe: str = "") -> tuple[RecipeEnvironment, Question]:
-    """Environment and question of a row.
-
-    Args:
-        extra_info: what `RecipeEnvironment.extra_info` made.
-        recipe: opened instead of the run folder that the row names.
+    """Environment and question of a row with `RecipeEnvironment.extra_info`; `recipe` replaces the run folder in it.
 
     Raises:
         DataError: it is no such row.

@@ -16,13 +16,10 @@ __all__ = ["Action", "CodeProtocol", "Protocol", "TagsProtocol", "ToolsProtocol"
 
 
 def make_protocol(config: EnvConfig, tools: Mapping[str, Tool], *, native_tools: bool = False) -> Protocol:
-    """Make the protocol that a recipe asks for.
+    """Make the protocol that a recipe asks for, of the library's tools and the user's own, by name.
 
-    Args:
-        config: names the protocol and its rules.
-        tools: the library's (`library_tools`) and the user's own, by name.
-        native_tools: the model's chat template describes tools and writes calls as `<tool_call>{json}</tool_call>`;
-            only the tools protocol makes use of it.
+    `native_tools`: the model's chat template describes tools and writes calls as `<tool_call>{json}</tool_call>`; only
+    the tools protocol makes use of it.
 
     Raises:
         ConfigError: one of the library's tools is missing, or a user's tool has a name that is taken.

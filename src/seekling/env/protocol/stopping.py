@@ -25,10 +25,6 @@ class StopRule:
     openings: tuple[str, ...] = ()
     """What begins an action, in which no thought begins. Empty: there are no thoughts, a stop string always counts."""
 
-    def stopper(self) -> Stopper:
-        """Follows one turn."""
-        return Stopper(self)
-
     def read(self, text: str) -> Stopper:
         """A stopper that has read the text of a turn."""
         stopper = Stopper(self)
@@ -52,11 +48,7 @@ class Stopper:
         """Characters of the turn, its stop string included; None while it goes on."""
 
     def feed(self, text: str) -> bool:
-        """Read the next piece.
-
-        Returns:
-            Whether the turn has ended.
-        """
+        """Read the next piece; whether the turn has ended."""
         self._rest += text
         while self.end is None:
             marks = self._marks()
@@ -127,14 +119,9 @@ def visible_text(text: str) -> str:
 
 
 def cut_after_stop(text: str, rule: StopRule) -> tuple[str, bool]:
-    """What a policy that stops by itself would have written.
+    """A whole reply up to and with its stop string, and whether there is one.
 
-    Args:
-        text: a whole reply; it may begin inside a thought that the server's template opened.
-        rule: of the protocol.
-
-    Returns:
-        The text up to and with its stop string, and whether there is one.
+    It may begin inside a thought that the server's template opened.
     """
     own = drop_opened_thought(text) if rule.openings else text
     end = rule.read(own).end

@@ -60,11 +60,9 @@ class Draft:
 
 
 class Drafter:
-    """Guesses for all rows of a sampler.
+    """Guesses for all rows of a sampler, at most `max_tokens` at once; 0 never guesses.
 
-    Args:
-        max_tokens: longest draft; 0 never guesses.
-        taught: known from the start, such as `ngrams_of` the expert episodes that a policy was tuned on.
+    `taught` is known from the start, such as `ngrams_of` the expert episodes that a policy was tuned on.
     """
 
     def __init__(self, max_tokens: int, taught: Ngrams = MappingProxyType({})) -> None:
@@ -73,12 +71,7 @@ class Drafter:
         self._history, self._lookup = _Source(), _Source()
 
     def draft(self, context_T: np.ndarray, *, limit: int) -> Draft:
-        """Guess what follows.
-
-        Args:
-            context_T: (T,) all tokens of the row so far, its newest last.
-            limit: at most so many tokens.
-        """
+        """Guess at most `limit` tokens that follow all (T,) tokens of the row so far, its newest last."""
         limit = min(limit, self.max_tokens)
         if limit < 1:
             return Draft()

@@ -42,7 +42,7 @@ class LocalSampler:
     """A `Sampler` over a transformers model in this process.
 
     Args:
-        model: a decoder-only model in eval mode; its attention is replaced.
+        model: decoder-only; its attention is replaced.
         tokenizer: decodes new tokens to look for stop strings.
         in_flight: episodes with a live cache at once, at most.
         episode_tokens: longest prompt plus answer; length of a slot.
@@ -52,8 +52,7 @@ class LocalSampler:
         eight_bits: round the weights of matrices to eight bits; on a CPU, unless the kernels are the reference.
 
     Raises:
-        ConfigError: not even one slot fits into `cache_bytes`, or episodes may be too long for the model, or weights
-            cannot be rounded here.
+        ConfigError: no slot fits into `cache_bytes`, episodes may be too long, or weights cannot be rounded here.
         ModelError: the model's family is refused; see `head_of`.
     """
 
@@ -131,11 +130,7 @@ class LocalSampler:
         self._slots.close(session)
 
     def release_caches(self) -> None:
-        """Forget every cache, and give its memory back; see `Sampler.release_caches`.
-
-        Raises:
-            InfrastructureError: samples are still running.
-        """
+        """Forget every cache, and give its memory back; see `Sampler.release_caches`."""
         running = [row.future for row in self._rows] + [future for _, future in self._waiting]
         # Cancelled ones belong to a rollout that was given up; the next step would sort them out.
         if not all(future.cancelled() for future in running):
@@ -149,11 +144,7 @@ class LocalSampler:
         self._cache.release()
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Copy weights in and forget every cache, so nothing computed with older weights can be read again.
-
-        Raises:
-            InfrastructureError: samples are still running, or the weights are not this model's. Nothing has changed.
-        """
+        """Copy weights in and forget every cache; see `TakesWeights.load_weights`."""
         self._expected.check(weights)
         self.release_caches()
         release_free_memory()  # what learning left behind
@@ -178,7 +169,9 @@ class LocalSampler:
                     await asyncio.sleep(0.001)  # every slot's episode is out searching
         except (RuntimeError, IndexError, MemoryError) as error:  # torch's failures; the episodes end, the run goes on
             traceback.clear_frames(error.__traceback__)  # they hold the failed pass's tensors, and so their memory
-            self._fail(_failure(error))
+            failure = InfrastructureError(f"the sampler failed: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
 
     def _driver_ended(self, driver: asyncio.Task[None]) -> None:
         """A bug of ours must reach those who wait for samples; otherwise they would wait for ever."""
@@ -286,8 +279,7 @@ class LocalSampler:
         padding = np.zeros(in_steps(num_tokens) - num_tokens, np.int64)
         token_ids = np.concatenate([*(slot.token_ids[start:end] for slot, start, end in spans), padding])
         positions = np.concatenate([*(np.arange(start, end) for _, start, end in spans), padding])
-        device = self.device
-        return torch.from_numpy(token_ids).to(device), torch.from_numpy(positions).to(device)
+        return torch.from_numpy(token_ids).to(self.device), torch.from_numpy(positions).to(self.device)
 
     def _plan(self, decoding: list[Row], widths: list[int], segments: list[Segment]) -> AttentionPlan:
         if not decoding:
@@ -348,11 +340,7 @@ class LocalSampler:
 
 
 def _make_cache(model: PreTrainedModel, in_flight: int, episode_tokens: int, cache_bytes: int) -> tuple[SlotCache, int]:
-    """The cache, and how many slots it has: as many as were asked for and fit.
-
-    Raises:
-        ConfigError: not even one fits, or the GPU has no room for them.
-    """
+    """The cache, and how many slots it has: as many as were asked for and fit, or a ConfigError."""
     config = model.config
     num_heads = config.num_attention_heads
     num_kv_heads = config.num_key_value_heads or num_heads
@@ -381,9 +369,3 @@ def _make_cache(model: PreTrainedModel, in_flight: int, episode_tokens: int, cac
             f"{slot_bytes} bytes each); lower it or rollout.in_flight ({str(error).splitlines()[0]})"
         ) from None
     return cache, num_slots
-
-
-def _failure(error: Exception) -> InfrastructureError:
-    failure = InfrastructureError(f"the sampler failed: {error}")
-    failure.__cause__ = error
-    return failure

@@ -110,10 +110,7 @@ class Channel:
         return self._room >= 0
 
     def call(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Message:
-        """Have the host run a function.
-
-        Returns:
-            `value`, which it returned, or `error` and `text`: the kind and the text of what it raised.
+        """Have the host run a function: its `value`, or the kind (`error`) and the `text` of what it raised.
 
         Raises:
             TypeError, ValueError, RecursionError: the arguments cannot be sent.

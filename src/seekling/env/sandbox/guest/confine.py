@@ -143,11 +143,8 @@ def forbid_files_and_network() -> None:
 def limit_resources(*, memory_bytes: int, cpu_s: int, num_tasks: int) -> None:
     """Set the rlimits of one program, hard ones, so that it cannot raise them.
 
-    Args:
-        memory_bytes: address space, everything included.
-        cpu_s: CPU seconds over the life of the session; a backstop behind the limits of each program. There comes
-            SIGXCPU, and a kill for who ignores it a little later, so that what the kill was for can be told.
-        num_tasks: tasks of this user id in this user namespace, threads included.
+    `memory_bytes` is address space, `num_tasks` counts this user id in this user namespace, threads included. `cpu_s`
+    is a backstop over the session's life: SIGXCPU, and a little later a kill, so that the reason can be told.
     """
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + _SPARE_CPU_S))
     limits = {"AS": memory_bytes, "NPROC": num_tasks, "NOFILE": 32, "FSIZE": 0, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}

@@ -73,17 +73,7 @@ CHECKED: _Table = {
 
 
 def build_filter(machine: str) -> bytes:
-    """Assemble the filter for one architecture.
-
-    Args:
-        machine: a key of `ARCHITECTURES`.
-
-    Returns:
-        The array of 8-byte `struct sock_filter`.
-
-    Raises:
-        KeyError: there is no table for this machine.
-    """
+    """Assemble the filter, an array of 8-byte `struct sock_filter`, for a machine that `ARCHITECTURES` has."""
     arch = ARCHITECTURES[machine]
     column = list(ARCHITECTURES).index(machine)  # the order of the tables above
     body = _emit_tree(_ranges(_actions(column)))
