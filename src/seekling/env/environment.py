@@ -47,15 +47,11 @@ class StepResult:
 class SearchEnv:
     """Protocol, tools and rules, shared by all episodes.
 
-    Args:
-        protocol: made by `make_protocol` of the same tools and config.
-        tools: by name.
-        config: the rules.
-        sandbox: runs programs; the code protocol needs one.
-        count_tokens: measures observations; safe to call from several threads.
+    The protocol is made by `make_protocol` of the same tools and config; `count_tokens` measures observations, and is
+    safe to call from several threads.
 
     Raises:
-        ConfigError: the protocol is code and there is no sandbox.
+        ConfigError: the protocol is code, which runs programs, and there is no sandbox.
     """
 
     def __init__(
@@ -123,12 +119,7 @@ class Session:
         self.close()
 
     def step(self, action_text: str, *, finish: Literal["stop", "length"]) -> StepResult:
-        """Take one turn.
-
-        Args:
-            action_text: the model's text of this turn, its stop string included.
-            finish: "length" when the token budget cut the turn.
-        """
+        """Take one turn: the model's text, its stop string included, which "length" says that the token budget cut."""
         assert not self._is_over, "the episode is over; start another session"
         config = self._env.config
         is_forced = self._num_turns >= config.max_turns

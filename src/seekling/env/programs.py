@@ -26,10 +26,7 @@ STATE_LOST = "What earlier programs defined is gone; define again what you need.
 class ProgramRunner:
     """The programs of one episode. The interpreter is opened at the first program, since many episodes write none.
 
-    Args:
-        sandbox: runs the programs.
-        tools: provided to them as functions.
-        refusal_of: asked before each call that fits its tool; why it is refused, or an empty text.
+    `refusal_of` is asked before each call that fits its tool; why it is refused, or an empty text.
     """
 
     def __init__(

@@ -32,11 +32,7 @@ _SUPPORTED = "str, int, float, bool, Literal[...], list[...] of these, or one of
 
 
 def schema_of_function(function: Callable[..., object], descriptions: Mapping[str, str]) -> dict[str, Json]:
-    """Describe the parameters of a function, each with a type hint, as a JSON schema of type object, in their order.
-
-    Args:
-        function: a tool's.
-        descriptions: what parameters mean, by name; may lack some.
+    """Describe a tool's parameters as a JSON schema of type object, in their order; `descriptions` may lack some.
 
     Raises:
         ConfigError: a type hint is missing or not supported, or a parameter cannot be given by name.
@@ -72,13 +68,7 @@ def properties_of(parameters: JsonSchema) -> dict[str, dict[str, Json]]:
 def check_arguments(name: str, parameters: JsonSchema, arguments: object) -> dict[str, Json]:
     """Check a call's arguments, and convert what is only written differently ("3" for 3, a text for a list of one).
 
-    Args:
-        name: of the tool, for the message.
-        parameters: its JSON schema.
-        arguments: what the model wrote.
-
-    Returns:
-        The arguments as the schema has them; parameters that were left out stay out.
+    Parameters that were left out stay out.
 
     Raises:
         ToolError: one sentence per problem: missing, unknown, or of the wrong type.

@@ -125,13 +125,8 @@ def run_tool(
 ) -> Outcome:
     """Check the arguments, call the tool, and turn whatever it raises into text for the model.
 
-    This is the environment's one boundary to code that it does not know, so it catches `Exception`: any bug of a tool
-    is something the model is told, not the end of a training run.
-
-    Args:
-        tool: what to call.
-        arguments: named arguments as the model wrote them.
-        refusal_of: asked about a call whose arguments fit, just before it is made; why it may not be, or empty.
+    This is the environment's one boundary to code that it does not know, so it catches `Exception`. `refusal_of` is
+    asked about a call whose arguments fit, just before it is made: why it may not be, or empty.
 
     Raises:
         InfrastructureError: what the tool relies on is broken; not the model's doing, so it is not told.

@@ -58,14 +58,7 @@ class ChatModel(typing.Protocol):
         top_p: float = 1.0,
         seed: int | None = None,
     ) -> ChatReply:
-        """Get one reply.
-
-        Args:
-            messages: the conversation so far.
-            max_tokens: of the reply, hidden reasoning included.
-            temperature: 0 is greedy.
-            top_p: sent when it is below 1.
-            seed: sent when given.
+        """Get one reply. `max_tokens` counts hidden reasoning too; temperature 0 is greedy.
 
         Raises:
             InfrastructureError: no reply after all tries, or this one request was refused.
@@ -75,11 +68,7 @@ class ChatModel(typing.Protocol):
 
 
 class ChatClient:
-    """Asks one endpoint. Safe to share between threads.
-
-    Args:
-        endpoint: which one.
-        first_pause_s: between the first two tries; doubles after every try, up to a minute.
+    """Asks one endpoint. Safe to share between threads. The pause after a failed try doubles up to a minute.
 
     Raises:
         ConfigError: the address is no http(s) address, or the environment variable of the key is not set.
@@ -208,14 +197,9 @@ class JournalledChat:
     """A `ChatModel` whose replies are kept on disk as they arrive: what was paid for is never asked for again.
 
     A process that was killed in the middle of episodes starts them again, gets from here what was said before, and so
-    goes on where it was. What was spent is added up over all processes, and a budget ends the asking between two
-    requests. Safe to share between threads.
-
-    Args:
-        chat: who is asked when the journal has no reply.
-        path: the journal, one JSON line per reply; made when it is missing.
-        budget: ends the asking.
-        is_interrupted: so does a Ctrl-C, once this says that there was one.
+    goes on where it was. The journal has one JSON line per reply. What was spent is added up over all processes; a
+    budget, or a Ctrl-C that `is_interrupted` tells of, ends the asking between two requests. Safe to share between
+    threads.
     """
 
     def __init__(

@@ -22,13 +22,9 @@ from seekling.types import Episode, EpisodeGroup, Message, Question, StopReason
 
 
 class ChatRoller:
-    """Rolls questions out through an environment with a served model.
+    """Rolls questions out through an environment with a served model, `in_flight` episodes at once.
 
-    Args:
-        env: what the agent may do.
-        client: answers messages.
-        in_flight: episodes running at once.
-        price: to add up dollars; None counts tokens only.
+    A price adds up dollars; None counts tokens only.
     """
 
     def __init__(self, env: SearchEnv, client: ChatModel, *, in_flight: int = 8, price: Price | None = None) -> None:
@@ -42,20 +38,14 @@ class ChatRoller:
         seed: int = 0,
         on_group: Callable[[EpisodeGroup], None] = lambda group: None,
     ) -> list[EpisodeGroup]:
-        """Produce one episode for each question.
+        """Produce one episode for each of P questions: P groups without trajectories, in their order.
 
-        Args:
-            questions: P of them.
-            decoding: temperature and budgets, in the server's tokens.
-            seed: sent along when sampling; servers promise little about it.
-            on_group: called in this thread as each episode ends, in order of ending.
-
-        Returns:
-            P groups without trajectories, in the order of the questions; failed episodes are in `failed`.
+        The decoding's budgets are in the server's tokens; servers promise little about a seed. `on_group` is called in
+        this thread as each episode ends.
 
         Raises:
-            ConfigError: min-p is asked for, or the endpoint refuses us altogether; what was answered before went to
-                `on_group`.
+            ConfigError: min-p is asked for, or the endpoint refuses us altogether; `on_group` has what was answered
+                before.
         """
         if decoding.min_p:
             raise ConfigError(

@@ -48,9 +48,7 @@ class ChatRequest:
 class LoopThread:
     """An event loop in a thread of its own, so that a sampler can be asked from any thread or loop.
 
-    Args:
-        name: of the thread.
-        num_workers: threads for `asyncio.to_thread` in it; 0 leaves the loop's own few.
+    It has `num_workers` threads for `asyncio.to_thread`; 0 leaves the loop's own few.
     """
 
     def __init__(self, name: str, *, num_workers: int = 0) -> None:
@@ -80,13 +78,9 @@ class LoopThread:
 
 
 class LocalChat:
-    """A `ChatModel` over a sampler. A context manager; `close` ends its thread.
+    """A `ChatModel` over a sampler that nobody else uses meanwhile. A context manager; `close` ends its thread.
 
-    Args:
-        sampler: of the model; used by nobody else while this is open.
-        renderer: with the model's tokenizer.
-        name: of the model; verdicts are kept under it.
-        context_tokens: prompt and reply together, at most.
+    Verdicts are kept under the name; prompt and reply together have at most `context_tokens`.
     """
 
     def __init__(self, sampler: Sampler, renderer: Renderer, *, name: str, context_tokens: int) -> None:

@@ -98,16 +98,11 @@ class Run:
 
 
 class Roller:
-    """Rolls questions out through an environment with a sampler.
+    """Rolls questions out through an environment with a sampler; so many episodes run at once as it has slots.
 
     Where the environment may wait, its work runs in threads, one for each episode at most, and decoding goes on. An
     index in this process is searched between two decode steps instead, so that batches, and with them a seed's episodes
     in bfloat16, do not hang on timing. A search that takes as long as a decode step is better asked of a search server.
-
-    Args:
-        env: what the agent may do.
-        sampler: where actions come from; so many episodes run at once as it has slots.
-        renderer: messages to tokens.
     """
 
     def __init__(self, env: SearchEnv, sampler: Sampler, renderer: Renderer) -> None:
@@ -123,18 +118,13 @@ class Roller:
         seed: int = 0,
         on_group: Callable[[EpisodeGroup], None] = lambda group: None,
     ) -> list[EpisodeGroup]:
-        """Produce `group_size` episodes for each question.
+        """Produce `group_size` episodes for each of P questions.
 
-        Args:
-            questions: P of them.
-            decoding: temperature and budgets.
-            group_size: G.
-            seed: the same seed, weights and questions give the same episodes; in bfloat16 not where the environment
-                may wait, since batches and with them some draws then hang on timing.
-            on_group: called as each group ends, in order of ending.
+        The same seed, weights and questions give the same episodes; in bfloat16 not where the environment may wait,
+        since batches and with them some draws then hang on timing.
 
         Returns:
-            P groups in the order of the questions; failed episodes are in `failed`, not in `episodes`.
+            P groups in the order of the questions; failed episodes are in `failed`. `on_group` gets each as it ends.
         """
 
         async def groups() -> list[EpisodeGroup]:

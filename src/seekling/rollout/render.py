@@ -30,9 +30,8 @@ _SPELLED = re.compile("(\u2983[0-9]+\u2984)")
 class Renderer:
     """Renders prompts and observations with a tokenizer's own chat template. Safe to share between threads.
 
-    Args:
-        tokenizer: with a chat template; without one, messages are joined by blank lines, as for a base model.
-        tools: JSON schemas passed to the template, for protocols that use the model's native tool format.
+    Without a template, messages are joined by blank lines, as for a base model. `tools` are JSON schemas that are
+    passed to it, for protocols that use the model's native tool format.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, tools: Sequence[Mapping[str, Json]] = ()) -> None:

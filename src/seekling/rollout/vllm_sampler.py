@@ -45,15 +45,10 @@ class _Row:
 
 
 class VllmSampler:
-    """A `Sampler` over vLLM in this process.
+    """A `Sampler` over vLLM in this process; see `LocalSampler`. `cache_bytes` are reserved at once.
 
-    Args:
-        folder: the model, in the layout of Hugging Face.
-        model: the same as transformers has it, for its dtype, names of weights and ends of turns. It is not kept.
-        tokenizer: the model's.
-        in_flight: sequences decoded at once, at most; more wait.
-        episode_tokens: longest prompt plus answer.
-        cache_bytes: memory for keys and values, reserved at once.
+    The folder holds the model; the one that transformers has loaded gives dtype, names of weights and ends of turns,
+    and is not kept.
 
     Raises:
         MissingExtraError: vLLM is not installed.

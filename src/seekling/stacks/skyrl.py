@@ -13,12 +13,8 @@ from seekling.stacks.environment import NAME, TextEpisode, open_row
 class SearchTextEnv(BaseTextEnv):
     """One episode. The prompt is that of the protocol, whatever the row says.
 
-    Args:
-        env_config: `recipe` names another run folder than the row does.
-        extras: the row without its prompt.
-
-    Raises:
-        DataError: the row is not one of `seekling data parquet`.
+    `env_config` may name a `recipe`, another run folder than the row does. DataError: the row is not one of `seekling
+    data parquet`.
     """
 
     def __init__(self, env_config: Mapping[str, str], extras: Mapping[str, object]) -> None:

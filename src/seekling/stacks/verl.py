@@ -28,13 +28,7 @@ from seekling.types import Trajectory
 
 @register(NAME)
 class SearchAgentLoop(AgentLoopBase):
-    """One episode of a recipe.
-
-    Args:
-        arguments: verl's.
-        recipe: a run folder, instead of the one that the rows name; for agent_loop.yaml.
-        named: verl's.
-    """
+    """One episode of a recipe; agent_loop.yaml may name another run folder than the rows do."""
 
     def __init__(self, *arguments: object, recipe: str = "", **named: object) -> None:
         super().__init__(*arguments, **named)

@@ -39,12 +39,8 @@ class Action:
 class Protocol(abc.ABC):
     """A grammar for actions. Three implementations: tags, code, tools; a test suite holds them to this contract.
 
-    Args:
-        config: the rules; its `system_prompt` replaces the instructions.
-        tools: the library's and the user's own, by name.
-        offered: names of the library's tools in this grammar; the user's are offered too.
-        instructions: with `{tools}` where the tools are described.
-        describe: one line for a tool.
+    It offers the library's tools that are `offered`, and the user's. `instructions`, or the config's `system_prompt`
+    instead, hold `{tools}` where `describe` says one line of each tool.
     """
 
     name: str

@@ -113,9 +113,7 @@ class FrameReader:
         """Read one frame; None at the end of the stream.
 
         Raises:
-            TimeoutError: the time was over first.
-            FrameError: what arrived is not a frame.
-            OSError: the socket failed.
+            TimeoutError, FrameError, OSError: the time was over, what arrived is not a frame, or the socket failed.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:

@@ -41,10 +41,8 @@ class Report:
 class Child:
     """A child of the fork server. `signal` is for every thread; all else for the thread that owns the session.
 
-    Args:
-        pidfd: its process descriptor; taken over.
-        report_fd: the pipe on which the fork server reports its end; taken over. No program can reach it, so a report
-            can be believed.
+    It takes over a process descriptor, and the pipe on which the fork server reports its end. No program can reach that
+    pipe, so a report can be believed.
     """
 
     def __init__(self, pidfd: int, report_fd: int) -> None:

@@ -178,10 +178,7 @@ def _is_known(cls: type) -> bool:
 class ProgramClock:
     """Watches a program: tells it to stop, by a signal that becomes an exception in it, and says when to kill it.
 
-    Args:
-        run: the program, which has just started.
-        child: its process.
-        cpu_before_s: what that had computed before.
+    `cpu_before_s` is what its process had computed before.
     """
 
     def __init__(self, run: ProgramRun, child: Child, cpu_before_s: float) -> None:

@@ -43,13 +43,10 @@ _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
 
 
 class Sandbox:
-    """Opens sessions in children of one fork server, and starts another one when it dies.
+    """Opens sessions in children of one fork server, and starts another one when it dies. A context manager.
 
-    A context manager. Every method may be called from any thread.
-
-    Args:
-        config: limits, and whether missing seccomp is tolerated.
-        without: layers to leave out (seccomp, landlock, namespaces), as on a machine that has none; for tests.
+    Every method may be called from any thread. Layers `without` which it starts (seccomp, landlock, namespaces), as on
+    a machine that has none, are for tests.
 
     Raises:
         SandboxError: this machine cannot run it, or not safely.
@@ -151,11 +148,10 @@ class SandboxSession:
         self._reader = FrameReader(self._socket)
 
     def run(self, code: str) -> Result:
-        """Run one program.
+        """Run one program. Nothing is ever raised for what it did.
 
         Raises:
-            InfrastructureError: the sandbox itself failed, or a host function raised InfrastructureError. Nothing is
-                ever raised for what the program did.
+            InfrastructureError: the sandbox itself failed, or a host function raised InfrastructureError.
         """
         with self._lock:
             if self._is_closed:

@@ -89,11 +89,8 @@ def drop_capabilities(machine: str) -> None:
 def enter_namespaces(machine: str) -> None:
     """Leave the host's network, mounts, IPC, host name and (for children to come) process ids; empty the root.
 
-    Root does it directly and an ordinary user through a user namespace.
-
-    Raises:
-        OSError: the kernel, a container or a security module forbids it. Some may have been entered: then this process
-            is of no more use.
+    Root does it directly and an ordinary user through a user namespace. OSError: the kernel, a container or a security
+    module forbids it. Some may have been entered: then this process is of no more use.
     """
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
