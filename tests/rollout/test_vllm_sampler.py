@@ -31,19 +31,13 @@ from tests.pipeline.runs import QuietReporter
 from tests.pipeline.test_sync import StaleSync
 from tests.rollout.memory import memorised, prompt_of
 from tests.rollout.policies import encode, open_sampler, plain_logprobs, run, sample_all
+from tests.rollout.test_engine import TEXTS, drawn, greedy
 from tests.rollout.vllm_models import HAS_VLLM, skip_without_vllm, wide_model
 from tests.settings import recipe_of, rl_config
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM warns of what is not ours to change
 
 EPISODE_TOKENS = 256
-TEXTS = [
-    "Bergen has a harbour built in",
-    "<think>I should look up Delft.</think>\n<search>",
-    "Evora",
-    "Answer the question. You may search as often as you want. Question: When was the harbour built? " * 2,
-    "Cahors lost its walls in 1111. Fowey held its first fair in",
-]
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +76,6 @@ def plain(model_dir):
 @pytest.fixture(scope="module")
 def prompts(plain):
     return [encode(plain[1], text) for text in TEXTS]
-
-
-def greedy(prompts, num_tokens=20):
-    return [SampleRequest(number, prompt, num_tokens, temperature=0.0) for number, prompt in enumerate(prompts)]
-
-
-def drawn(prompts, num_tokens=12, **settings):
-    return [SampleRequest(n, prompt, num_tokens, seed=100 + n, **settings) for n, prompt in enumerate(prompts)]
 
 
 def other_weights(folder, scale=0.05):
@@ -191,20 +177,6 @@ def test_the_end_of_turn_token_is_kept_and_said(sampler, plain, prompts):
     assert all(len(sample.logprobs) == len(sample.token_ids) for sample in ended)
 
 
-def test_budgets_of_turn_and_episode_end_a_sample_as_length(sampler, prompts):
-    long = (prompts[3] * 20)[: EPISODE_TOKENS - 3]
-    found = sample_all(
-        sampler,
-        [
-            SampleRequest(0, prompts[0], 2, temperature=0.0),
-            SampleRequest(1, long, 50, temperature=0.0),
-            SampleRequest(2, (*long, 5, 6, 7), 50),
-            SampleRequest(3, prompts[0], 0),
-        ],
-    )
-    assert [(len(each.token_ids), each.finish) for each in found] == [(n, "length") for n in (2, 3, 0, 0)]
-
-
 def test_after_an_update_greedy_tokens_are_those_of_the_new_weights(sampler, model_dir, prompts):
     engine = open_sampler(model_dir)
     before = sample_all(sampler, greedy(prompts))
@@ -245,18 +217,11 @@ def test_weights_are_refused_while_samples_run_and_taken_after_a_rollout_that_wa
     async def give_up():
         await asyncio.wait_for(sampler.sample(replace(greedy(prompts)[0], max_new_tokens=200)), timeout=0.01)
 
-    assert len(run(load_too_early()).token_ids) == 20
+    assert len(run(load_too_early()).token_ids) == 12
     with pytest.raises(TimeoutError):
         asyncio.run(give_up())
     sampler.load_weights(weights, version=1)
     assert sampler.policy_version == 1
-
-
-def test_weights_of_another_model_are_refused_by_name(sampler, model_dir):
-    weights = dict(other_weights(model_dir).named_parameters())
-    del weights["model.norm.weight"]
-    with pytest.raises(InfrastructureError, match=r"model\.norm\.weight"):
-        sampler.load_weights(weights, version=1)
 
 
 def test_what_vllm_would_draw_otherwise_is_refused(sampler, prompts):

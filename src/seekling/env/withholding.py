@@ -1,12 +1,11 @@
 """What the searches of an episode do not show: answers, passages it has seen, and pages its first search must miss.
 
-The twin of a question is the same question, for which no passage and no sentence that says its answer is shown: all
-else is as it was, and the right end is to say so. A question that takes something for granted may have a twin instead
-that takes something false for granted. Beside its original a twin teaches to tell the two apart (a minimal pair).
+The twin of a question (a minimal pair) is the same question, for which no passage and no sentence that says its answer
+is shown, so that it is right to say so. A question that takes something for granted may have a twin instead that takes
+something false for granted.
 
-Of some questions, the first action that searches finds everything but the pages that the question needs; later ones
-find what there is. So a policy meets failures it can recover from; it did nothing wrong, so expert episodes made this
-way can be learned from whole.
+Of some questions, the first action that searches finds everything but the pages that the question needs, so that a
+policy meets failures it can recover from.
 """
 
 from __future__ import annotations

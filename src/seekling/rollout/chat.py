@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import typing
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Required, TypedDict, Unpack
 
 from seekling.client import BadReplyError, Client, Patience, RefusedError, key_from
 from seekling.config import EndpointConfig
@@ -41,7 +40,18 @@ class ChatReply:
     """The server said how many tokens there were."""
 
 
-class ChatModel(typing.Protocol):
+class AskSettings(TypedDict, total=False):
+    """How a reply is made."""
+
+    max_tokens: Required[int]
+    """Of the reply, hidden reasoning included."""
+    temperature: float
+    """0, which it is where nothing is said, is greedy."""
+    top_p: float
+    seed: int | None
+
+
+class ChatModel(Protocol):
     """Whatever answers messages: an endpoint, or a model in this process."""
 
     @property
@@ -49,16 +59,8 @@ class ChatModel(typing.Protocol):
         """What it is: verdicts and replies are kept under its address, name and fields."""
         ...
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int | None = None,
-    ) -> ChatReply:
-        """Get one reply. `max_tokens` counts hidden reasoning too; temperature 0 is greedy.
+    def ask(self, messages: Sequence[Message], **settings: Unpack[AskSettings]) -> ChatReply:
+        """Get one reply.
 
         Raises:
             InfrastructureError: no reply after all tries, or this one request was refused.
@@ -85,24 +87,16 @@ class ChatClient:
         self._limit_name = "max_tokens"
         self._has_answered = threading.Event()
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int | None = None,
-    ) -> ChatReply:
+    def ask(self, messages: Sequence[Message], **settings: Unpack[AskSettings]) -> ChatReply:
         """Get one reply; see `ChatModel.ask`."""
-        limit_name = self._limit_name
+        limit_name, top_p, seed = self._limit_name, settings.get("top_p", 1.0), settings.get("seed")
         body: dict[str, Json] = {
             "model": self.endpoint.model,
             "messages": [{"role": each.role, "content": each.content} for each in messages],
-            "temperature": temperature,
+            "temperature": settings.get("temperature", 0.0),
             "top_p": top_p if top_p < 1 else None,
             "seed": seed % 2**31 if seed is not None else None,
-            limit_name: max_tokens,
+            limit_name: settings["max_tokens"],
             **self.endpoint.fields,
         }
         body = {name: value for name, value in body.items() if value is not None}
@@ -112,7 +106,7 @@ class ChatClient:
             is_renamed = error.status == 400 and "max_completion_tokens" in error.reason
             if limit_name == "max_tokens" and is_renamed:
                 self._limit_name = "max_completion_tokens"
-                return self.ask(messages, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+                return self.ask(messages, **settings)
             if error.status in _PERMANENT or not self._has_answered.is_set():
                 raise ConfigError(
                     f"{self.endpoint.url} refuses to serve {self.endpoint.model!r} (HTTP {error.status}: "
@@ -224,15 +218,7 @@ class JournalledChat:
         """Of the model behind."""
         return self._chat.endpoint
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int | None = None,
-    ) -> ChatReply:
+    def ask(self, messages: Sequence[Message], **settings: Unpack[AskSettings]) -> ChatReply:
         """The reply that the journal has for this very request, else the model's; see `ChatModel.ask`.
 
         Raises:
@@ -241,7 +227,8 @@ class JournalledChat:
             KeyboardInterrupt: a new request would be made after a Ctrl-C.
         """
         endpoint = self.endpoint
-        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.fields), max_tokens, temperature, top_p, seed]
+        parts: list[Json] = [endpoint.url, endpoint.model, dict(endpoint.fields), settings["max_tokens"]]
+        parts += [settings.get("temperature", 0.0), settings.get("top_p", 1.0), settings.get("seed")]
         parts += [[each.role, each.content] for each in messages]
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
         with self._lock:
@@ -250,7 +237,7 @@ class JournalledChat:
             if self._is_interrupted():
                 raise KeyboardInterrupt
             self._check_budget()
-        reply = self._chat.ask(messages, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+        reply = self._chat.ask(messages, **settings)
         with self._lock:
             self._keep(key, reply)
             with self._path.open("a", encoding="utf-8", errors="replace") as file:

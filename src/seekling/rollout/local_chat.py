@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from seekling.config import EndpointConfig
 from seekling.env.protocol.stopping import StopRule
 from seekling.errors import InfrastructureError
-from seekling.rollout.chat import ChatReply
+from seekling.rollout.chat import AskSettings, ChatReply
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sample, Sampler, SampleRequest
 from seekling.types import Message
@@ -108,21 +108,17 @@ class LocalChat:
 
         return self._thread.submit(count())
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int | None = None,
-    ) -> ChatReply:
+    def ask(self, messages: Sequence[Message], **settings: Unpack[AskSettings]) -> ChatReply:
         """Get one reply, as from `ChatClient.ask`.
 
         Raises:
             InfrastructureError: the messages do not fit into the context, or the sampler failed.
         """
-        return self.submit(ChatRequest(tuple(messages), max_tokens, temperature, top_p, seed or 0)).result()
+        temperature, top_p = settings.get("temperature", 0.0), settings.get("top_p", 1.0)
+        request = ChatRequest(
+            tuple(messages), settings["max_tokens"], temperature, top_p, seed=settings.get("seed") or 0
+        )
+        return self.submit(request).result()
 
     def submit(
         self, request: ChatRequest, on_text: Callable[[str], None] | None = None

@@ -7,10 +7,9 @@ r"""The code protocol: the model writes a Python block, what it prints comes bac
 The functions of the library and the user's own tools are provided as Python functions. `<answer> answer </answer>`,
 outside any block, ends the episode.
 
-A turn stops at the closing fence. The stop string is the fence with both its line ends, because "\n```" alone would
-already match the opening fence of a block that follows a line of prose. Two limits follow: a bare opening fence after
-a line of prose stops the turn before the program (the model is told to name the language), and a program with a line
-of three backquotes inside a string ends there.
+The stop string is the closing fence with both its line ends, because "\n```" alone would match the opening fence of a
+block that follows a line of prose. So a bare opening fence after prose stops the turn before the program (the model is
+told to name the language), and a program with a line of three backquotes inside a string ends there.
 """
 
 from __future__ import annotations

@@ -5,14 +5,12 @@
 `search` takes several queries in one call, as tinker-cookbook's search tool does; further tools are the user's. The
 answer is what follows "Answer:" in a message without a call. That mark must occur exactly once there.
 
-With `native_tools` the chat template describes the tools and frames what comes back (a message of role tool); this is
-for templates that speak the `<tool_call>` dialect (Hermes, Qwen 2.5 and 3). Without, we describe the tools in the
-system message, and what comes back is a user's message with `<tool_response>` around it.
+With `native_tools` the chat template describes the tools and frames what comes back (a message of role tool), as
+those that speak the `<tool_call>` dialect do (Hermes, Qwen 2.5 and 3). Without, we describe the tools in the system
+message, and what comes back is a user's message with `<tool_response>` around it.
 
-A turn stops at its first `</tool_call>`, so there is one call per turn when sampling; `parse` reads all calls of a text
-that holds several, for engines that do not stop there. A message with a call is not the last one, so an "Answer:"
-beside a call is part of the reasoning and does not count. A turn with neither is invalid, and `invalid_action` decides
-whether the episode goes on (tinker ends it, without an answer).
+A turn stops at its first `</tool_call>`; `parse` reads all calls of a text, for engines that do not stop there. An
+"Answer:" beside a call is part of the reasoning and does not count.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Frames between a program's process and the host: four bytes of length, then JSON. Never pickle.
 
-The host does not trust a word of what comes through here; this side only has to be correct for honest programs. Its
-one difficulty is the time limit, an exception that is raised from the handler of a signal of the host's: it must never
-strike in the middle of a frame, so `Guard` marks the stretches in which the handler holds its fire. The signal comes
-again.
+The host trusts nothing of what comes through here; this side only has to be correct for honest programs. The time
+limit, an exception raised by the handler of a signal, must never strike in the middle of a frame, so `Guard` marks the
+stretches in which the handler does nothing. The signal comes again.
 """
 
 from __future__ import annotations

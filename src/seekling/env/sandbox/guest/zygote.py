@@ -46,29 +46,23 @@ encodings.base64_codec encodings.rot_13
 """.split()  # noqa: SIM905  # a list literal of it would be a hundred lines
 )
 """The part of the standard library that programs may import; there is no file system to import from later."""
-_NO_LIMITS = Limits(soft_limit_s=0, wall_limit_s=0, session_cpu_s=0, memory_bytes=0, output_chars=0, max_frame_bytes=0)
 
 
 class Zygote:
-    """One fork server."""
+    """One fork server. `without` names layers that it leaves out."""
 
-    def __init__(self, control: socket.socket, trainer_fd: int) -> None:
-        self._control = control
-        self._trainer_fd = trainer_fd
+    def __init__(self, control: socket.socket, trainer_fd: int, limits: Limits, without: set[str]) -> None:
+        self._control, self._trainer_fd = control, trainer_fd
+        self._limits, self._without = limits, without
         self._machine = platform.machine()
         self._filter: confine.Filter | None = None
-        self._limits = _NO_LIMITS
-        self._without: set[str] = set()
         self._num_tasks = confine.THREADS_PER_PROGRAM
         self._has_own_user_namespaces = False
         self._sessions: dict[int, tuple[int, int]] = {}
         """pidfd -> (pid, the pipe for the report of its end)"""
 
     def set_up(self) -> None:
-        """Take the orders, put up the walls and report which of them stand."""
-        orders = json.loads(self._control.recv(_MAX_MESSAGE_BYTES))
-        self._limits = orders["limits"]
-        self._without = set(orders["without"])
+        """Put up the walls and report which of them stand."""
         notes: dict[str, str] = {}
         missing = []
         for name in _MODULES:
@@ -261,6 +255,7 @@ def main() -> None:
     """Serve the control socket, whose number is the first argument; the second is a descriptor of the trainer."""
     gc.disable()
     control = socket.socket(fileno=int(sys.argv[1]))
-    zygote = Zygote(control, int(sys.argv[2]))
+    orders = json.loads(control.recv(_MAX_MESSAGE_BYTES))
+    zygote = Zygote(control, int(sys.argv[2]), orders["limits"], set(orders["without"]))
     zygote.set_up()  # what it raises goes to standard error, where the host reads it
     zygote.serve()
