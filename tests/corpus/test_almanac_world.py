@@ -8,9 +8,7 @@ from collections import Counter
 
 import pytest
 import Stemmer
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.corpus.almanac.census import PROVINCE_SIZE, Census, make_world
 from seekling.corpus.almanac.generator import split_provinces
 from seekling.corpus.almanac.province import KINDS, Province
@@ -160,29 +158,3 @@ def test_a_town_is_flooded_by_the_river_it_lies_on_and_in_the_year_of_that_flood
             assert building.home is not None
             assert building.facts["river"].target.index == building.home.river.index
     assert num_floods > 2
-
-
-def run(*arguments: str):
-    return CliRunner().invoke(app, ["data", "almanac", *arguments])
-
-
-def test_the_command_writes_an_almanac_and_reports_it_as_json(tmp_path):
-    import json
-
-    result = run("--pages", "150", "--seed", "2", "--out", str(tmp_path / "a"), "--json")
-    assert result.exit_code == 0
-    summary = json.loads(result.stdout)
-    assert {key: summary[key] for key in ("pages", "seed", "train", "dev", "test")} == {
-        "pages": 150,
-        "seed": 2,
-        "train": 750,
-        "dev": 200,
-        "test": 400,
-    }
-    assert (tmp_path / "a" / "corpus.jsonl").exists()
-
-
-def test_the_command_refuses_a_tiny_almanac(tmp_path):
-    result = run("--pages", "10", "--out", str(tmp_path / "a"))
-    assert (result.exit_code, result.stderr[:29]) == (1, "error: an almanac of 10 pages")
-    assert list(tmp_path.iterdir()) == []

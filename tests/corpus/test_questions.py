@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 from pathlib import Path
 
 import pyarrow
@@ -36,24 +35,13 @@ def _error(path: Path) -> str:
 
 HOP = {"query_subject": "Tusker", "relation": "brewer", "answer": "EAB", "document_id": "tusker"}
 NATIVE = {
-    "id": "q1",
-    "question": "Who brews Tusker?",
-    "answers": ["EAB", "East African Breweries", "EAB"],
-    "supporting_ids": ["tusker", 7],
-    "kind": "bridge",
-    "source": "beer",
-    "hops": [HOP],
-    "confidence": 0.9,
-}
+    "id": "q1", "question": "Who brews Tusker?", "answers": ["EAB", "East African Breweries", "EAB"],
+    "supporting_ids": ["tusker", 7], "kind": "bridge", "source": "beer", "hops": [HOP], "confidence": 0.9,
+}  # fmt: skip
 NATIVE_QUESTION = Question(
-    "q1",
-    "Who brews Tusker?",
-    ("EAB", "East African Breweries"),
-    ("tusker", "7"),
-    "bridge",
-    "beer",
+    "q1", "Who brews Tusker?", ("EAB", "East African Breweries"), ("tusker", "7"), "bridge", "beer",
     (Hop("Tusker", "brewer", "EAB", "tusker"),),
-)
+)  # fmt: skip
 
 
 def test_native_rows_come_from_jsonl_gzip_arrays_and_parquet(tmp_path):
@@ -77,21 +65,14 @@ def test_wiki_trivia_names_the_page_by_its_file(tmp_path):
         assert questions[3] == Question("row-4-c1ce7ac6", "Q?", ("a",), ("a.b",), source="trivia")
 
 
+FACTS = {"title": ["A", "B", "A"], "sent_id": [0, 1, 2]}
 SEARCH_R1 = {
-    "id": "train_0",
-    "question": "Q?",
-    "golden_answers": ["a", "b"],
-    "data_source": "nq",
-    "prompt": [{"role": "user", "content": "Answer: Q?"}],
-    "ability": "fact-reasoning",
+    "id": "train_0", "question": "Q?", "golden_answers": ["a", "b"], "data_source": "nq",
+    "prompt": [{"role": "user", "content": "Answer: Q?"}], "ability": "fact-reasoning",
     "reward_model": {"style": "rule", "ground_truth": {"target": ["a", "b"]}},
     "extra_info": {"split": "train", "index": 0},
-    "metadata": {
-        "type": "bridge",
-        "supporting_facts": {"title": ["A", "B", "A"], "sent_id": [0, 1, 2]},
-        "level": "easy",
-    },
-}
+    "metadata": {"type": "bridge", "supporting_facts": FACTS, "level": "easy"},
+}  # fmt: skip
 
 
 def test_search_r1_columns_are_read_with_the_data_source_in_the_key(tmp_path):
@@ -102,6 +83,9 @@ def test_search_r1_columns_are_read_with_the_data_source_in_the_key(tmp_path):
         assert questions[1].key == ("hotpotqa", "train_0")
     bare = _parquet(tmp_path / "bare.parquet", [{**SEARCH_R1, "metadata": None}])
     assert read_questions(bare) == [Question("train_0", "Q?", ("a", "b"), source="nq")]
+    asked = {"extra_info": {"index": 3, "question": "Q?"}, "reward_model": SEARCH_R1["reward_model"]}
+    for path in (_write(tmp_path / "few.jsonl", asked), _parquet(tmp_path / "few.parquet", [asked])):
+        assert read_questions(path) == [Question("3", "Q?", ("a", "b"))]
 
 
 def _squad(**qa: object) -> dict[str, object]:
@@ -129,14 +113,10 @@ def test_squad_files_of_both_versions_are_read(tmp_path, indent):
 
 
 HOTPOT = {
-    "_id": "5a8b",
-    "question": "Q?",
-    "answer": "yes",
-    "type": "comparison",
-    "level": "hard",
+    "_id": "5a8b", "question": "Q?", "answer": "yes", "type": "comparison", "level": "hard",
     "supporting_facts": [["Ed Wood (film)", 0], ["Ed Wood", 1], ["Ed Wood", 2]],
     "context": [["Ed Wood", ["s0", "s1"]]],
-}
+}  # fmt: skip
 
 
 def test_hotpotqa_files_and_hub_rows_are_read(tmp_path):
@@ -193,14 +173,11 @@ def test_unknown_shapes_are_refused_with_what_is_understood(tmp_path):
     assert "there is no file gone.jsonl" in _error(tmp_path / "gone.jsonl")
 
 
-def test_broken_lines_are_named_wherever_they_are(tmp_path):
+def test_broken_lines_and_a_pair_of_source_and_id_used_twice_are_named(tmp_path):
     good = json.dumps(NATIVE)
     for number, text in ((1, f'{{"id": "x", \n{good}\n'), (2, f"{good}\nnot json\n")):
         (tmp_path / "q.jsonl").write_text(text)
         assert _error(tmp_path / "q.jsonl").startswith(f"q.jsonl:{number}: not JSON: ")
-
-
-def test_a_pair_of_source_and_id_used_twice_names_both_lines(tmp_path):
     path = _write(tmp_path / "q.jsonl", NATIVE, {**NATIVE, "source": "wine"}, NATIVE)
     assert _error(path) == (
         "q.jsonl:3: the id 'q1' of source 'beer' was already used at q.jsonl:1; expected each id once per source; "
@@ -208,18 +185,7 @@ def test_a_pair_of_source_and_id_used_twice_names_both_lines(tmp_path):
     )
 
 
-def _questions(count: int) -> list[Question]:
-    return [Question(str(number), f"Q{number}?", ("a", "b"), source="s") for number in range(count)]
-
-
 def test_the_hash_of_a_question_set_ignores_order_and_nothing_that_is_scored():
-    questions = _questions(20)
-    shuffled = random.Random(0).sample(questions, 20)
-    whole = question_set_hash(questions)
-    assert whole == question_set_hash(shuffled) == question_set_hash(iter(questions))
-    assert len(whole) == 64
-    assert whole != question_set_hash(questions[1:])
-    assert whole != question_set_hash([*questions, questions[0]])
     one = Question("1", "Q?", ("a", "b"), source="s")
     others = [
         Question("2", "Q?", ("a", "b"), source="s"),
@@ -229,6 +195,8 @@ def test_the_hash_of_a_question_set_ignores_order_and_nothing_that_is_scored():
     ]
     assert len({question_set_hash([each]) for each in [one, *others]}) == 5
     assert question_set_hash([one]) == question_set_hash([Question("1", "Q?", ("a", "b"), ("d",), "bridge", "s")])
+    assert question_set_hash([one, *others]) == question_set_hash(iter([*others, one]))
+    assert question_set_hash(others) != question_set_hash([*others, others[0]])
 
 
 @pytest.mark.parametrize(
