@@ -24,6 +24,9 @@ from tests.env.fakes import FakeLibrary, count_words, make_env
 from tests.experts.village import BRIDGE, COMPARISON, QUESTIONS, SINGLE, UNANSWERABLE, write_village
 
 PROTOCOLS = ["tags", "tools", "code"]
+TITLES = {
+    "alder_mill": "Alder Mill", "birch_mill": "Birch Mill", "tobias_wren": "Tobias Wren", "maud_ferris": "Maud"
+}  # fmt: skip
 IN_PAGE_WORDS = ExpertConfig(own_words_share=0.0)
 
 
@@ -74,21 +77,17 @@ def num_look_ups(protocol, question):
     return 1 if question.is_side_by_side else len(question.hops)
 
 
+def payloads(episode):
+    return [turn.payload for turn in episode.turns]
+
+
 def thoughts(episode):
     return [turn.action.partition("\n")[0].removeprefix("<think> ").removesuffix(" </think>") for turn in episode.turns]
 
 
 def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
-    env = make()
-    titles = {
-        "alder_mill": "Alder Mill",
-        "birch_mill": "Birch Mill",
-        "tobias_wren": "Tobias Wren",
-        "maud_ferris": "Maud",
-    }
-
     def thoughts_on(question):
-        return thoughts(play(env, question, title_of=titles.__getitem__).episode)
+        return thoughts(play(make(), question, title_of=TITLES.get).episode)
 
     assert thoughts_on(BRIDGE) == [
         "Alder Mill > built by > born in?",
@@ -117,10 +116,7 @@ def test_a_page_about_somebody_else_is_told_from_one_that_does_not_say(make):
 def test_an_expert_that_searches_in_its_own_words_first_mends_it_with_those_of_the_page(make, protocol):
     asked = replace(SINGLE, question="How old is Alder Mill, the cider hamlet?")
     in_own_words, in_page_words = (
-        [
-            turn.payload
-            for turn in play(make(protocol, top_k=1), asked, ExpertConfig(own_words_share=share)).episode.turns
-        ]
+        payloads(play(make(protocol, top_k=1), asked, ExpertConfig(own_words_share=share)).episode)
         for share in (1.0, 0.0)
     )
     assert "cider" in in_own_words[0]
@@ -136,10 +132,9 @@ def test_the_twin_of_a_question_begins_as_it_does_and_ends_by_saying_that_it_is_
     told, withheld = play(env, question).episode, play(env, twin).episode
     num = len(question.hops)
     # The same look-ups, and the same observations up to the withheld fact.
-    assert [turn.payload for turn in withheld.turns[:num]] == [turn.payload for turn in told.turns[:num]]
-    assert [turn.observation for turn in withheld.turns[: num - 1]] == [
-        turn.observation for turn in told.turns[: num - 1]
-    ]
+    assert payloads(withheld)[:num] == payloads(told)[:num]
+    for one, other in zip(withheld.turns[: num - 1], told.turns, strict=False):
+        assert one.observation == other.observation
     assert withheld.answer == "unknown"
     assert not any(question.answers[0] in turn.observation for turn in withheld.turns)
     assert question.answers[0] in told.turns[num - 1].observation
@@ -197,13 +192,9 @@ def test_a_query_that_does_not_show_the_fact_is_followed_by_another(make):
     # The words of the question lead elsewhere, those of the relation do not.
     hop = Hop("hamlet", "Alder Mill built", "1612", "alder_mill")
     asked = replace(SINGLE, question="Which cider hamlet is known?", hops=(hop,))
-    result = play(make(top_k=1), asked, ExpertConfig(own_words_share=1.0))
-    assert [turn.payload for turn in result.episode.turns] == [
-        "hamlet cider",
-        "hamlet Alder Mill built",
-        "1612",
-    ]
-    assert "1612" not in result.episode.turns[0].observation
+    episode = play(make(top_k=1), asked, ExpertConfig(own_words_share=1.0)).episode
+    assert payloads(episode) == ["hamlet cider", "hamlet Alder Mill built", "1612"]
+    assert "1612" not in episode.turns[0].observation
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -218,24 +209,29 @@ def test_an_expert_whose_first_search_is_made_to_fail_searches_again_in_other_wo
     assert last.payload == question.answers[0]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_fact_that_was_not_shown_is_not_answered(make, protocol):
-    unseen = replace(SINGLE, answers=("1999",), hops=(replace(SINGLE.hops[0], answer="1999"),))
-    result = play(make(protocol, max_turns=5), unseen)
-    assert result.episode is None
-    assert result.reason == "the fact was not retrieved"
+def single(answer="1612", **hop):
+    return replace(SINGLE, answers=(answer,), hops=(replace(SINGLE.hops[0], answer=answer, **hop),))
 
 
-def test_a_fact_on_another_page_than_the_supporting_one_does_not_count(make):
-    elsewhere = replace(SINGLE, hops=(replace(SINGLE.hops[0], document_id="harrow_dell"),))
-    assert play(make(top_k=1), elsewhere).reason == "the fact was not retrieved"
+STRANGE = single(query_subject="the </search> tag")
 
 
-def test_part_of_a_word_is_not_the_fact(make):
-    # "161" and "Wre" stand in the text only inside 1612 and Wren.
-    for answer in ("161", "Wre"):
-        part = replace(SINGLE, answers=(answer,), hops=(replace(SINGLE.hops[0], answer=answer),))
-        assert play(make(), part).episode is None
+@pytest.mark.parametrize(
+    ("question", "settings", "reason"),
+    [
+        *((single("1999"), {"protocol": each, "max_turns": 5}, "the fact was not retrieved") for each in PROTOCOLS),
+        # On another page than the supporting one.
+        (single(document_id="harrow_dell"), {"top_k": 1}, "the fact was not retrieved"),
+        # "161" and "Wre" stand in the text only inside 1612 and Wren.
+        (single("161"), {}, "the fact was not retrieved"),
+        (single("Wre"), {}, "the fact was not retrieved"),
+        (BRIDGE, {"max_turns": 2}, "the episode ended as max_turns"),
+        (STRANGE, {}, "the protocol cannot write the query or the answer"),
+    ],
+)  # fmt: skip
+def test_what_was_not_shown_is_not_answered_and_a_failure_has_its_reason(make, question, settings, reason):
+    result = play(make(**settings), question)
+    assert (result.episode, result.reason) == (None, reason)
 
 
 def test_an_alias_that_was_shown_is_preferred_to_a_canonical_answer_that_was_not(make):
@@ -244,13 +240,8 @@ def test_an_alias_that_was_shown_is_preferred_to_a_canonical_answer_that_was_not
 
 
 def test_a_question_without_hops_is_searched_for_as_it_stands(make):
-    bare = replace(SINGLE, hops=(), kind="")
-    turns = play(make(), bare).episode.turns
-    assert [turn.payload for turn in turns] == ["When was Alder Mill built", "1612"]
-
-
-def test_too_few_turns_end_without_an_answer_and_say_so(make):
-    assert play(make(max_turns=2), BRIDGE).reason == "the episode ended as max_turns"
+    episode = play(make(), replace(SINGLE, hops=(), kind="")).episode
+    assert payloads(episode) == ["When was Alder Mill built", "1612"]
 
 
 def test_a_failing_search_is_a_failure_of_the_episode_with_its_text():
@@ -258,11 +249,6 @@ def test_a_failing_search_is_a_failure_of_the_episode_with_its_text():
     result = play(env, SINGLE)
     assert result.episode is None
     assert result.reason == "the episode ended as infra_failure: InfrastructureError: the search server is down"
-
-
-def test_a_subject_that_the_grammar_cannot_hold_is_a_failure_not_a_crash(make):
-    strange = replace(SINGLE, hops=(replace(SINGLE.hops[0], query_subject="the </search> tag"),))
-    assert play(make(), strange).reason == "the protocol cannot write the query or the answer"
 
 
 # the plan alone
@@ -273,8 +259,7 @@ def test_a_subject_that_the_grammar_cannot_hold_is_a_failure_not_a_crash(make):
 @pytest.mark.parametrize("question", [*QUESTIONS, replace(BRIDGE, hops=()), replace(SINGLE, hops=())])
 def test_a_plan_is_what_the_whole_episode_begins_with(make, protocol, share, question):
     env, config = make(protocol, max_turns=5), ExpertConfig(own_words_share=share)
-    titles = {"alder_mill": "Alder Mill", "tobias_wren": "Tobias Wren"}
-    whole = play(env, question, config, title_of=titles.get).episode
+    whole = play(env, question, config, title_of=TITLES.get).episode
     text, opening = first_plan(env, question, config)
     assert text == whole.turns[0].action
     assert text.startswith(opening)
@@ -285,8 +270,7 @@ def test_a_plan_searches_nothing():
     library = FakeLibrary()
     assert first_plan(make_env(library=library), SINGLE) is not None
     assert library.queries == []
-    strange = replace(SINGLE, hops=(replace(SINGLE.hops[0], query_subject="the </search> tag"),))
-    assert first_plan(make_env(), strange) is None
+    assert first_plan(make_env(), STRANGE) is None
 
 
 def test_a_plan_alone_has_the_tokens_with_which_the_whole_turn_begins(make, tiny_model_dir):
@@ -309,8 +293,7 @@ PAGES_ONLY = replace(BRIDGE, hops=(), question="Where was the builder of Alder M
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_of_two_pages_the_second_is_searched_for_by_the_name_that_the_first_gives_it(make, protocol):
     env = make(protocol, top_k=1, max_turns=5)
-    titles = {"alder_mill": "Alder Mill", "tobias_wren": "Tobias Wren"}
-    episode = play(env, PAGES_ONLY, title_of=titles.__getitem__).episode
+    episode = play(env, PAGES_ONLY, title_of=TITLES.get).episode
     assert episode.answer == "Harrow Dell"
     assert [turn.kind == "answer" for turn in episode.turns] == [False, False, True] or protocol == "code"
     if protocol != "code":
@@ -323,16 +306,13 @@ def test_of_two_pages_the_second_is_searched_for_by_the_name_that_the_first_give
 
 def test_what_several_pages_without_relations_do_not_say_is_said_to_be_missing(make):
     asked = replace(PAGES_ONLY, kind=UNANSWERABLE.kind, answers=UNANSWERABLE.answers)
-    titles = {"alder_mill": "Alder Mill", "tobias_wren": "Tobias Wren"}
-    episode = play(make(top_k=1, max_turns=5), asked, title_of=titles.__getitem__).episode
+    episode = play(make(top_k=1, max_turns=5), asked, title_of=TITLES.get).episode
     assert thoughts(episode)[-1] == "Where was the builder of Alder Mill born? Not here."
 
 
 def test_a_page_that_nothing_names_is_not_searched_for(make):
     asked = replace(PAGES_ONLY, supporting_ids=("alder_mill", "birch_mill"))
-    result = play(
-        make(top_k=1, max_turns=5), asked, title_of={"alder_mill": "Alder Mill", "birch_mill": "Birch Mill"}.get
-    )
+    result = play(make(top_k=1, max_turns=5), asked, title_of=TITLES.get)
     assert result.reason == "nothing names the page to look up"
 
 
@@ -357,20 +337,13 @@ def test_an_expert_goes_on_from_where_a_policy_was_and_says_what_is_missing(make
     assert episode.answer == "1612"
 
 
-def test_what_a_policy_has_found_is_not_looked_up_again(make):
+def test_what_a_policy_has_found_is_context_not_looked_up_again_and_not_learned_from(make, tiny_model_dir):
     env = make(max_turns=5)
-    first, *_ = play(env, BRIDGE).episode.turns
-    wrong = Episode(BRIDGE.id, "village", "tags", (), (first,), None, StopReason.MAX_TURNS)
-    episode = play(env, BRIDGE, after=wrong).episode
-    assert thoughts(episode)[1] == "[alder_mill] built by: Tobias Wren > born in?"
-    assert [turn.kind for turn in episode.turns] == ["search", "search", "answer"]
-
-
-def test_a_policy_s_turns_are_context_and_not_learned_from(make, tiny_model_dir):
-    env = make(max_turns=5)
-    first, *_ = play(env, BRIDGE).episode.turns
-    wrong = Episode(BRIDGE.id, "village", "tags", (), (first,), None, StopReason.MAX_TURNS)
-    whole, continued = play(env, BRIDGE).episode, play(env, BRIDGE, after=wrong).episode
+    whole = play(env, BRIDGE).episode
+    wrong = Episode(BRIDGE.id, "village", "tags", (), whole.turns[:1], None, StopReason.MAX_TURNS)
+    continued = play(env, BRIDGE, after=wrong).episode
+    assert thoughts(continued)[1] == "[alder_mill] built by: Tobias Wren > born in?"
+    assert [turn.kind for turn in continued.turns] == ["search", "search", "answer"]
     renderer = Renderer(load_policy(tiny_model_dir, dtype="float32")[1])
     one, other = (expert_trajectory(each, env.protocol, renderer) for each in (whole, continued))
     np.testing.assert_array_equal(one.token_ids_T, other.token_ids_T)
@@ -382,7 +355,7 @@ def test_a_policy_s_turns_are_context_and_not_learned_from(make, tiny_model_dir)
 
 
 def test_failures_and_duplicates_are_dropped_with_their_reasons(make):
-    unseen = replace(SINGLE, id="unseen", answers=("1999",), hops=(replace(SINGLE.hops[0], answer="1999"),))
+    unseen = replace(single("1999"), id="unseen")
     again = replace(SINGLE, id="again", question="In which year was Alder Mill built?")
     louder = replace(SINGLE, id="louder", hops=(replace(SINGLE.hops[0], query_subject="ALDER  MILL"),))
     asked = []
@@ -406,9 +379,8 @@ def test_collection_stops_when_it_has_enough(make):
 
 
 def test_nothing_kept_is_an_error_that_says_what_was_dropped(make):
-    unseen = replace(SINGLE, answers=("1999",), hops=(replace(SINGLE.hops[0], answer="1999"),))
     with pytest.raises(DataError, match=r"answered none of 1 questions: \{'the fact was not retrieved': 1\}") as error:
-        collect(make(), [unseen])
+        collect(make(), [single("1999")])
     assert "retrieval.top_k" in str(error.value)
     with pytest.raises(DataError, match="answered none of 0 questions"):
         collect(make(), [])
