@@ -205,7 +205,9 @@ class Roller:
             if session is not None:
                 session.close()
         oldest = min(recorder.policy_versions, default=self._sampler.policy_version)
-        episode = run.episode(self._env.protocol.name, usage=usage if usage[DRAFTED] else {}, policy_version=oldest)
+        episode = run.episode(
+            self._env.protocol.name, usage=dict(usage) if usage[DRAFTED] else {}, policy_version=oldest
+        )
         if run.stop_reason is StopReason.INFRA_FAILURE:
             return episode, None
         return episode, recorder.finish(temperature=run.temperature, top_p=decoding.top_p, min_p=decoding.min_p)
