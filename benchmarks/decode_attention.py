@@ -18,12 +18,13 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from seekling.kernels.amx.attention import pair_dimensions, pair_tokens
 from seekling.kernels.backend import takes_tiles
 from seekling.kernels.memory import STEP
-from seekling.kernels.slots import DecodeRows, _decode, _decode_compiled
+from seekling.kernels.slots import DecodeRows, decode_rows
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, NUM_LAYERS, NUM_SLOTS, SLOT_TOKENS = 9, 3, 64, 30, 64, 1024
 SHORTEST = 300
@@ -38,17 +39,40 @@ def step_ms(decode: Decode, new: list[Tensor], keys: list[Tensor], values: list[
     return 1e3 * (time.perf_counter() - started)
 
 
+def batched(
+    query_PHD: Tensor, key_PCD: Tensor, value_PCD: Tensor, keys_SCLD: Tensor, values_SCLD: Tensor, rows: DecodeRows,
+    scaling: float, output_PHD: Tensor,
+) -> None:  # fmt: skip
+    """In one call, padded to the longest row and the widest; query heads of a key head become positions."""
+    count_R, place_P = torch.from_numpy(rows.widths_R), torch.arange(rows.num_tokens)
+    row_P = torch.repeat_interleave(torch.arange(len(count_R)), count_R)
+    slot_R, past_R, start_R = (torch.from_numpy(each) for each in (rows.slots_R, rows.pasts_R, rows.starts_R))
+    offset_P = place_P - start_R[row_P]
+    keys_SCLD[slot_R[row_P], :, past_R[row_P] + offset_P] = key_PCD
+    values_SCLD[slot_R[row_P], :, past_R[row_P] + offset_P] = value_PCD
+    width, group, longest = int(count_R.max()), NUM_HEADS // NUM_KV_HEADS, int((past_R + count_R).max())
+    last_RW = torch.minimum(past_R[:, None] + torch.arange(width), (past_R + count_R)[:, None] - 1)
+    is_seen_RWL = torch.arange(longest) <= last_RW[:, :, None]
+    query_RCWGD = query_PHD.new_zeros(len(count_R), NUM_KV_HEADS, width, group, HEAD_DIM)
+    query_RCWGD[row_P, :, offset_P] = query_PHD.view(-1, NUM_KV_HEADS, group, HEAD_DIM)
+    output_RCQD = F.scaled_dot_product_attention(
+        query_RCWGD.flatten(2, 3), keys_SCLD[slot_R, :, :longest], values_SCLD[slot_R, :, :longest],
+        attn_mask=is_seen_RWL.repeat_interleave(group, 1)[:, None], scale=scaling,
+    )  # fmt: skip
+    output_PHD.copy_(output_RCQD.view(query_RCWGD.shape)[row_P, :, offset_P].reshape(output_PHD.shape))
+
+
 def lay_out(keys: list[Tensor], values: list[Tensor]) -> dict[str, tuple[Decode, list[Tensor], list[Tensor]]]:
     """What decodes, with (S, C, L, D) keys and values of each layer as it reads them."""
     blocks = [each.unflatten(2, (-1, STEP)).transpose(3, 4).contiguous() for each in keys]
     ways: dict[str, tuple[Decode, list[Tensor], list[Tensor]]] = {
-        "batched": (_decode, keys, values),
-        "vectors": (_decode_compiled, blocks, values),
+        "batched": (batched, keys, values),
+        "vectors": (decode_rows, blocks, values),
     }
     if takes_tiles(torch.bfloat16, torch.device("cpu"), HEAD_DIM):
         key_pairs = [pair_dimensions(each.flatten(0, 1), STEP).unflatten(0, (NUM_SLOTS, -1)) for each in keys]
         value_pairs = [pair_tokens(each.flatten(0, 1)).unflatten(0, (NUM_SLOTS, -1)) for each in values]
-        ways["tiles"] = _decode_compiled, key_pairs, value_pairs
+        ways["tiles"] = decode_rows, key_pairs, value_pairs
     return ways
 
 
@@ -98,7 +122,6 @@ def main() -> None:
             random.integers(SHORTEST, 800, num_rows).tolist(),
             random.integers(1, draft_tokens + 2, num_rows).tolist(),
             leaders=[(slot // 4 * 4, shared) for slot in slots],
-            device=torch.device("cpu"),
         )
         found = compare(ways, rows, arguments.repeats)
         print(f"{num_rows} rows, drafts up to {draft_tokens}, {shared} shared:", end=" ")

@@ -43,10 +43,10 @@ from seekling.kernels.amx import layer as tiled
 from seekling.kernels.linear import PackedLinear
 from seekling.kernels.vector import eight_bits
 from seekling.kernels.vector import layer as rounded
-from seekling.learn.attention import STRAND_ATTENTION, strand_attention
 from seekling.learn.batch import Batch
 from seekling.learn.local import LocalLearner
 from seekling.learn.loss import cross_entropy
+from seekling.learn.trained import STRAND_ATTENTION, strand_attention
 from seekling.models import load_policy, resolve_model
 from seekling.rollout.engine import layers
 from seekling.rollout.engine.layers import SLOT_ATTENTION, slot_attention

@@ -110,7 +110,7 @@ LOOPS_NAMED = {"rollout/engine/layers.py": "runs a decoder layer in one call of 
 
 FLOWS = {f"learn/{name}.py" for name in ("rl", "sft", "update")} | {"pipeline/stages.py", "pipeline/guard.py"}
 IMPLEMENTATIONS = (
-    *(f"seekling.learn.{name}" for name in ("local", "trained", "critic", "checkpoint")),
+    *(f"seekling.learn.{name}" for name in ("local", "trained", "checkpoint")),
     *(f"seekling.{name}" for name in ("rollout.engine", "rollout.vllm", "scale")),
 )
 """Modules that those files do not import."""
@@ -129,7 +129,7 @@ ANY_IN_SIGNATURE: dict[str, str] = {}
 """file::function -> why its signature may say Any."""
 
 LONG_FUNCTIONS: dict[str, str] = dict.fromkeys(
-    ("kernels/vector/attention.py::_kernel", "kernels/amx/attention.py::attend_rows", "kernels/amx/backward.py::_loop"),
+    ("kernels/amx/attention.py::attend_rows", "kernels/amx/backward.py::_loop"),
     "the compiler must see its loops whole",
 )
 """file::function -> why it may be longer than 60 lines."""

@@ -1,4 +1,4 @@
-"""Products of a few tokens over oneDNN's packed weights, and decode passes made of them."""
+"""Products of a few tokens by tiles, and decode passes made of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from seekling.errors import ConfigError
-from seekling.kernels.amx import products
 from seekling.kernels.amx.products import FEW_TOKENS, product, words_of
 from seekling.kernels.backend import available_kernels
 from seekling.kernels.linear import PackedLinear
@@ -21,8 +20,18 @@ from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 
-CPU = torch.device("cpu")
 needs_tiles = pytest.mark.skipif("amx" not in available_kernels(), reason="this CPU has no tiles")
+
+
+def test_words_are_pairs_of_inputs_of_32_outputs_after_32():
+    weight = torch.randn(70, 64).bfloat16()
+    words = words_of(weight).reshape(3, 32, 32)  # outputs in 32s, pairs of inputs, outputs
+    for output, pair in ((0, 0), (31, 5), (32, 31), (69, 7)):
+        both = bits_of(weight)[output, 2 * pair : 2 * pair + 2].astype(np.uint32)
+        assert words[output // 32, pair, output % 32] == both[0] | both[1] << 16
+    assert not words[2, :, 6:].any()
+    assert words_of(torch.randn(64, 48).bfloat16()) is None
+    assert words_of(torch.randn(64, 64)) is None
 
 
 @needs_tiles
@@ -32,9 +41,7 @@ def test_a_few_tokens_products_are_those_of_exact_sums_rounded_once(shape, num_t
     torch.manual_seed(0)
     input, weight = torch.randn(num_tokens, shape[1]).bfloat16(), torch.randn(shape).bfloat16()
     bias, other = torch.randn(shape[0]).bfloat16(), torch.randn(num_tokens, shape[0]).bfloat16()
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight)
-    words = words_of(packed, weight)
-    assert words is not None
+    words = words_of(weight)
     exact = input.double() @ weight.double().T
     for biases, addend, adds in ((bias, 0, False), (None, 0, False), (bias, other, True), (None, other, True)):
         expected = exact + addend + (0 if biases is None else biases.double())
@@ -56,33 +63,13 @@ def test_a_tokens_product_does_not_depend_on_how_many_there_are():
 
 
 @needs_tiles
-def test_weights_that_do_not_lie_as_expected_are_left_to_onednn(monkeypatch):
-    weight = torch.randn(64, 64).bfloat16()
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight)
-    assert words_of(packed, weight) is not None
-    other = weight.clone()
-    other[-1, -1] += 1
-    assert words_of(packed, other) is None
-    weight[:32] = 0
-    assert words_of(torch.ops.mkldnn._reorder_linear_weight(weight), weight) is not None
-    constant = torch.ones(64, 64).bfloat16()
-    assert words_of(torch.ops.mkldnn._reorder_linear_weight(constant), constant) is None
-    assert PackedLinear({"weight": weight}, {})(torch.empty(0, 64, dtype=torch.bfloat16)).shape == (0, 64)
-    narrow = torch.randn(64, 48).bfloat16()
-    assert words_of(torch.ops.mkldnn._reorder_linear_weight(narrow), narrow) is None
-    monkeypatch.setattr(products, "SIDE", 16)  # as if oneDNN packed otherwise
-    assert words_of(packed, weight) is None
-
-
-@needs_tiles
 def test_new_weights_take_the_place_of_the_old_ones_words():
     torch.manual_seed(0)
     layer, input = PackedLinear({"weight": torch.randn(64, 64)}, {}), torch.randn(3, 64).bfloat16()
     for weight in (torch.ones(64, 64), torch.randn(64, 64)):
         layer.load({"weight": weight})
         torch.testing.assert_close(layer(input), input @ weight.bfloat16().T, atol=0.1, rtol=0.02)
-    layer.load({"weight": torch.ones(64, 64)})
-    assert layer.words is None
+    assert layer(input[:0]).shape == (0, 64)
 
 
 KINDS = {
@@ -131,10 +118,13 @@ def run(sampler, slots, lengths, tokens, widths, shared):
     """Hidden states of decode rows whose next tokens are those at the end of what `fill` made, and a few more."""
     news = [tokens[slot, :width].flip(0) for slot, width in zip(slots, widths, strict=True)]
     rows = DecodeRows(
-        list(slots), [lengths[slot] for slot in slots], widths, device=CPU,
+        list(slots), [lengths[slot] for slot in slots], widths,
         leaders=[(min(each for each in slots if each // 4 == slot // 4), shared) for slot in slots],
     )  # fmt: skip
-    return torch.cat(news), rows, sampler._loops.run(torch.cat(news), rows.position_P, rows)
+    position_P = torch.cat(
+        [torch.arange(lengths[slot], lengths[slot] + width) for slot, width in zip(slots, widths, strict=True)]
+    )
+    return torch.cat(news), rows, sampler._loops.run(torch.cat(news), position_P, rows)
 
 
 @needs_tiles
@@ -242,20 +232,3 @@ def test_models_that_the_loops_do_not_know_go_without_them(tokenizer):
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
     assert LocalSampler(model, tokenizer, in_flight=1, episode_tokens=64)._loops is None
-
-
-def test_rows_that_share_a_leader_are_worked_on_together_as_many_as_fit():
-    def parts_of(leaders, widths, num_tokens):
-        count = len(widths)
-        rows = DecodeRows(list(range(count)), [300] * count, widths, device=CPU, leaders=leaders)
-        return [sorted(part.tolist()) for part in np.split(rows.order_R, rows.parts(num_tokens)[1:-1])]
-
-    alone, three = [(n, 0) for n in range(3)], [(0, 256), (0, 128), (0, 128)]
-    assert parts_of(alone, [1, 1, 1], 5) == [[0], [1], [2]]
-    assert parts_of(three, [1, 1, 1], 5) == [[0, 1, 2]]
-    assert parts_of(three, [1, 1, 1], 2) == [[0, 1], [2]]
-    assert parts_of(three, [1, 5, 1], 5) == [[0], [1], [2]]
-    assert parts_of(three, [9, 1, 1], 5) == [[0], [1, 2]]
-    # One that shares much less would leave the others with as little; one that shares nothing too.
-    assert parts_of([(0, 256), (0, 256), (0, 64), (0, 0)], [1, 1, 1, 1], 5) == [[0, 1], [2], [3]]
-    assert parts_of([(0, 256), (1, 256), (1, 256)], [1, 1, 1], 5) == [[0], [1, 2]]

@@ -9,8 +9,9 @@ import torch
 
 from seekling.config import build_recipe
 from seekling.errors import ConfigError
-from seekling.kernels import backend
+from seekling.kernels import backend, linear
 from seekling.kernels.backend import available_kernels, chosen_kernels, takes_loops, takes_tiles, use_kernels
+from seekling.kernels.linear import can_pack
 from seekling.models import load_policy
 from seekling.rollout.sampler import SampleRequest
 from seekling.serve.agent import _open_sampler
@@ -32,10 +33,17 @@ def test_the_fastest_is_taken_unless_another_is_named():
 
 
 def test_a_torch_without_the_private_operator_has_the_reference_and_says_so(monkeypatch):
-    monkeypatch.setattr(backend, "FUSED_ATTENTION", "_an_operator_that_is_gone")
+    monkeypatch.setattr(backend, "FUSED_ATTENTION", "aten::_an_operator_that_is_gone")
     assert use_kernels("auto") == "reference"
+    assert not can_pack(torch.float32, CPU)
     with pytest.raises(ConfigError, match=r'"vector" needs a torch that has .*; here there is reference: give'):
         use_kernels("vector")
+
+
+def test_a_torch_without_packing_leaves_layers_as_they_are(monkeypatch, tiny_model_dir):
+    monkeypatch.setattr(linear, "PACKING", ("mkldnn::_an_operator_that_is_gone",))
+    assert not can_pack(torch.float32, CPU)
+    assert open_sampler(tiny_model_dir)._packed == []
 
 
 def test_amx_is_refused_where_there_are_no_tiles(monkeypatch):

@@ -8,7 +8,6 @@ import copy
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM
 
 from seekling.errors import ConfigError, InfrastructureError
 from seekling.kernels import backend
@@ -17,7 +16,7 @@ from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 from seekling.serve.local_model import rounds_weights
-from tests.kernels.test_linear import KINDS
+from tests.kernels.test_linear import KINDS, model_of, scores_as
 
 pytestmark = pytest.mark.skipif(
     backend.available_kernels() == ("reference",), reason="this torch has no vector kernels, so nothing is rounded"
@@ -55,46 +54,23 @@ def test_a_layer_of_eight_bits_multiplies_exactly_with_the_rounded_weights(outpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sampler_of_eight_bits_scores_as_transformers_does_with_the_rounded_weights(kind, dtype, tiny_model_dir):
-    make, more = KINDS[kind]
-    config = make(
-        vocab_size=200, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, eos_token_id=2, pad_token_id=0, bos_token_id=1, initializer_range=0.2,
-        tie_word_embeddings=False, **more,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).bfloat16().to(dtype).eval()
+    model = model_of(kind, dtype, tie_word_embeddings=False)
     plain = copy.deepcopy(model).float()
     sampler = LocalSampler(
         model, load_policy(tiny_model_dir)[1], in_flight=3, episode_tokens=120, draft_tokens=2, eight_bits=True
     )
-    sampler._eos_ids = frozenset()
     assert (sampler._loops is None) == (sampler._cache.layout != "blocks")
-    prompts = [tuple(range(3, 3 + size)) for size in (5, 64, 90)]
 
-    async def sample_all():
-        requests = [SampleRequest(n, prompt, 9, seed=n) for n, prompt in enumerate(prompts)]
-        return await asyncio.gather(*map(sampler.sample, requests))
-
-    bound = {"atol": 0.15, "rtol": 0.03} if dtype == torch.bfloat16 else {"atol": 2e-3, "rtol": 1e-3}
-    for _ in range(2):
+    def as_sampled(plain):
         exact = copy.deepcopy(plain)
         with torch.no_grad():
             for module in exact.modules():
                 if isinstance(module, nn.Linear):
                     module.weight.copy_(rounded(module.weight))
-        for prompt, sample in zip(prompts, asyncio.run(sample_all()), strict=True):
-            ids = torch.tensor([[*prompt, *sample.token_ids]])
-            with torch.inference_mode():
-                logprobs = torch.log_softmax(exact(ids, use_cache=False).logits[0], -1)
-            expected = logprobs[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
-            torch.testing.assert_close(torch.tensor(sample.logprobs), expected, **bound)
-        with torch.no_grad():  # as after an update
-            for parameter in plain.parameters():
-                parameter.mul_(1.1)
-                parameter.copy_(parameter.bfloat16())
-        for session in range(len(prompts)):
-            sampler.close_session(session)
-        sampler.load_weights(dict(plain.named_parameters()), version=1)
+        return exact
+
+    bound = {"atol": 0.15, "rtol": 0.03} if dtype == torch.bfloat16 else {"atol": 2e-3, "rtol": 1e-3}
+    scores_as(sampler, plain, as_sampled, **bound)
 
 
 def test_damaged_weights_of_eight_bits_are_noticed(tiny_model_dir):

@@ -1,17 +1,25 @@
-"""Compiled norms and gates against torch's own operations, in both types and with one and two threads."""
+"""Norms, gates and softmaxes against torch's own operations, in both types and with one and two threads."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from seekling.kernels.norms import rms_norm, rotate_, silu_gate
-from seekling.kernels.vector.pointwise import gated_silu, gated_silu_backward, rms_norm_backward
+from seekling.kernels.norms import make_lean, rms_norm, rotate_, silu_gate
+from seekling.kernels.vector.pointwise import (
+    gated_silu,
+    gated_silu_backward,
+    rms_norm_backward,
+    softmax_gradient_,
+    softmax_stats,
+)
 from seekling.kernels.vector.pointwise import rms_norm as norm_loop
-from seekling.kernels.vocabulary import softmax_gradient_, softmax_stats
-
-pytestmark = pytest.mark.usefixtures("kernels")
+from tests.learn.models import gradients, small_model
 
 ROWS, WIDTH = 130, 576  # enough elements for threads
 
@@ -44,7 +52,7 @@ def agree(found, wanted, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_norm_and_its_gradients(dtype, threads):
+def test_a_norm_and_its_gradients(kernels, dtype, threads):
     hidden, d_output = drawn(dtype, 2, scale=3.0)
     weight = (1 + 0.1 * torch.randn(WIDTH, generator=torch.Generator().manual_seed(1))).to(dtype)
     wanted, (d_hidden, d_weight) = differentiated(
@@ -65,7 +73,7 @@ def test_a_norm_and_its_gradients(dtype, threads):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_gate_and_its_gradients(dtype, threads):
+def test_a_gate_and_its_gradients(kernels, dtype, threads):
     gate, up, d_output = drawn(dtype, 3, scale=4.0)
     wanted, (d_gate, d_up) = differentiated(lambda gate, up: F.silu(gate) * up, gate, up, d_output=d_output)
     inputs = [each.clone().requires_grad_() for each in (gate, up)]
@@ -123,9 +131,7 @@ def test_damage_stays_in_its_row_and_is_not_lost(dtype, damage):
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
-def test_the_first_heads_are_rotated_as_transformers_rotates_them_and_the_others_left(threads, dtype):
-    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-
+def test_the_first_heads_are_rotated_as_transformers_rotates_them_and_the_others_left(kernels, threads, dtype):
     (states,) = drawn(dtype, 1)
     heads_NED = states.view(ROWS, 9, 64)
     angle_ND = torch.arange(ROWS)[:, None] * 0.9 ** torch.arange(32)
@@ -137,3 +143,49 @@ def test_the_first_heads_are_rotated_as_transformers_rotates_them_and_the_others
     expected_NED = torch.cat([each[0].transpose(0, 1) for each in expected], 1)
     torch.testing.assert_close(found[:, :7], expected_NED, atol=0 if dtype == torch.bfloat16 else 1e-6, rtol=0)
     assert torch.equal(found[:, 7:], heads_NED[:, 7:])
+
+
+def passes(model):
+    """Logits, gradients, and how many bytes were kept between the passes."""
+    kept: list[int] = []
+
+    def keep(tensor):
+        kept.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model(torch.arange(3, 43)[None], use_cache=False).logits
+    logits.float().pow(2).mean().backward()
+    return logits.detach(), gradients(model), sum(kept)
+
+
+def qwen3(dtype):
+    config = Qwen3Config(
+        vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Qwen3ForCausalLM(config).to(dtype)
+
+
+@pytest.mark.parametrize("make", [lambda dtype: small_model(dtype=dtype), qwen3])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_lean_models_compute_what_transformers_does_and_keep_less(kernels, make, dtype, bound):
+    plain = make(dtype)
+    lean = copy.deepcopy(plain)
+    assert make_lean(lean) == sum(type(m).__name__.endswith(("RMSNorm", "MLP")) for m in plain.modules()) >= 7
+    (logits, wanted, kept), (found_logits, found, found_kept) = passes(plain), passes(lean)
+    torch.testing.assert_close(found_logits, logits, atol=bound, rtol=bound)
+    assert found.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        largest = float(gradient.abs().max())
+        torch.testing.assert_close(found[name], gradient, atol=bound * largest, rtol=bound, msg=name)
+    assert found_kept < 0.85 * kept
+
+
+def test_layers_of_other_kinds_stay():
+    config = LlamaConfig(
+        vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, hidden_act="gelu"
+    )
+    assert make_lean(LlamaForCausalLM(config)) == 3  # its norms; the MLP has another activation

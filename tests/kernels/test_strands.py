@@ -9,7 +9,7 @@ from torch import nn
 
 from seekling.kernels.strands import Strand
 from seekling.kernels.vector import paths
-from seekling.learn.attention import strand_attention
+from seekling.learn.trained import strand_attention
 
 # A prompt, two continuations of all of it, one of its beginning and of part of the first; then padding.
 STRANDS = (

@@ -52,10 +52,6 @@ def hub_cache_with(model_dir: Path, home: Path, repository: str) -> Path:
     return snapshot
 
 
-def test_a_local_directory_is_itself(tiny_model_dir: Path):
-    assert resolve_model(str(tiny_model_dir)) == tiny_model_dir
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -73,7 +69,8 @@ def test_a_wrong_spec_says_what_a_spec_is(spec: str, message: str):
     assert message in str(error.value)
 
 
-def test_a_directory_that_lacks_files_says_which(tiny_model_dir: Path, tmp_path: Path):
+def test_a_local_directory_is_itself_and_one_that_lacks_files_says_which(tiny_model_dir: Path, tmp_path: Path):
+    assert resolve_model(str(tiny_model_dir)) == tiny_model_dir
     shutil.copy(tiny_model_dir / "config.json", tmp_path)
     with pytest.raises(ModelError, match=r"it lacks a tokenizer \(tokenizer.json\) and weights"):
         resolve_model(str(tmp_path))
@@ -92,17 +89,12 @@ def test_a_gguf_file_is_answered_with_what_is_expected(tmp_path: Path):
         resolve_model(str(tmp_path / "m.gguf"))
 
 
-def test_a_hub_id_comes_from_the_hubs_cache_when_offline(tiny_model_dir: Path, tmp_path: Path):
+@pytest.mark.parametrize("revision", ["", f"@{COMMIT}"])
+def test_a_hub_id_comes_from_the_hubs_cache_when_offline(tiny_model_dir: Path, tmp_path: Path, revision: str):
     snapshot = hub_cache_with(tiny_model_dir, tmp_path, "someone/tiny")
-    found, log = resolve_elsewhere("someone/tiny", HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
+    found, log = resolve_elsewhere("someone/tiny" + revision, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
     assert found == str(snapshot)
-    assert log == "model: someone/tiny from the hub's cache\n"
-
-
-def test_a_hub_id_may_name_a_revision(tiny_model_dir: Path, tmp_path: Path):
-    snapshot = hub_cache_with(tiny_model_dir, tmp_path, "someone/tiny")
-    found, _ = resolve_elsewhere(f"someone/tiny@{COMMIT}", HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
-    assert found == str(snapshot)
+    assert log == f"model: someone/tiny{revision} from the hub's cache\n"
 
 
 def test_an_interrupted_hub_download_is_not_taken_for_a_model(tiny_model_dir: Path, tmp_path: Path):

@@ -16,25 +16,28 @@ from seekling.errors import ConfigError
 from seekling.kernels.amx.tiles import SIDE, has_tiles
 
 Kernels = Literal["reference", "vector", "amx"]
-FUSED_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+FUSED_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 """Torch's attention on CPUs that returns log-sums, which the backward pass needs."""
 _chosen: Kernels | None = None
 
 
 def available_kernels() -> tuple[Kernels, ...]:
     """The back ends that this machine and this build of torch have; the last is the fastest."""
-    try:  # private to torch: another build may lack it
-        getattr(torch.ops.aten, FUSED_ATTENTION)
-    except AttributeError:
+    if not has_operators(FUSED_ATTENTION):
         return ("reference",)
     return ("reference", "vector", "amx") if has_tiles() else ("reference", "vector")
 
 
-def use_kernels(name: Literal["auto"] | Kernels) -> Kernels:
-    """Choose the back end of this process, before a sampler or a learner is made.
+def has_operators(*names: str) -> bool:
+    """Whether this build of torch has operators such as aten::name, which are private to it."""
+    try:
+        return all(getattr(getattr(torch.ops, room), name) for room, name in (each.split("::") for each in names))
+    except AttributeError:
+        return False
 
-    Args:
-        name: auto takes the fastest that there is.
+
+def use_kernels(name: Literal["auto"] | Kernels) -> Kernels:
+    """Choose the back end of this process, before a sampler or a learner is made; auto takes the fastest there is.
 
     Raises:
         ConfigError: this machine, or this build of torch, has no such back end.
@@ -43,9 +46,7 @@ def use_kernels(name: Literal["auto"] | Kernels) -> Kernels:
     there = available_kernels()
     if name != "auto" and name not in there:
         reason = (
-            "a CPU with AMX, and a system that allows it"
-            if name == "amx"
-            else "a torch that has aten::" + FUSED_ATTENTION
+            "a CPU with AMX, and a system that allows it" if name == "amx" else "a torch that has " + FUSED_ATTENTION
         )
         raise ConfigError(
             f'model.kernels = "{name}" needs {reason}; here there is {", ".join(there)}: give model.kernels=auto'

@@ -1,9 +1,9 @@
 """Drawing tokens: temperature, top-p and min-p per row, reproducible per row whatever else is in the batch.
 
 The random numbers of a draw depend only on the episode's seed and the token's position (a counter-based generator).
-Every token runs a race that it wins as often as it is likely, so a draw changes about as seldom as the distribution
-does: weights that rounding has moved a little, as another batch does in bfloat16, mostly draw the same. A number drawn
-by its place in the cumulative sum would move with everything that comes before it in the vocabulary.
+Tokens are drawn by the Gumbel-max trick, so that a draw changes about as seldom as the distribution does: weights that
+rounding has moved a little, as another batch does in bfloat16, mostly draw the same. By inverting the cumulative sum, a
+draw would move with everything that comes before it in the vocabulary.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 STRETCH = 256
-"""Tokens of a block of the two-level Gumbel-max reduction: a random number for every token would cost more than the
-rest of a draw."""
+"""Tokens of a block of the two-level reduction: random numbers for all tokens would cost more than the rest."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -24,14 +23,7 @@ _ROWS_AT_ONCE = 32
 
 
 def draw_keys(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The state from which the random numbers of a draw are made.
-
-    Args:
-        seeds: (R,) uint64, one per episode turn.
-        positions: (R,) uint64, position of the token to draw.
-
-    Returns:
-        (R,) uint64.
+    """(R,) uint64 states of the random numbers of draws, from (R,) seeds of episode turns and positions of tokens.
 
     Source: SplitMix64's finaliser (Steele, Lea, Flood 2014) over seed and counter.
     """
@@ -42,7 +34,10 @@ def draw_keys(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
 def exponentials(key_R: np.ndarray, count: int) -> np.ndarray:
     """(R, count) float64 random numbers of the exponential distribution with mean 1, above 0."""
     with np.errstate(over="ignore"):
-        return _exponential(_mix(key_R[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN))
+        bits = _mix(key_R[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
+    # 52 bits and a half: with one more, the largest would be rounded to 1, whose logarithm is 0.
+    numbers: np.ndarray = -np.log(((bits >> _CUT).astype(np.float64) + 0.5) * _UNIT)
+    return numbers
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
@@ -51,13 +46,6 @@ def _mix(z: np.ndarray) -> np.ndarray:
     z = (z ^ (z >> _SHIFTS[1])) * _SECOND
     mixed: np.ndarray = z ^ (z >> _SHIFTS[2])
     return mixed
-
-
-def _exponential(bits: np.ndarray) -> np.ndarray:
-    """Above 0, of the exponential distribution with mean 1."""
-    # 52 bits and a half: with one more, the largest would be rounded to 1, whose logarithm is 0.
-    numbers: np.ndarray = -np.log(((bits >> _CUT).astype(np.float64) + 0.5) * _UNIT)
-    return numbers
 
 
 def draw(

@@ -28,9 +28,7 @@ MOST_TOKENS = 128
 class DecodeLoops:
     """Decode passes of a few tokens through a model of known layers, each layer in one call of a `layer_loop`.
 
-    Args:
-        decoder: takes token ids; all of its layers made by `fuse_layers`. It may take new weights between passes.
-        cache: of pairs for tiles, else of blocks.
+    All layers of the decoder are fused (rollout/engine/fused.py); it may take new weights between passes.
     """
 
     def __init__(self, decoder: Any, cache: SlotCache) -> None:
@@ -46,7 +44,7 @@ class DecodeLoops:
 
     @staticmethod
     def of(decoder: nn.Module, cache: SlotCache) -> DecodeLoops | None:
-        """The loops of a decoder of known layers, if all are fused and their norms alike, and loops take them."""
+        """The loops of a decoder, if all of its layers are fused, their norms alike, and loops take them."""
         layers: list[Any] = list(decoder.get_submodule("layers").children())
         epsilons = {each.variance_epsilon for each in decoder.modules() if type(each).__name__.endswith("RMSNorm")}
         kind = {"pairs": PackedLinear, "blocks": EightBitLinear}.get(cache.layout)
@@ -70,8 +68,7 @@ class DecodeLoops:
         else:
             loop = rounded.layer_loop(WORD_SHIFTS[hidden_PM.dtype], *self._kind, is_parallel)
         fixed = (
-            hidden, rows.num_tokens, rows.order_R, rows.parts(TILE_ROWS // self._kind[1]), rows.slots_R, rows.starts_R,
-            rows.pasts_R, rows.widths_R, rows.leaders_R, rows.shared_R, cos_PD, sin_PD,
+            hidden, rows.num_tokens, *rows.places(TILE_ROWS // self._kind[1]), cos_PD, sin_PD,
             np.float32(norm.variance_epsilon), np.float32(decoder.layers[0].self_attn.scaling),
         )  # fmt: skip
         words = [each.words for each in self._packed]

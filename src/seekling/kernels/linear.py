@@ -1,7 +1,7 @@
 """Linear layers whose weights lie as oneDNN reads them: in bfloat16 a decode step's few rows are twice as fast.
 
 In float32 they are a fifth to a half faster, since torch's own products pack the weights anew at every call. The plain
-weights of these layers are gone, so memory does not grow. Only for sampling: no gradients.
+weights of these layers are gone. Only for sampling: no gradients.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from seekling.kernels.amx.products import FEW_TOKENS, product, words_of
-from seekling.kernels.backend import chosen_kernels, takes_tiles
+from seekling.kernels.backend import chosen_kernels, has_operators, takes_tiles
 from seekling.kernels.memory import release_free_memory, resident_bytes
 from seekling.kernels.vector import eight_bits
 from seekling.kernels.vector.pointwise import bits_of
 
+PACKING = "mkldnn::_reorder_linear_weight", "mkldnn::_linear_pointwise"
+"""Torch's operators that pack weights and multiply with them; without them layers stay as they are."""
 MOST_FREED_BYTES = 500_000_000
 """Packing and merging leave holes: a quarter of a model of billions of weights, if nothing is given back meanwhile."""
 
 
 class PackedLinear(nn.Module):
-    """One or several linear layers of the same input, their outputs side by side, over packed weights.
+    """One or several linear layers of the same input and type, their outputs side by side, over packed weights.
 
-    Args:
-        weights: (out, in) of each, by its name.
-        biases: (out,) of each, by its name; none, or as many.
-        dtype: of the packed weights, of inputs and of outputs.
+    Weights (out, in) and biases (out,), none or as many, come by their names.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class PackedLinear(nn.Module):
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over other weights and biases, of any floating type, from among a model's by their names."""
         self.words: np.ndarray | None = None
-        """The packed weights as `products.multiply` reads them, if it can; of the last ones that were loaded."""
+        """The weights as a loop for few tokens reads them, if there is one; of the last ones that were loaded."""
         # What the given tensors become later must not show, even where packing leaves weights as they lie.
         weights = [tensors[name].to(self._dtype, copy=len(self.weight_names) == 1) for name in self.weight_names]
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
@@ -68,7 +67,7 @@ class PackedLinear(nn.Module):
     def _pack(self) -> None:
         plain_NK = self._packed
         self._packed = torch.ops.mkldnn._reorder_linear_weight(plain_NK)
-        self.words = words_of(self._packed, plain_NK) if takes_tiles(plain_NK.dtype, plain_NK.device) else None
+        self.words = words_of(plain_NK) if takes_tiles(plain_NK.dtype, plain_NK.device) else None
         self.bias_words = np.empty(0, np.uint16) if self._bias is None else bits_of(self._bias)
         """Of the bias, none without."""
 
@@ -142,7 +141,8 @@ def sparing(layers: Iterable[PackedLinear]) -> Iterator[PackedLinear]:
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether layers of this type can be packed here: on a CPU whose oneDNN has kernels for it."""
-    if device.type != "cpu" or chosen_kernels() == "reference" or not torch.backends.mkldnn.is_available():
+    is_there = torch.backends.mkldnn.is_available() and has_operators(*PACKING)
+    if device.type != "cpu" or chosen_kernels() == "reference" or not is_there:
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
@@ -157,10 +157,7 @@ def pack_linear_layers(
 ) -> Iterator[PackedLinear]:
     """Pack every linear layer of a model in place that is not packed yet, and yield it.
 
-    Args:
-        model: of a type that `can_pack` accepts.
-        names: of its parameters by their ids; an output layer tied to the embedding has the embedding's, which stays.
-        kind: of the packed layers.
+    `names` are of the parameters by their ids; an output layer tied to the embedding has the embedding's, which stays.
     """
     for name in [name for name, module in model.named_modules() if type(module) is nn.Linear]:
         linear = model.get_submodule(name)

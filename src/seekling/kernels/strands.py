@@ -48,17 +48,9 @@ class Strand:
 def attend_strands(
     query_HND: Tensor, key_CND: Tensor, value_CND: Tensor, strands: Sequence[Strand], scaling: float
 ) -> Tensor:
-    """Attend along paths.
+    """(H, N, D) of a packed row, attending along the paths of its strands; 0 of tokens that belong to none.
 
-    Args:
-        query_HND: of a packed row.
-        key_CND: likewise.
-        value_CND: likewise.
-        strands: of the row; tokens that belong to none are padding, their output is 0.
-        scaling: factor on the scores.
-
-    Returns:
-        (H, N, D).
+    `scaling` is a factor on the scores.
     """
     if takes_loops(query_HND, key_CND, value_CND):
         output_HND: Tensor = _LoopedAttention.apply(  # type: ignore[no-untyped-call]

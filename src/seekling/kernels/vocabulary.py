@@ -1,8 +1,8 @@
 """Log-probabilities of trained tokens over a whole vocabulary, whose logits exist for a part of the tokens at a time.
 
-Forward, logits are made, read once and let go. Backward, they are made again and turned into their own gradient in
-place. Nothing of their size is kept, and with loops nothing is copied to float32: sums of 512 x 49,152 bfloat16 logits
-take them 11 ms (one thread of an AVX-512 CPU), torch 362, the product that makes the logits 89.
+Forward, logits are made, read once and let go; backward, they are made again. Nothing of their size is kept, and loops
+turn them into their own gradient in place, without a copy in float32: sums of 512 x 49,152 bfloat16 logits take them
+11 ms (one thread of an AVX-512 CPU), torch 362, the product that makes the logits 89.
 
 Shape letters: U positions whose logits are wanted, each once; A trained tokens, several of which may share a position;
 D width of the model, V vocabulary.
@@ -11,6 +11,7 @@ D width of the model, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import torch
 from torch import Tensor
 
 from seekling.kernels.backend import takes_loops
-from seekling.kernels.vector import pointwise
+from seekling.kernels.norms import recomputed
+from seekling.kernels.vector.pointwise import softmax_gradient_, softmax_stats
 
 VOCABULARY_CHUNK = 512
 """Positions whose logits exist at the same time."""
@@ -46,7 +48,8 @@ def score_tokens(
         local = torch.from_numpy(where_A[inside] - start).to(target_A.device)
         target = target_A[torch.from_numpy(inside).to(target_A.device)]
         part_UD, part_U = (each[start : start + VOCABULARY_CHUNK] for each in (hidden_UD, temperature_U))
-        found: tuple[Tensor, Tensor] = _Score.apply(part_UD, part_U, head, local, target)  # type: ignore[no-untyped-call]
+        score = _Score.apply if takes_loops(hidden_UD) else partial(recomputed, _plain_score)
+        found: tuple[Tensor, Tensor] = score(part_UD, part_U, head, local, target)
         logprobs.append(found[0])
         entropies.append(found[1])
         order.append(inside)
@@ -54,37 +57,13 @@ def score_tokens(
     return torch.cat(logprobs)[back], torch.cat(entropies)[back]
 
 
-def softmax_stats(logits_UV: Tensor, temperature_U: Tensor) -> tuple[Tensor, Tensor]:
-    """Of softmax(logits / temperature), row by row.
-
-    Args:
-        logits_UV: (U, V), contiguous.
-        temperature_U: (U,) float32, above 0.
-
-    Returns:
-        (U,) float32 logarithms of the sums of the exponentiated quotients, and the means of the quotients they weigh.
-    """
-    if takes_loops(logits_UV):
-        return pointwise.softmax_stats(logits_UV, temperature_U)
-    wide_UV = logits_UV.float() / temperature_U[:, None]
-    highest_U1 = wide_UV.amax(-1, keepdim=True)  # apart, or sums of large numbers lose digits
-    mean_U = (torch.softmax(wide_UV, -1) * (wide_UV - highest_U1)).sum(-1) + highest_U1[:, 0]
-    return torch.logsumexp(wide_UV, -1), mean_U
-
-
-def softmax_gradient_(logits_UV: Tensor, temperature_U: Tensor, logsum_U: Tensor, factor_U: Tensor) -> None:
-    """Replace logits by their probabilities, times a factor for each row.
-
-    Args:
-        logits_UV: (U, V), contiguous.
-        temperature_U: (U,) float32, as `softmax_stats` had it.
-        logsum_U: (U,) float32, as `softmax_stats` returns it.
-        factor_U: (U,) float32.
-    """
-    if takes_loops(logits_UV):
-        pointwise.softmax_gradient_(logits_UV, temperature_U, logsum_U, factor_U)
-        return
-    logits_UV.copy_(torch.softmax(logits_UV.float() / temperature_U[:, None], -1).mul_(factor_U[:, None]))
+def _plain_score(
+    hidden_UD: Tensor, temperature_U: Tensor, head: Callable[[Tensor], Tensor], local_A: Tensor, target_A: Tensor
+) -> tuple[Tensor, Tensor]:
+    logprob_UV = torch.log_softmax(head(hidden_UD).float() / temperature_U[:, None], -1)
+    with torch.no_grad():
+        entropy_U = -(logprob_UV.exp() * logprob_UV).sum(-1)
+    return logprob_UV[local_A, target_A], entropy_U[local_A]
 
 
 class _Score(torch.autograd.Function):

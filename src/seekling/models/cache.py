@@ -21,7 +21,7 @@ MARKER = "seekling.json"
 
 
 def cache_home() -> Path:
-    """Return the folder for everything that can be made again: `$SEEKLING_HOME`, else `~/.cache/seekling`."""
+    """The folder for everything that can be made again: `$SEEKLING_HOME`, else `~/.cache/seekling`."""
     named = os.environ.get("SEEKLING_HOME")
     return Path(named).expanduser() if named else Path.home() / ".cache" / "seekling"
 
@@ -43,13 +43,8 @@ def is_complete(entry: Path) -> bool:
 def cached_or_built(name: str, build: Callable[[Path], dict[str, str]], *, log: Callable[[str], None]) -> Path:
     """Return the complete entry of this name, building it first when there is none.
 
-    Args:
-        name: folder name of the entry; it must change whenever `build` would write something else.
-        build: fills an empty folder and returns facts for the marker, such as where the model came from.
-        log: told when a half-written entry is found.
-
-    Returns:
-        Path of the complete entry.
+    The name must change whenever `build` would write something else. `build` fills an empty folder and returns facts
+    for the marker; `log` is told when a half-written entry is found.
 
     Raises:
         ModelError: the cache folder cannot be written; or whatever `build` raises, with nothing left behind.

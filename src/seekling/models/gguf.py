@@ -23,11 +23,7 @@ _CONTROL = 3
 
 
 def convert_gguf(path: Path, out: Path) -> None:
-    """Write config, tokenizer and float32 weights of a GGUF file as a Hugging Face directory.
-
-    Args:
-        path: the GGUF file; tokenizer model gpt2.
-        out: an existing empty folder.
+    """Write config, tokenizer and float32 weights of a GGUF file as a Hugging Face directory, into an empty folder.
 
     Raises:
         ModelError: the file is not a GGUF of that kind.

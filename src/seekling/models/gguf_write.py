@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -27,10 +26,7 @@ Bits = Literal[8, 16, 32]
 _ELSEWHERE = "export the folder with --out and try llama.cpp's own convert_hf_to_gguf.py on it"
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    """A weight, not yet read."""
-
+class _Tensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
@@ -38,14 +34,10 @@ class _Tensor:
 
 
 def write_gguf(model_dir: Path, out: Path, *, bits: Bits = 16, name: str = "") -> str:
-    """Write a model directory as one GGUF file with its tokenizer and chat template.
+    """Write, or replace, one GGUF file of a model directory, its tokenizer and chat template.
 
-    Args:
-        model_dir: Hugging Face layout, safetensors.
-        out: the file; replaced if it exists.
-        bits: of matrices. 16: bfloat16 where the weights are, else float16; 32: float32; 8: Q8_0, blocks of 32 weights
-            with a scale of their own. Vectors stay float32, and so do weights of 32 bits.
-        name: for people who look at the file.
+    Matrices get so many bits: 16, bfloat16 where the weights are, else float16; 32, float32; 8, Q8_0, blocks of 32
+    weights with a scale of their own. Vectors stay float32. `name` is for people who look at the file.
 
     Returns:
         The kind of the matrices, such as BF16.

@@ -25,16 +25,9 @@ _NO_XET = "a hub that has no Xet storage takes files with HF_HUB_DISABLE_XET=1"
 
 
 def push_folder(folder: Path, repo_id: str, *, more: Sequence[Path] = (), is_private: bool = False) -> str:
-    """Upload a folder as a model repository, made when it is missing; what else the repository has stays.
+    """Upload a folder, and more files beside its own, as a model repository, made when it is missing; its address.
 
-    Args:
-        folder: all of it is uploaded.
-        repo_id: owner/name.
-        more: further files, beside those of the folder.
-        is_private: of a repository that is made.
-
-    Returns:
-        The repository's address.
+    What else the repository has stays.
 
     Raises:
         ConfigError: the name is none, or there is no token.
@@ -68,11 +61,7 @@ def push_folder(folder: Path, repo_id: str, *, more: Sequence[Path] = (), is_pri
 
 
 def published_model(spec: str) -> tuple[str, str]:
-    """Hub id and licence of what a spec names; each is empty where it is not known. Asks no network.
-
-    Args:
-        spec: as `resolve_model` takes it.
-    """
+    """Hub id and licence of what a spec names; each is empty where it is not known. Asks no network."""
     if spec in ("default", f"wheel:{DEFAULT_WHEEL}"):
         return DEFAULT_HUB_ID, "apache-2.0"
     path = Path(spec).expanduser()

@@ -13,12 +13,7 @@ from seekling.errors import InfrastructureError
 
 
 class LazyWeights(Mapping[str, Tensor]):
-    """Tensors by name that are made anew each time they are looked up.
-
-    Args:
-        makers: of each.
-        shapes: of what they make.
-    """
+    """Tensors by name that are made anew each time they are looked up; their shapes are known before."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Tensor]], shapes: Mapping[str, torch.Size]) -> None:
         self._makers, self.shapes = makers, shapes

@@ -24,16 +24,10 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportErr
 def load_policy(
     path: Path | str, *, dtype: Dtype = "auto", device: Device = "cpu"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a causal language model and its tokenizer from a local directory.
+    """Load a causal language model in eval mode, and its tokenizer, from a directory that `resolve_model` returned.
 
-    Args:
-        path: a directory that `resolve_model` returned.
-        dtype: of the weights in memory. auto is what `pick_dtype` picks for the device.
-        device: where the weights go. auto is what `pick_device` picks for this machine.
-
-    Returns:
-        The model in eval mode and the tokenizer, whose padding token differs from its end token: a mask
-        made from the padding id must not hide the token that ends every turn.
+    For auto see `pick_dtype` and `pick_device`. The tokenizer's padding token differs from its end token: a mask made
+    from the padding id must not hide the token that ends every turn.
 
     Raises:
         ConfigError: there is no such device.
@@ -70,14 +64,9 @@ def use_transformers() -> None:
 def load_pretrained(
     kind: str, path: Path | str, *, dtype: Dtype = "float32", device: Device = "auto", may_lack: str = ""
 ) -> PreTrainedModel:
-    """Load a model in eval mode; all its weights must be there.
+    """Load a model of one of transformers' classes, such as AutoModel, in eval mode; all its weights must be there.
 
-    Args:
-        kind: transformers' class, such as AutoModel.
-        path: a directory that `resolve_model` returned.
-        dtype: of the weights in memory.
-        device: where they go.
-        may_lack: weights whose name holds this may be missing, and are not used.
+    Those whose name holds `may_lack` may be missing, and are not used.
 
     Raises:
         ModelError: files are missing, damaged, or of a model that transformers does not know.
@@ -106,11 +95,7 @@ def load_pretrained(
 
 
 def load_tokenizer(path: Path | str, *, pads_with_own: bool = True) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a model's directory.
-
-    Args:
-        path: a directory that `resolve_model` returned.
-        pads_with_own: the padding token must differ from the end token, see `load_policy`.
+    """Load the tokenizer in a model's directory; its padding token may have to be its own, see `load_policy`.
 
     Raises:
         ModelError: there is none, or it is damaged.

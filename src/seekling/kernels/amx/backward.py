@@ -51,20 +51,9 @@ def differentiate_attention(
     num_before: int,
     scaling: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `vector.paths.attend`'s queries, keys and values.
+    """Gradients of `vector.paths.attend`: (H, N, D) of its queries in their type, (C, T, D) float32 of keys and values.
 
-    Args:
-        d_output_HND: gradient of the outputs.
-        query_HND: as they went in, like the next two.
-        key_CTD: of T tokens, a whole `STEP`.
-        value_CTD: likewise.
-        output_HND: what came out.
-        logsum_HN: likewise.
-        num_before: tokens of the path before the N.
-        scaling: factor on the scores.
-
-    Returns:
-        (H, N, D) of the type of the queries, and (C, T, D) float32 twice.
+    It takes the gradient of the outputs, what went in (T is a whole number of `STEP`) and what came out.
     """
     num_heads, num_new, head_dim = query_HND.shape
     num_kv_heads, num_tokens, _ = key_CTD.shape

@@ -20,13 +20,7 @@ from seekling.compiled import compile_loop
 from seekling.kernels.amx.attention import attend_rows
 from seekling.kernels.amx.products import ADD, GATE, STRIPE, WRITE, multiply
 from seekling.kernels.amx.tiles import SIDE
-from seekling.kernels.vector.pointwise import (
-    FASTMATH,
-    WORD_SHIFTS,
-    norm_row,
-    rotate_head,
-    rounding,
-)
+from seekling.kernels.vector.pointwise import FASTMATH, WORD_SHIFTS, norm_row, rotate_head, rounding
 
 
 @cache

@@ -1,16 +1,14 @@
 """Products of a few tokens with packed weights, on CPUs with tiles.
 
 oneDNN's own read the weights of a decode step at two thirds of the rate at which memory gives them. Here two blocks of
-columns are read at a time and asked for ahead of time; nothing else is slow with so few rows. The weights are oneDNN's,
-so that its kernels take many tokens: 32 columns after 32 columns, in each pairs of inputs, as tiles read them. A sum's
-order does not depend on how many tokens there are.
+columns are read at a time and asked for ahead of time; nothing else is slow with so few rows. Many tokens are left to
+oneDNN, which has the weights in its own layout beside these words. A sum's order does not depend on how many there are.
 
 Shape letters: P tokens, K inputs, N outputs.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from functools import cache
 
@@ -54,44 +52,23 @@ _AHEAD = 1024
 _SHIFT, _BELOW_HALF, _ = rounding(WORD_SHIFTS[torch.bfloat16])
 
 
-def words_of(packed: Tensor, weight_NK: Tensor) -> np.ndarray | None:
-    """The words of weights that oneDNN has packed, in its memory; None where they do not lie as `multiply` reads them.
+def words_of(weight_NK: Tensor) -> np.ndarray | None:
+    """Weights as `multiply` reads them: 32 outputs after 32 outputs, in each pair after pair of inputs, of each all 32.
 
-    Args:
-        packed: opaque; must outlive what is returned.
-        weight_NK: the plain bfloat16 weights, contiguous.
+    None of weights that it does not take: other types than bfloat16, or inputs that do not fill whole steps.
     """
-    num_columns, width = weight_NK.shape
-    num_blocks = -(-num_columns // SIDE)
+    width = weight_NK.shape[1]
     if weight_NK.dtype != torch.bfloat16 or width % SIDE:
         return None
-    try:
-        address, num_bytes = torch.ops.mkldnn.data_ptr(packed), torch.ops.mkldnn._nbytes(packed)
-    except AttributeError:  # a torch that does not tell
-        return None
-    if num_bytes != 2 * num_blocks * SIDE * width:
-        return None
-    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint32))
-    words: np.ndarray = np.ctypeslib.as_array(pointer, (num_bytes // 4,))
-    is_telling = False
-    for block in (0, num_blocks // 2, num_blocks - 1):
-        part_NK = weight_NK[block * SIDE : (block + 1) * SIDE]
-        expected = F.pad(part_NK, (0, 0, 0, SIDE - len(part_NK))).view(torch.uint32).numpy().T.reshape(-1)
-        if not np.array_equal(words[block * expected.size :][: expected.size], expected):
-            return None
-        is_telling |= bool(expected.min() < expected.max())  # constants lie the same whichever way
-    return words if is_telling else None
+    pairs = F.pad(weight_NK, (0, 0, 0, -len(weight_NK) % SIDE)).view(torch.uint32)
+    words: np.ndarray = pairs.view(-1, SIDE, width // 2).transpose(1, 2).contiguous().flatten().numpy()
+    return words
 
 
 def product(input_PK: Tensor, words: np.ndarray, bias_N: np.ndarray, output_PN: Tensor, *, adds: bool = False) -> None:
-    """Write, or add, a product of a few rows, any number.
+    """Write, or add to what is there and round once, a product of a few contiguous bfloat16 rows, any number.
 
-    Args:
-        input_PK: bfloat16, contiguous.
-        words: of `words_of`.
-        bias_N: words of bfloat16, or none.
-        output_PN: bfloat16, contiguous; written to.
-        adds: to what is there; the sum is rounded once.
+    `words` are of `words_of`, the bias words of bfloat16, or none.
     """
     num_tokens = len(input_PK)
     if num_tokens > TILE_ROWS:  # whole tiles are read

@@ -2,8 +2,7 @@
 
 In decode attention every row reads its own tokens' keys and values, and no others. Batched attention calls pad all rows
 to the longest context and the widest draft, and spend most of their time in small matrix products' overhead. Here an
-item is one key/value head of one row, three queries at a time share what is read, and sums are fp32. This module knows
-neither slots' owners nor layers.
+item is one key/value head of one row, three queries at a time share what is read, and sums are fp32.
 
 Shape letters: S slots, R decode rows (of the softmax: queries that share a key/value head), P decode tokens of all
 rows, H query heads, C key/value heads, L slot length, B blocks of a slot, K keys of a block or tile, D head dimension.
@@ -15,12 +14,10 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-import torch
 from numba import njit, prange
 from torch import Tensor
 
 from seekling.compiled import compile_loop
-from seekling.kernels.amx.attention import decode_loop
 from seekling.kernels.memory import STEP
 from seekling.kernels.vector.intrinsics import as_float, as_word, fetch
 from seekling.kernels.vector.pointwise import (
@@ -29,7 +26,6 @@ from seekling.kernels.vector.pointwise import (
     LOWEST_ORDERED,
     WORD_SHIFTS,
     WORDS,
-    bits_of,
     ordered,
     power_of_two,
     rounded,
@@ -39,64 +35,19 @@ from seekling.kernels.vector.pointwise import (
 )
 
 
-def decode_attention(
-    query_PHD: Tensor,
-    key_PCD: Tensor,
-    value_PCD: Tensor,
-    keys_SCBDK: Tensor,
-    values_SCLD: Tensor,
-    *,
-    order_R: np.ndarray,
-    parts_I: np.ndarray,
-    slots_R: np.ndarray,
-    starts_R: np.ndarray,
-    pasts_R: np.ndarray,
-    widths_R: np.ndarray,
-    leaders_R: np.ndarray,
-    shared_R: np.ndarray,
-    scaling: float,
-    output_PHD: Tensor,
-) -> None:
-    """Write the new tokens' keys and values into their slots, and attend from them to all that is there.
-
-    Args:
-        query_PHD: (P, H, D), of the type of the caches, one of `WORD_SHIFTS`; contiguous, as what follows.
-        key_PCD: (P, C, D) keys of the new tokens.
-        value_PCD: (P, C, D) their values.
-        keys_SCBDK: (S, C, B, D, K) keys in blocks of `STEP` tokens, or pairs as `SlotCache` has them; written to.
-        values_SCLD: (S, C, L, D), or words of pairs; written to.
-        order_R: in which the rows are worked on; every thread takes an equal stretch, of items where caches are pairs.
-        parts_I: (I + 1,) where in it rows begin that share a leader and together fill a tile, and its end.
-        slots_R: slot of each row.
-        starts_R: first of the row's tokens among the P.
-        pasts_R: tokens before it in the slot; token w of a row sees the first `past + w + 1`.
-        widths_R: tokens of the row.
-        leaders_R: slot that holds the very keys and values of the row's first tokens too; rows in a row that read it
-            find it in the cache.
-        shared_R: how many tokens those are, a whole number of blocks.
-        scaling: factor on the scores.
-        output_PHD: (P, H, D); written to.
-    """
-    num_heads, head_dim = query_PHD.shape[1:]
-    use_threads()
-    kind = head_dim, num_heads // key_PCD.shape[1]
-    places: tuple[np.ndarray, ...] = order_R, slots_R, starts_R, pasts_R, widths_R, leaders_R, shared_R
-    if keys_SCBDK.dtype == torch.uint32:
-        loop, places = decode_loop(*kind), (order_R, parts_I, *places[1:])
-    else:
-        loop = _kernel(WORD_SHIFTS[query_PHD.dtype], *kind)
-    tensors = map(bits_of, (query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD))
-    loop(*tensors, *places, np.float32(scaling), bits_of(output_PHD))
-
-
 @cache
-def _kernel(shift: int, head_dim: int, group: int) -> Callable[..., None]:
-    """The compiled loop for one head dimension and number of query heads per key/value head: constants, so unrolled."""
+def row_loop(shift: int, head_dim: int, group: int) -> Callable[..., None]:
+    """The loop of decode rows for one type, head dimension and number of query heads per key/value head.
+
+    It takes (P, H, D) queries, (P, C, D) new keys and values, the slots' (S, C, B, D, K) keys and (S, C, L, D) values,
+    both written to, `DecodeRows.places`, the factor on the scores, and (P, H, D), which it writes. Token w of a row
+    sees the first `past + w + 1` of its slot; of these, `shared` are read from its leader's.
+    """
     (cut, below_half, last), step = rounding(shift), STEP
 
     def attend(  # type: ignore[no-untyped-def]
-        query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD, order_R, slots_R, starts_R, pasts_R, widths_R,
-        leaders_R, shared_R, scaling, output_PHD,
+        query_PHD, key_PCD, value_PCD, keys_SCBDK, values_SCLD, order_R, parts_I, slots_R, starts_R, pasts_R,
+        widths_R, leaders_R, shared_R, scaling, output_PHD,
     ):  # fmt: skip # pragma: no cover - compiled
         num_kv_heads = keys_SCBDK.shape[1]
         for item in prange(order_R.shape[0] * num_kv_heads):
@@ -245,14 +196,9 @@ def differentiate_softmax(
 ) -> None:
     """Replace products of queries and keys by attention weights, and the weights' gradients by those of the products.
 
-    Args:
-        scores_CRK: (C, R, K) products; become weights, 0 where the key comes after the query.
-        d_weights_CRK: (C, R, K) of the same type; become the gradients of the products.
-        logsum_CR: (C, R) float32 logarithms of the sums of the exponentiated scores over each query's whole path.
-        delta_CR: (C, R) float32 inner products of each query's output with its gradient.
-        num_queries: rows of each head among the R; query b sees the first `num_before + b + 1` of the K keys.
-        num_before: of the path before the first query, counted from the first of the K keys; may be negative.
-        scaling: factor on the products.
+    `logsum_CR` are float32 logarithms of the sums of the exponentiated scores over each query's whole path, `delta_CR`
+    inner products of each query's output with its gradient. Of `num_queries` of each head among the R, query b sees the
+    first `num_before + b + 1` of the K keys; `num_before` may be negative.
     """
     num_threads, words = use_threads(), WORDS[scores_CRK.dtype]
     _softmax_kernel(WORD_SHIFTS[scores_CRK.dtype])(
@@ -291,49 +237,3 @@ def _softmax_kernel(shift: int) -> Callable[..., None]:
                     d_weights_K[k] = 0
 
     return compile_loop(differentiate, parallel=True, fastmath=FASTMATH, error_model="numpy")
-
-
-def store_keys(key_CND: Tensor, past: int, keys_CBDK: Tensor) -> None:
-    """Write keys of N tokens behind a slot's first `past`."""
-    use_threads()
-    _store_loop()(bits_of(key_CND.contiguous()), past, bits_of(keys_CBDK))
-
-
-def path_of(keys_CBDK: Tensor, num_tokens: int) -> Tensor:
-    """(C, T, D) the keys of a slot's first tokens, a whole number of blocks."""
-    path_CTD = keys_CBDK.new_empty((keys_CBDK.shape[0], num_tokens, keys_CBDK.shape[2]))
-    use_threads()
-    _path_loop()(bits_of(keys_CBDK), bits_of(path_CTD))
-    return path_CTD
-
-
-@cache
-def _store_loop() -> Callable[..., None]:
-    step = STEP  # in the closure, and so in the name under which the loop is kept compiled
-
-    def store(key_CND, past, keys_CBDK):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-        num_heads, num_new, head_dim = key_CND.shape
-        for head in prange(num_heads):
-            for block in range(past // step, (past + num_new - 1) // step + 1):
-                first = block * step
-                start, stop = max(past, first), min(past + num_new, first + step)
-                for d in range(head_dim):
-                    for token in range(start, stop):
-                        keys_CBDK[head, block, d, token - first] = key_CND[head, token - past, d]
-
-    return compile_loop(store, parallel=True)
-
-
-@cache
-def _path_loop() -> Callable[..., None]:
-    step = STEP
-
-    def path(keys_CBDK, path_CTD):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-        num_heads, num_tokens, head_dim = path_CTD.shape
-        for head in prange(num_heads):
-            for token in range(num_tokens):
-                block, place = token // step, token % step
-                for d in range(head_dim):
-                    path_CTD[head, token, d] = keys_CBDK[head, block, d, place]
-
-    return compile_loop(path, parallel=True)

@@ -24,15 +24,7 @@ from torch import Tensor
 
 from seekling.compiled import compile_loop
 from seekling.kernels.vector.intrinsics import as_float, elements, typed_intrinsic
-from seekling.kernels.vector.pointwise import (
-    FASTMATH,
-    WORD_SHIFTS,
-    bits_of,
-    let_through,
-    rounded,
-    use_threads,
-    widened,
-)
+from seekling.kernels.vector.pointwise import FASTMATH, WORD_SHIFTS, bits_of, let_through, rounded, use_threads, widened
 
 COLUMNS = 16
 """Outputs that are computed at once."""
@@ -47,14 +39,9 @@ _MAGNITUDE, _INFINITE = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
 
 
 def quantise(weight_NK: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Round weights.
+    """Round finite weights to int8, flat, and (B * COLUMNS,) float32 scales; outputs beyond N are 0.
 
-    Args:
-        weight_NK: floating, finite.
-
-    Returns:
-        int8, flat: in blocks of `COLUMNS` outputs, in each pair after pair of inputs, of each output two; and the
-        (B * COLUMNS,) float32 scales. Outputs beyond N are 0.
+    In blocks of `COLUMNS` outputs, in each pair after pair of inputs, of each output two.
     """
     num_outputs, width = weight_NK.shape
     padded_NK = torch.nn.functional.pad(weight_NK.float(), (0, width % 2, 0, -num_outputs % COLUMNS))
@@ -67,16 +54,7 @@ def quantise(weight_NK: Tensor) -> tuple[np.ndarray, np.ndarray]:
 def product(
     input_PK: Tensor, integers: np.ndarray, scale_N: np.ndarray, bias_N: np.ndarray, output_PN: Tensor, *, adds: bool
 ) -> None:
-    """Write, or add, a product.
-
-    Args:
-        input_PK: of one of `WORD_SHIFTS`; contiguous.
-        integers: of `quantise`.
-        scale_N: likewise.
-        bias_N: float32, or none.
-        output_PN: of the input's type, contiguous; written to.
-        adds: to what is there; the sum is rounded once.
-    """
+    """Write, or add to what is there and round once, a product with what `quantise` made; a bias is float32."""
     loop = _product_loop(ADD if adds else WRITE, WORD_SHIFTS[input_PK.dtype], use_threads() > 1)
     loop(bits_of(input_PK), integers, scale_N, bias_N, bits_of(output_PN))
 

@@ -32,17 +32,10 @@ QUERIES, KEYS = 256, 512
 def attend(
     query_HND: Tensor, key_CTD: Tensor, value_CTD: Tensor, *, num_before: int, scaling: float
 ) -> tuple[Tensor, Tensor]:
-    """Attend from the last tokens of a path.
+    """Attend from the last N tokens of a path, which has `num_before` before them.
 
-    Args:
-        query_HND: of the last N tokens.
-        key_CTD: of the path from its beginning, up to a whole `STEP` or more; what is behind its end is never seen.
-        value_CTD: likewise; finite throughout.
-        num_before: tokens of the path before the N.
-        scaling: factor on the scores.
-
-    Returns:
-        (H, N, D) outputs, and (H, N) float32 logarithms of the sums of the exponentiated scores.
+    Keys and values are of the whole path, up to a whole `STEP` or more; what is behind its end must be finite, and is
+    never seen. Returns (H, N, D), and (H, N) float32 logarithms of the sums of the exponentiated scores.
     """
     num_new, outputs, logsums = query_HND.shape[1], [], []
     for first in range(0, num_new, QUERIES_AT_ONCE):

@@ -20,19 +20,15 @@ from torch import Tensor
 from seekling.compiled import compile_loop
 from seekling.kernels.vector.intrinsics import as_float, as_word
 
+Loop = Callable[..., None]
 WORD_SHIFTS = {torch.bfloat16: 16, torch.float32: 0}
 """Types that the loops read: their bits, shifted left by so many, are those of an fp32."""
 WORDS = {torch.bfloat16: torch.uint16, torch.float32: torch.uint32, torch.uint32: torch.uint32}
 # Without "nnan": a NaN of damaged weights must reach the logits, where it is noticed.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 LOG2_E = np.float32(1.4426950408889634)
-_ONE, _HALF, _BIAS, _LOWEST, _MANTISSA_BITS = (
-    np.float32(1),
-    np.float32(0.5),
-    np.float32(127),
-    np.float32(-125),
-    np.int32(23),
-)
+_ONE, _HALF, _BIAS, _LOWEST = np.float32(1), np.float32(0.5), np.float32(127), np.float32(-125)
+_MANTISSA_BITS = np.int32(23)
 _POLY1, _POLY2, _POLY3 = np.float32(0.693147182), np.float32(0.240226462), np.float32(0.0555033415)
 _POLY4, _POLY5 = np.float32(0.00961817028), np.float32(0.00133999444)
 _HIGHEST, _SIGN, _MAGNITUDE = np.float32(126), np.int32(31), np.int32(0x7FFFFFFF)
@@ -45,18 +41,9 @@ _SERIAL_ELEMENTS = 1 << 16
 
 
 def rms_norm(hidden_ND: Tensor, weight_D: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Root mean square norm.
-
-    Args:
-        hidden_ND: (N, D), contiguous.
-        weight_D: of the same type.
-        epsilon: added to the mean square.
-
-    Returns:
-        (N, D) of the same type, and (N,) float32 factors that the rows were scaled by.
-    """
+    """Root mean square norm of contiguous rows, and (N,) float32 factors that these were scaled by."""
     output_ND, scale_N = torch.empty_like(hidden_ND), torch.empty(len(hidden_ND), dtype=torch.float32)
-    _loop("norm", hidden_ND)(
+    _norm_loop(hidden_ND)(
         bits_of(hidden_ND), bits_of(weight_D), np.float32(epsilon), bits_of(output_ND), scale_N.numpy()
     )
     return output_ND, scale_N
@@ -68,7 +55,7 @@ def rms_norm_backward(
     """Gradients of a norm's input, in its type, and of its weight, in float32; all (N, D) contiguous."""
     d_hidden_ND = torch.empty_like(hidden_ND)
     d_weight_TD = torch.zeros(use_threads(), hidden_ND.shape[1], dtype=torch.float32)
-    _loop("norm_backward", hidden_ND)(
+    _norm_backward_loop(hidden_ND)(
         bits_of(d_output_ND),
         bits_of(hidden_ND),
         bits_of(weight_D),
@@ -82,7 +69,7 @@ def rms_norm_backward(
 def gated_silu(gate_NF: Tensor, up_NF: Tensor) -> Tensor:
     """silu(gate) * up; (N, F) contiguous, as what is returned."""
     output_NF = torch.empty_like(gate_NF)
-    _loop("silu", gate_NF)(bits_of(gate_NF), bits_of(up_NF), 1, bits_of(output_NF))
+    _silu_loop(gate_NF)(bits_of(gate_NF), bits_of(up_NF), 1, bits_of(output_NF))
     return output_NF
 
 
@@ -90,35 +77,38 @@ def gated_silu_halves(both_NG: Tensor) -> Tensor:
     """As `gated_silu`; (N, 2 F) contiguous, of which the gate is the first half. (N, F)."""
     width = both_NG.shape[1] // 2
     rows, output_NF = bits_of(both_NG.view(-1, width)), both_NG.new_empty(len(both_NG), width)
-    _loop("silu", both_NG)(rows, rows, 2, bits_of(output_NF))
+    _silu_loop(both_NG)(rows, rows, 2, bits_of(output_NF))
     return output_NF
 
 
 def rotate_(heads_NED: Tensor, num_rotated: int, cos_ND: Tensor, sin_ND: Tensor) -> None:
     """See `kernels.norms`."""
-    _loop("rotate", heads_NED)(bits_of(heads_NED), num_rotated, *map(bits_of, (cos_ND, sin_ND)))
+    _rotate_loop(heads_NED)(bits_of(heads_NED), num_rotated, *map(bits_of, (cos_ND, sin_ND)))
 
 
 def gated_silu_backward(d_output_NF: Tensor, gate_NF: Tensor, up_NF: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of the gate and of what it lets through; all (N, F) contiguous."""
     d_gate_NF, d_up_NF = torch.empty_like(gate_NF), torch.empty_like(up_NF)
-    _loop("silu_backward", gate_NF)(
+    _silu_backward_loop(gate_NF)(
         bits_of(d_output_NF), bits_of(gate_NF), bits_of(up_NF), bits_of(d_gate_NF), bits_of(d_up_NF)
     )
     return d_gate_NF, d_up_NF
 
 
 def softmax_stats(logits_UV: Tensor, temperature_U: Tensor) -> tuple[Tensor, Tensor]:
-    """See `kernels.vocabulary`."""
+    """Of softmax(logits / temperature), of contiguous rows and float32 temperatures above 0.
+
+    (U,) float32 logarithms of the sums of the exponentiated quotients, and the means of the quotients they weigh.
+    """
     logsum_U, mean_U = torch.empty(2, len(logits_UV), dtype=torch.float32)
-    _loop("stats", logits_UV)(bits_of(logits_UV), (1 / temperature_U).numpy(), logsum_U.numpy(), mean_U.numpy())
+    _stats_loop(logits_UV)(bits_of(logits_UV), (1 / temperature_U).numpy(), logsum_U.numpy(), mean_U.numpy())
     return logsum_U, mean_U
 
 
 def softmax_gradient_(logits_UV: Tensor, temperature_U: Tensor, logsum_U: Tensor, factor_U: Tensor) -> None:
-    """See `kernels.vocabulary`."""
+    """Replace logits by probabilities times (U,) factors, given what `softmax_stats` had and its first result."""
     rows = (1 / temperature_U).numpy(), logsum_U.numpy(), factor_U.numpy()
-    _loop("probabilities", logits_UV)(bits_of(logits_UV), *rows)
+    _probabilities_loop(logits_UV)(bits_of(logits_UV), *rows)
 
 
 def bits_of(tensor: Tensor) -> np.ndarray:
@@ -221,26 +211,36 @@ def rounding(shift: int) -> tuple[np.uint32, np.uint32, np.uint32]:
     return np.uint32(shift), np.uint32((1 << shift >> 1) - 1 if shift else 0), np.uint32(shift > 0)
 
 
-def _loop(name: str, tensor: Tensor) -> Callable[..., None]:
-    is_parallel = tensor.numel() > _SERIAL_ELEMENTS and use_threads() > 1
-    return _LOOPS[name](WORD_SHIFTS[tensor.dtype], is_parallel)
+LOOPS: list[Callable[[int, bool], Loop]] = []
+"""What compiles each of the loops below for the `WORD_SHIFTS` of a type, in parallel or not."""
 
 
-@cache
-def _norm_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, below_half, last = rounding(shift)
+def _compiled(make: Callable[[np.uint32, np.uint32, np.uint32], Loop]) -> Callable[[Tensor], Loop]:
+    """Turn what makes a loop, of the constants of `rounding`, into what picks the compiled one for a tensor."""
 
+    @cache
+    def compiled(shift: int, is_parallel: bool) -> Loop:
+        return compile_loop(make(*rounding(shift)), parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+
+    def pick(tensor: Tensor) -> Loop:
+        is_parallel = tensor.numel() > _SERIAL_ELEMENTS and use_threads() > 1
+        return compiled(WORD_SHIFTS[tensor.dtype], is_parallel)
+
+    LOOPS.append(compiled)
+    return pick
+
+
+@_compiled
+def _norm_loop(cut: np.uint32, below_half: np.uint32, last: np.uint32) -> Loop:
     def norm(hidden_ND, weight_D, epsilon, output_ND, scale_N):  # type: ignore[no-untyped-def]  # pragma: no cover
         for n in prange(len(hidden_ND)):
             scale_N[n] = norm_row(hidden_ND[n], weight_D, epsilon, output_ND[n], cut, below_half, last)
 
-    return compile_loop(norm, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+    return norm
 
 
-@cache
-def _norm_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, below_half, last = rounding(shift)
-
+@_compiled
+def _norm_backward_loop(cut: np.uint32, below_half: np.uint32, last: np.uint32) -> Loop:
     def norm_backward(  # type: ignore[no-untyped-def]
         d_output_ND, hidden_ND, weight_D, scale_N, d_hidden_ND, d_weight_TD
     ):  # pragma: no cover - compiled
@@ -261,13 +261,11 @@ def _norm_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                     normed = widened(hidden_ND[n, d], cut) * scale
                     d_hidden_ND[n, d] = rounded((d_normed - normed * along) * scale, cut, below_half, last)
 
-    return compile_loop(norm_backward, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+    return norm_backward
 
 
-@cache
-def _silu_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, below_half, last = rounding(shift)
-
+@_compiled
+def _silu_loop(cut: np.uint32, below_half: np.uint32, last: np.uint32) -> Loop:
     def silu(gate_RF, up_RF, step, output_NF):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, width = output_NF.shape
         for n in prange(num_rows):
@@ -275,13 +273,11 @@ def _silu_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
             for f in range(width):
                 output_F[f] = let_through(gate_F[f], up_F[f], cut, below_half, last)
 
-    return compile_loop(silu, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+    return silu
 
 
-@cache
-def _silu_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, below_half, last = rounding(shift)
-
+@_compiled
+def _silu_backward_loop(cut: np.uint32, below_half: np.uint32, last: np.uint32) -> Loop:
     def silu_backward(  # type: ignore[no-untyped-def]
         d_output_NF, gate_NF, up_NF, d_gate_NF, d_up_NF
     ):  # pragma: no cover - compiled
@@ -296,24 +292,22 @@ def _silu_backward_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 slope = sigmoid * (_ONE + gate * (_ONE - sigmoid))
                 d_gate_NF[n, f] = rounded(d_active * slope, cut, below_half, last)
 
-    return compile_loop(silu_backward, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+    return silu_backward
 
 
-@cache
-def _rotate_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, below_half, last = rounding(shift)
-
+@_compiled
+def _rotate_loop(cut: np.uint32, below_half: np.uint32, last: np.uint32) -> Loop:
     def rotate(heads_NED, num_rotated, cos_ND, sin_ND):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         for n in prange(len(heads_NED)):
             for e in range(num_rotated):
                 rotate_head(heads_NED[n, e], cos_ND[n], sin_ND[n], cut, below_half, last)
 
-    return compile_loop(rotate, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+    return rotate
 
 
-@cache
-def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, block = np.uint32(shift), _VOCABULARY_BLOCK
+@_compiled
+def _stats_loop(cut: np.uint32, below_half: np.uint32, last: np.uint32) -> Loop:
+    block = _VOCABULARY_BLOCK
 
     def stats(logits_UV, inverse_U, logsum_U, mean_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, size = logits_UV.shape
@@ -335,13 +329,11 @@ def _stats_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
             logsum_U[u] = highest * inverse + np.log(total)
             mean_U[u] = highest * inverse + weighed / total
 
-    return compile_loop(stats, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
+    return stats
 
 
-@cache
-def _probabilities_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
-    cut, below_half, last = rounding(shift)
-
+@_compiled
+def _probabilities_loop(cut: np.uint32, below_half: np.uint32, last: np.uint32) -> Loop:
     def probabilities(logits_UV, inverse_U, logsum_U, factor_U):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         num_rows, size = logits_UV.shape
         for u in prange(num_rows):
@@ -350,15 +342,4 @@ def _probabilities_loop(shift: int, is_parallel: bool) -> Callable[..., None]:
                 power = power_of_two((widened(logits_UV[u, v], cut) * inverse - logsum) * LOG2_E)
                 logits_UV[u, v] = rounded(power * factor, cut, below_half, last)
 
-    return compile_loop(probabilities, parallel=is_parallel, fastmath=FASTMATH, error_model="numpy")
-
-
-_LOOPS: dict[str, Callable[[int, bool], Callable[..., None]]] = {
-    "norm": _norm_loop,
-    "norm_backward": _norm_backward_loop,
-    "silu": _silu_loop,
-    "silu_backward": _silu_backward_loop,
-    "rotate": _rotate_loop,
-    "stats": _stats_loop,
-    "probabilities": _probabilities_loop,
-}
+    return probabilities

@@ -24,10 +24,10 @@ from seekling.kernels.backend import chosen_kernels
 from seekling.kernels.draw import draw, draw_keys
 from seekling.kernels.linear import EightBitLinear, PackedLinear, can_pack, can_round, pack_linear_layers, sparing
 from seekling.kernels.memory import in_steps, keep_freed_memory, release_free_memory, up_to_step
+from seekling.kernels.norms import make_lean
 from seekling.kernels.slots import AttentionPlan, DecodeRows, Segment, SlotCache
 from seekling.models.families import head_of, longest_exact
 from seekling.models.lazy_weights import ExpectedWeights
-from seekling.models.lean import make_lean
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, Ngrams, ngrams_of
 from seekling.rollout.engine.layers import SLOT_ATTENTION, decode_loops, fuse_layers
 from seekling.rollout.engine.slots import EngineStats, Row, SlotTable, common_length
@@ -286,7 +286,7 @@ class LocalSampler:
             return AttentionPlan(self._cache, None, tuple(segments))
         slots = [row.slot for row in decoding]
         pasts = [self._slots[slot].length for slot in slots]
-        rows = DecodeRows(slots, pasts, widths, device=self.device, leaders=self._slots.leaders(slots))
+        rows = DecodeRows(slots, pasts, widths, leaders=self._slots.leaders(slots))
         return AttentionPlan(self._cache, rows, tuple(segments))
 
     def _extend(self, rows: list[Row], drafts: list[Draft], logits_PV: Tensor) -> None:
