@@ -1,4 +1,4 @@
-"""Baselines beyond the group mean: leave-one-out, GAE over action tokens, whitening."""
+"""Advantages: GAE over action tokens, whitening, what is equal, and what of a group is learned from."""
 
 from __future__ import annotations
 
@@ -10,26 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seekling.learn.advantage import (
-    EQUAL_WITHIN,
     are_equal,
     generalized_advantages,
     group_advantages,
-    leave_one_out_advantages,
     most_varied,
     num_represented,
     whiten,
 )
 
 UNIT = st.floats(-2, 2)
-
-
-@given(st.lists(UNIT, min_size=2, max_size=7))
-def test_leave_one_out_is_the_reward_minus_the_mean_of_the_others(rewards):
-    expected = [
-        own - np.mean([other for number, other in enumerate(rewards) if number != index])
-        for index, own in enumerate(rewards)
-    ]
-    np.testing.assert_allclose(leave_one_out_advantages(np.asarray(rewards)), expected, atol=4 * EQUAL_WITHIN)
 
 
 def naive_advantage(rewards, values, start, gamma, gae_lambda):
@@ -72,7 +61,6 @@ def test_rewards_that_differ_by_rounding_are_equal(rewards):
     assert len(set(rewards)) > 1
     assert are_equal(np.asarray(rewards))
     assert not group_advantages(np.asarray(rewards)).any()
-    assert not leave_one_out_advantages(np.asarray(rewards)).any()
 
 
 @pytest.mark.parametrize("rewards", [[0.0, 1e-5], [0.5, 0.51], [1e4, 1e4 + 1]])

@@ -19,10 +19,7 @@ from tests.kernels import test_strands
 from tests.learn.models import assert_close_gradients, gradients, group, small_model
 from tests.rollout.policies import sample_all
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU")]
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])

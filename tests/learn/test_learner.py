@@ -21,7 +21,6 @@ from seekling.learn.local import LocalLearner
 from seekling.learn.lora import add_lora, merged_weights
 from seekling.learn.loss import clipped_policy_loss, cross_entropy, make_policy_loss
 from seekling.models import load_policy
-from seekling.rollout.sampler import SampleRequest
 from tests.learn.models import (
     VOCABULARY,
     assert_close_gradients,
@@ -31,7 +30,6 @@ from tests.learn.models import (
     small_model,
     trajectory,
 )
-from tests.rollout.policies import open_sampler, sample_all
 
 ROWS = [25, 64, 4096]
 UNTRAINED = trajectory([3, 4, 5], [0, 0, 0])
@@ -40,18 +38,6 @@ UNTRAINED = trajectory([3, 4, 5], [0, 0, 0])
 def batch_of(*seeds, extra=()):
     trajectories = [each for seed in seeds for each in group(seed)] + list(extra)
     return Batch(trajectories, np.linspace(-1.5, 2.0, len(trajectories)))
-
-
-@pytest.mark.parametrize("row_tokens", ROWS)
-@pytest.mark.parametrize("tied", [True, False])
-def test_packed_logprobs_are_those_of_single_sequences(row_tokens, tied):
-    batch = [*group(0), UNTRAINED, *group(1)]
-    scored = LocalLearner(small_model(tied=tied), row_tokens=row_tokens).logprobs(batch)
-    plain = small_model(tied=tied)
-    for each, values in zip(batch, scored, strict=True):
-        assert values.shape == each.token_ids_T.shape
-        assert not values[~each.train_mask_T].any()
-        np.testing.assert_allclose(values[each.train_mask_T], plain_logprobs(plain, each).detach(), atol=1e-5)
 
 
 def test_a_vocabulary_of_many_chunks_is_scored_as_one():
@@ -92,13 +78,6 @@ class Kept:
         return tensor
 
 
-def test_a_shared_prompt_goes_through_the_model_once():
-    prompt = [7] * 30
-    batch = [trajectory([*prompt, 10 + n, 5], [0] * 30 + [1, 1]) for n in range(8)]
-    stats = LocalLearner(small_model()).forward_backward(Batch(batch, np.ones(8)), cross_entropy)
-    assert (stats.num_plain_tokens, stats.num_packed_tokens, stats.num_trained_tokens) == (256, 30 + 16, 16)
-
-
 def test_statistics_are_means_over_trained_tokens():
     batch = batch_of(2)
     stats = LocalLearner(small_model(), row_tokens=40).forward_backward(batch, cross_entropy)
@@ -116,34 +95,6 @@ def test_statistics_are_means_over_trained_tokens():
     assert stats.kl_behaviour == pytest.approx(np.mean(kls), rel=1e-4)
     assert stats.drift_mean == pytest.approx(np.mean(np.abs(differences)), rel=1e-4)
     assert stats.drift_max == pytest.approx(np.max(np.abs(differences)), rel=1e-4)
-
-
-@pytest.mark.parametrize("temperatures", [[0.7], [1.0], [1.15], [0.7, 0.85, 1.0, 1.15]], ids=str)
-def test_the_first_updates_ratios_are_1_at_every_temperature(tiny_model_dir, temperatures):
-    model = load_policy(tiny_model_dir, dtype="float32")[0]
-    with torch.no_grad():  # sharper, so that temperatures differ
-        model.get_input_embeddings().weight.mul_(4)
-    prompts = [(1, 300, 301, 17, 20 + n // 2) for n in range(8)]
-    requests = [
-        SampleRequest(n, prompt, 12, seed=n, temperature=temperatures[n % len(temperatures)])
-        for n, prompt in enumerate(prompts)
-    ]
-    sampler = open_sampler(tiny_model_dir)
-    sampler.load_weights(dict(model.named_parameters()), version=0)
-    batch = [
-        replace(
-            trajectory([*r.prompt_ids, *s.token_ids], [0] * 5 + [1] * len(s.token_ids), [*[0.0] * 5, *s.logprobs]),
-            temperature=r.temperature,
-        )
-        for r, s in zip(requests, sample_all(sampler, requests), strict=True)
-    ]
-    learner = LocalLearner(model)
-    scored = learner.logprobs(batch)
-    for each, scored_T in zip(batch, scored, strict=True):
-        np.testing.assert_allclose(np.exp(scored_T - each.logprobs_T), 1, atol=5e-5)
-    untempered = learner.logprobs([replace(each, temperature=1.0) for each in batch])
-    gap = max(np.abs(one - other).max() for one, other in zip(untempered, scored, strict=True))
-    assert (gap > 0.1) == (temperatures != [1.0])  # what a learner without temperatures would see
 
 
 @pytest.mark.parametrize("row_tokens", ROWS)
@@ -222,24 +173,6 @@ def test_gradients_that_are_not_finite_three_times_in_a_row_end_the_run_also_aft
     for each in (learner, resumed):
         with pytest.raises(NothingToLearnError, match=r'norm is nan at step 9, for 3 steps in a row; .*"float32"'):
             spoil(each)
-
-
-def test_bfloat16_stays_near_float32_and_keeps_its_weights_in_float32():
-    rough, exact = LocalLearner(small_model(dtype=torch.bfloat16)), LocalLearner(small_model())
-    batch = batch_of(0, 1)
-    for one, other in zip(rough.logprobs(batch.trajectories), exact.logprobs(batch.trajectories), strict=True):
-        # 8 bits of mantissa through two layers; logits of this model are of size 3.
-        assert np.abs(one - other).max() < 0.15
-    for learner in (rough, exact):
-        learner.forward_backward(batch, cross_entropy)
-    assert rough.optim_step(1e-5) == pytest.approx(exact.optim_step(1e-5), rel=0.03)
-    # A step of 1e-5 is lost in a bfloat16 weight of 1, two hundred and fifty that add up are not.
-    assert rough.export_weights()["model.norm.weight"].dtype == torch.bfloat16
-    assert torch.equal(rough.export_weights()["model.norm.weight"], torch.ones(32, dtype=torch.bfloat16))
-    for _ in range(250):
-        rough.forward_backward(Batch(batch.trajectories[:1], np.ones(1)), cross_entropy)
-        rough.optim_step(1e-5)
-    assert (rough.export_weights()["model.norm.weight"] != 1).any()
 
 
 def with_random_adapters(seed=0):

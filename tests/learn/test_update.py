@@ -76,7 +76,7 @@ STREAMS = [
     {},
     {"aggregation": "sum", "loss": "importance_sampling"},
     {"aggregation": "sequence_mean", "kl_coefficient": 0.3},
-    {"aggregation": "constant", "aggregation_tokens": 7, "loss": "gspo"},
+    {"aggregation": "constant", "aggregation_tokens": 7},
     {"old_logprobs": "recomputed", "correction": "tis", "loss": "cispo"},
 ]
 

@@ -14,10 +14,7 @@ EQUAL_WITHIN = 1e-6
 
 
 def are_equal(rewards_G: np.ndarray) -> bool:
-    """Whether a group's rewards are the same up to rounding, so that nothing tells its episodes apart.
-
-    Args:
-        rewards_G: (G,) total reward per episode, before any KL is taken off: its noise is no difference.
+    """Whether a group's (G,) rewards, before any KL is taken off, are the same up to rounding.
 
     Example:
         >>> are_equal(np.array([0.3, 0.1 + 0.2])), are_equal(np.array([0.3, 0.31]))
@@ -27,17 +24,14 @@ def are_equal(rewards_G: np.ndarray) -> bool:
 
 
 def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std", "sample_std"] = "std") -> np.ndarray:
-    """Turn the rewards of the episodes of one question into advantages.
+    """Turn the (G,) rewards of the episodes of one question, G >= 2, into (G,) advantages that sum to 0.
 
-    Groups may differ in size, since episodes that ended in an infrastructure failure are left out of theirs.
+    Rewards that are equal up to rounding give exactly 0. Groups may differ in size: failed episodes are left out.
 
     Args:
-        rewards_G: (G,) total reward per episode; any real value, G >= 2.
+        rewards_G: total reward per episode.
         scale: "none" subtracts the group mean; "std" also divides by the group's population standard deviation, with
             1/G; "sample_std" by the sample's, with 1/(G-1).
-
-    Returns:
-        (G,) advantages that sum to 0 up to rounding; rewards that are equal up to rounding give exactly 0.
 
     Raises:
         DataError: the array is not (G,) with G >= 2.
@@ -48,8 +42,6 @@ def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std", "sa
     Example:
         >>> group_advantages(np.array([1.0, 0.0, 0.0, 1.0])).tolist()
         [1.0, -1.0, -1.0, 1.0]
-        >>> group_advantages(np.array([0.1, 0.1, 0.1])).tolist()
-        [0.0, 0.0, 0.0]
     """
     if rewards_G.ndim != 1 or rewards_G.shape[0] < 2:
         raise DataError(
@@ -64,44 +56,21 @@ def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std", "sa
     return centred_G if scale == "none" else centred_G / rewards_G.std(ddof=scale == "sample_std")
 
 
-def leave_one_out_advantages(rewards_G: np.ndarray) -> np.ndarray:
-    """Each reward minus the mean of the others': a baseline that does not depend on the episode it judges.
-
-    Args:
-        rewards_G: (G,) total reward per episode, G >= 2.
-
-    Returns:
-        (G,) advantages that sum to 0 up to rounding; equal rewards give exactly 0.
-
-    Raises:
-        DataError: the array is not (G,) with G >= 2.
-
-    Source: RLOO (arXiv:2402.14740) section 3.2.
-
-    Example:
-        >>> leave_one_out_advantages(np.array([1.0, 0.0, 0.0, 0.0, 0.0])).tolist()
-        [1.0, -0.25, -0.25, -0.25, -0.25]
-    """
-    size = len(rewards_G)
-    return group_advantages(rewards_G, scale="none") * size / (size - 1)
-
-
 def generalized_advantages(
     rewards_A: np.ndarray, values_A: np.ndarray, *, gamma: float, gae_lambda: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Advantages and returns of the action tokens of one episode.
+    """Advantages and returns of the action tokens of one episode, (A,) each.
 
-    Observations are not in the arrays, so the next state of an action's last token is that before the next action's
-    first: neither discount nor critic sees what the environment wrote.
+    Observations are not in the arrays: neither discount nor critic sees what the environment wrote.
 
     Args:
-        rewards_A: (A,) reward that each action token earned, most of them 0.
-        values_A: (A,) the critic's prediction before each action token.
+        rewards_A: that each action token earned, most of them 0.
+        values_A: the critic's prediction before each action token.
         gamma: discount per action token, in [0, 1].
         gae_lambda: 0 trusts the critic after one token, 1 waits for the end.
 
     Returns:
-        (A,) advantages and (A,) returns, which are advantages + values and what the critic should have predicted.
+        Advantages, and advantages + values: what the critic should have predicted.
 
     Source: GAE (arXiv:1506.02438) eq. 16, over action tokens only.
 
@@ -119,11 +88,7 @@ def generalized_advantages(
 
 
 def whiten(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Shift and scale arrays together to mean 0 and population deviation 1; values equal up to rounding become 0.
-
-    Args:
-        values: arrays (A,) of several episodes, action tokens only.
-    """
+    """Shift and scale arrays (A,) together to mean 0 and population deviation 1; equal ones become 0."""
     joined = np.concatenate(values)
     # As in `group_advantages`: rounding must not turn equal values into a deviation.
     deviation = np.inf if are_equal(joined) else joined.std()
@@ -131,17 +96,10 @@ def whiten(values: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def most_varied(rewards_G: np.ndarray, count: int) -> np.ndarray:
-    """Choose the episodes of a group whose rewards differ most: the lowest and the highest.
+    """Rising indices of the `count` episodes of a group whose (G,) rewards vary most; 0 or at least G keeps all.
 
     Sampling an episode is cheaper than learning from it; those in the middle of a group teach least. Baseline and
     deviation are the whole group's: taken from the chosen ones they would be those of another distribution.
-
-    Args:
-        rewards_G: (G,) total reward per episode.
-        count: how many to keep; 0 or at least G keeps all.
-
-    Returns:
-        Rising indices of the subset of that size with the largest variance; of equal rewards the first come first.
 
     Source: max-variance down-sampling, PODS (arXiv:2504.13818), theorem 1; `num_represented` weighs what it chooses.
 
@@ -159,20 +117,12 @@ def most_varied(rewards_G: np.ndarray, count: int) -> np.ndarray:
 
 
 def num_represented(rewards_G: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """How many episodes of its group each chosen one stands for: its weight in sums that are to be the group's.
+    """(M,) how many episodes of its group each of the (M,) chosen ones stands for: its weight in the group's sums.
 
-    An episode that was left out is stood for by the chosen ones of its reward, in equal parts, or by those of the
-    next lower and the next higher reward, so shared that its reward is their weighted mean. The weights add up to G,
-    and weighted advantages to 0, always. Episodes of one question and one reward differ by chance alone, so where
-    every reward of the group has a chosen one (as when there are only two rewards) the weighted sum over the chosen
-    has the expectation of the sum over all; for a reward that was left out it is biased.
-
-    Args:
-        rewards_G: (G,) total reward per episode.
-        chosen: (M,) indices of `most_varied`.
-
-    Returns:
-        (M,) weights, at least 1 each.
+    An episode that was left out is stood for by the chosen ones of its reward, in equal parts, or by those of the next
+    lower and higher reward, so shared that its reward is their weighted mean. Weights are at least 1 and add up to G,
+    weighted advantages to 0. Where every reward of the group has a chosen one, the weighted sum over these has the
+    expectation of the sum over all; for a reward that was left out it is biased.
 
     Example:
         >>> num_represented(np.array([0.0, 1.0, 0.0, 0.0, 0.0]), np.array([0, 1, 2])).tolist()

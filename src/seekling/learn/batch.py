@@ -72,18 +72,9 @@ class LearnStats:
         return self.weight_mean**2 / self.weight_square_mean if self.weight_square_mean else 0.0
 
 
-MEANS = frozenset(
-    (
-        "entropy",
-        "kl_behaviour",
-        "drift_mean",
-        "ratio_mean",
-        "clip_fraction_low",
-        "clip_fraction_high",
-        "weight_mean",
-        "weight_square_mean",
-    )
-)
-"""Fields of LearnStats that are means over trained tokens."""
 MAXIMA = frozenset(("drift_max", "ratio_max"))
-"""And those that are the largest of them."""
+"""Fields of LearnStats that are the largest value of a trained token."""
+MEANS = frozenset(LearnStats.__annotations__) - MAXIMA - {
+    "loss", "num_trained_tokens", "num_packed_tokens", "num_plain_tokens"
+}  # fmt: skip
+"""And those that are means over them."""

@@ -19,13 +19,7 @@ from seekling.types import EpisodeRecord, Question
 
 
 class Curriculum:
-    """Chooses the questions of one step after the other.
-
-    Args:
-        questions: all there are.
-        config: the share of questions that are asked again; none by default.
-        seed: of the order.
-        per_step: questions of a step.
+    """Chooses the questions of one step after the other, in the order of a seed, a share of them again.
 
     Source: prioritized sampling as in Kimi k1.5 (arXiv:2501.12599), by whether the last group's rewards differed.
     """
@@ -46,10 +40,9 @@ class Curriculum:
         return self._num_again > 0
 
     def choose(self, step: int) -> list[Question]:
-        """The questions of a step, each once; steps come in order, each after the episodes before it were taken in.
+        """The questions of a step, from 0, each once; steps come in order, after the episodes before were taken in.
 
-        Args:
-            step: from 0. Without questions that are asked again, they are a function of seed and step alone.
+        Where none is asked again, they are a function of seed and step alone.
         """
         if not self.is_on:
             self._position = step * self._per_step
@@ -62,11 +55,7 @@ class Curriculum:
         return list(chosen.values())
 
     def take_in(self, records: Iterable[EpisodeRecord]) -> None:
-        """Remember how the groups of a step went.
-
-        Args:
-            records: its episodes; those without a reward failed, and say nothing about their question.
-        """
+        """Remember how the groups of a step went; episodes without a reward say nothing about their question."""
         totals: dict[tuple[str, str], list[float]] = defaultdict(list)
         questions: dict[tuple[str, str], Question] = {}
         for record in records:
@@ -79,12 +68,7 @@ class Curriculum:
                 self._open[key] = questions[key]
 
     def catch_up(self, num_steps: int, records: Iterable[EpisodeRecord]) -> None:
-        """Become what the curriculum of an uninterrupted run is after its first steps.
-
-        Args:
-            num_steps: that are done.
-            records: their episodes, each with its step from 1.
-        """
+        """Become what an uninterrupted run's is after its first steps, of these episodes, which count steps from 1."""
         by_step: dict[int, list[EpisodeRecord]] = defaultdict(list)
         for record in records:
             by_step[record.step - 1].append(record)

@@ -40,7 +40,7 @@ class Trained(Protocol):
 
         Args:
             batch: B trajectories with (B,) advantages.
-            loss: per-token loss, a function of what it is given alone: it may be called anywhere.
+            loss: per token, a function of what it is given alone: it may be called anywhere.
             aggregation: how the tokens' losses become one number.
             divide_by: what their weighted sum is divided by; None: what the aggregation says for this batch alone.
             measure: of a policy loss, for the statistics.
@@ -51,14 +51,9 @@ class Trained(Protocol):
         ...
 
     def optim_step(self, learning_rate: float, *, divide_by: float = 1.0) -> float:
-        """Apply the waiting gradients and forget them; skip the step when they are not finite.
+        """Divide the waiting gradients, apply them and forget them; skip the step when they are not finite.
 
-        A skipped step leaves weights and moments as they were, and counts in `num_steps`: the next one has another
-        batch.
-
-        Args:
-            learning_rate: of this step.
-            divide_by: what the gradients are divided by first, where the size of a step is known only at its end.
+        A skipped step leaves weights and moments as they were, and counts in `num_steps`.
 
         Returns:
             The norm of the gradients before clipping; not finite when the step was skipped.
@@ -73,11 +68,7 @@ class Critic(Trained, Protocol):
     """The value model of PPO."""
 
     def values(self, trajectories: Sequence[Trajectory]) -> Sequence[np.ndarray]:
-        """Predictions under the current weights.
-
-        Returns:
-            B arrays (T,) float32: at an action token, the reward expected before it was chosen; 0 elsewhere.
-        """
+        """B arrays (T,) float32: at an action token, the reward expected before it was chosen; 0 elsewhere."""
         ...
 
 
@@ -95,11 +86,7 @@ class Learner(Trained, Protocol):
         ...
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> Sequence[np.ndarray]:
-        """Log-probabilities of the trained tokens under the current weights.
-
-        Returns:
-            B arrays (T,) float32, 0 where nothing is trained.
-        """
+        """B arrays (T,) float32: log-probabilities of the trained tokens under the current weights, 0 elsewhere."""
         ...
 
     def reference_logprobs(self, trajectories: Sequence[Trajectory]) -> Sequence[np.ndarray]:
@@ -111,13 +98,7 @@ class Learner(Trained, Protocol):
         ...
 
     def add_critic(self, config: RlConfig, *, lora_rank: int, begins_at: Path | None = None) -> None:
-        """Begin a critic.
-
-        Args:
-            config: its section critic, and what its rows are made of.
-            lora_rank: as the policy's.
-            begins_at: a model directory where it begins; None: the policy as it is now.
-        """
+        """Begin a critic at a model directory, or else at the policy as it is now."""
         ...
 
     def start_stage(
@@ -178,23 +159,16 @@ class Checkpoint(Protocol):
         ...
 
     def export(self, learner: Learner, folder: Path, *, base: Path) -> None:
-        """Write the policy as a plain Hugging Face directory, adapters merged, atomically.
+        """Write, or replace, a plain Hugging Face directory of the policy atomically, adapters merged.
 
-        Args:
-            learner: has the weights.
-            folder: the directory; replaced if it exists.
-            base: the directory that the learner was made of; its configuration and tokenizer are copied.
+        Configuration and tokenizer are copied from `base`, the directory that the learner was made of.
         """
         ...
 
     def export_adapter(self, learner: Learner, folder: Path, *, base: Path, base_name: str) -> None:
         """Write the low-rank adapters alone in the layout of PEFT, atomically.
 
-        Args:
-            learner: has the adapters.
-            folder: the directory; replaced if it exists.
-            base: as for `export`.
-            base_name: what loaders put the adapters on: a hub id or a directory.
+        `base` is as for `export`, `base_name` what loaders put the adapters on: a hub id or a directory.
 
         Raises:
             ModelError: all weights are trained, so there are no adapters.

@@ -1,4 +1,11 @@
-"""The policy's weights in this process: the `Learner` that a machine of one's own has."""
+"""Policy and critic in this process: the `Learner` that a machine of one's own has.
+
+PPO's critic is a model of its own that predicts, before each action token, the reward that is still to come. It begins
+as a copy of the policy with a head of zeros and one output, so its first predictions are 0, and shares no weights with
+it, so the two may have learning rates of their own. Rows, masters, optimizer and saving are the policy's code.
+
+Source: PPO (arXiv:1707.06347) with a separate value model, as Search-R1 (arXiv:2503.09516) trains it.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +13,66 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from seekling.config import RlConfig
 from seekling.errors import ModelError
-from seekling.learn.attention import STRAND_ATTENTION
-from seekling.learn.critic import LocalCritic
+from seekling.kernels.norms import make_lean
 from seekling.learn.lora import add_lora, merged_weights, read_adapter, save_adapter
-from seekling.learn.trained import TrainedModel, TrainingState
-from seekling.models.lean import make_lean
+from seekling.learn.pack import PackedRow
+from seekling.learn.trained import STRAND_ATTENTION, TrainedModel, TrainingState
 from seekling.models.load import load_model
 from seekling.types import Trajectory
 
 
+class LocalCritic(TrainedModel):
+    """A `Critic` in this process, over a model with the policy's weights, which is changed; its head trains whole."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        lora_rank: int,
+        lora_alpha: int,
+        row_tokens: int,
+        max_grad_norm: float,
+        checkpoint_layers: bool,
+    ) -> None:
+        if lora_rank:
+            add_lora(model, rank=lora_rank, alpha=lora_alpha)
+        # float32 whatever the trunk is: a value in bfloat16 has two digits.
+        embeddings = cast("nn.Embedding", model.get_input_embeddings())
+        head = nn.Linear(embeddings.embedding_dim, 1, bias=False, device=model.device)
+        nn.init.zeros_(head.weight)
+        model.set_output_embeddings(head)
+        super().__init__(model, row_tokens=row_tokens, max_grad_norm=max_grad_norm, checkpoint_layers=checkpoint_layers)
+
+    def values(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
+        """See `Critic.values`."""
+        return self._score_all(self._model, trajectories)
+
+    def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
+        """Value before each trained token, in the place of its log-probability; there is no entropy."""
+        source_U, _, where_A = row.positions()
+        hidden_UD = self._states(model, row, source_U)
+        head = cast("nn.Linear", model.get_output_embeddings())
+        values_A = head(hidden_UD.float()).squeeze(-1)[torch.from_numpy(where_A).to(hidden_UD.device)]
+        return values_A, torch.zeros_like(values_A)
+
+
 class LocalLearner(TrainedModel):
-    """A `Learner` over a transformers model in this process.
+    """A `Learner` over a transformers model in this process; for more settings and errors see `TrainedModel`.
 
     Args:
         model: decoder-only, in the dtype of the forward pass; its attention is replaced.
-        lora_rank: 0 trains every weight; otherwise low-rank adapters on all linear layers.
-        lora_alpha: LoRA's alpha.
-        seed: of the adapters' first weights.
-        weight_decay, row_tokens, max_grad_norm, checkpoint_layers: see `TrainedModel`.
+        lora_rank: 0 trains every weight; otherwise low-rank adapters, first drawn from `seed`, on all linear layers.
         dtype: of the forward pass; None leaves all parameters as they are. The trained weights begin at the model's
             values all the same, which a lower precision would round.
-
-    Raises:
-        ModelError: the model's family is refused; see `head_of`.
     """
 
     critic: LocalCritic | None = None
@@ -81,10 +116,7 @@ class LocalLearner(TrainedModel):
         return self._reference is not None or self._anchor is not None
 
     def keep_reference(self, folder: Path | None = None) -> None:
-        """Freeze the anchor of a KL term; see `Learner.keep_reference`.
-
-        Of a policy with adapters these alone are kept, and saved with it; otherwise a copy of all weights.
-        """
+        """See `Learner.keep_reference`; of adapters these alone are kept, and saved with them, else all weights."""
         if folder is None and self._adapted is not None:
             adapters = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
             is_base = not any("lora_B" in name and bool(value.any()) for name, value in adapters.items())
@@ -149,30 +181,18 @@ class LocalLearner(TrainedModel):
     def export_weights(self) -> Mapping[str, Tensor]:
         """The policy's weights by the names of the plain transformers model, adapters merged.
 
-        The tensors are the learner's own, except merged ones, which are made when they are looked up: copy them before
-        the next step.
+        Tensors are the learner's own, but merged ones, made when they are looked up: copy them before the next step.
         """
         return merged_weights(self._model, self._adapted)
 
     def save_adapter(self, folder: Path, *, base_model: str) -> None:
-        """Write the low-rank adapters alone, in the layout of PEFT, into a folder.
-
-        Args:
-            folder: made when it is missing.
-            base_model: what loaders put the adapters on: a hub id or a directory.
-
-        Raises:
-            ModelError: all weights are trained, so there are no adapters.
-        """
+        """Write the low-rank adapters alone into a folder; see `Checkpoint.export_adapter`."""
         if self._adapted is None:
             raise ModelError("this policy has no adapter: model.lora_rank = 0 trains all weights; export it merged")
         save_adapter(self._adapted, folder, base_model=base_model)
 
     def load_adapter(self, folder: Path) -> None:
         """Take up adapters of the policy's rank and alpha in the layout of PEFT, to export them.
-
-        Args:
-            folder: has adapter_model.safetensors.
 
         Raises:
             ModelError: they are not readable, or of other layers or another rank.

@@ -6,7 +6,7 @@ Source: LoRA (arXiv:2106.09685).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -45,39 +45,28 @@ def merged_weights(model: PreTrainedModel, adapted: PeftModel | None) -> Mapping
     if adapted is None:
         return dict(model.named_parameters())
     adapted_layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
-    makers: dict[str, Callable[[], Tensor]] = {}
-    shapes: dict[str, torch.Size] = {}
-    for name, parameter in model.named_parameters():
-        if "lora_" in name:
-            continue
-        owner, plain = name.removesuffix(".base_layer.weight"), name.replace(".base_layer.", ".")
-        is_adapted = owner != name
-        makers[plain] = partial(_merged, parameter, adapted_layers[owner]) if is_adapted else partial(_same, parameter)
-        shapes[plain] = parameter.shape
-    return LazyWeights(makers, shapes)
+    base = {name: parameter for name, parameter in model.named_parameters() if "lora_" not in name}
+    makers = {
+        name.replace(".base_layer.", "."): partial(
+            _merged, parameter, adapted_layers.get(name.removesuffix(".base_layer.weight"))
+        )
+        for name, parameter in base.items()
+    }
+    return LazyWeights(makers, dict(zip(makers, (each.shape for each in base.values()), strict=True)))
 
 
 @torch.no_grad()
-def _merged(base: Tensor, layer: LoraLinear) -> Tensor:
+def _merged(base: Tensor, layer: LoraLinear | None) -> Tensor:
+    if layer is None:
+        return base
     delta: Tensor = layer.get_delta_weight("default")
     return (base.float() + delta.float()).to(base.dtype)
-
-
-def _same(base: Tensor) -> Tensor:
-    return base
 
 
 def save_adapter(
     adapted: PeftModel, folder: Path, *, base_model: str, weights: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Write adapters as PEFT, transformers and vLLM load them: adapter_config.json and adapter_model.safetensors.
-
-    Args:
-        adapted: made by `add_lora`.
-        folder: made when it is missing.
-        base_model: the model that they belong to; a hub id or a directory.
-        weights: those of `adapted`, by its names, where they are not its own tensors.
-    """
+    """Write adapters as PEFT, transformers and vLLM load them; `weights`, by their names, in place of their tensors."""
     config = adapted.peft_config["default"]
     assert isinstance(config, LoraConfig)
     assert isinstance(config.target_modules, set)

@@ -41,10 +41,7 @@ class PackedRow:
     """(A,) float64: at which it was sampled."""
 
     def positions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The outputs that predict trained tokens, once for each temperature.
-
-        Two trajectories that part at a token share the position that predicts it: its logits are computed once, unless
-        they were drawn at different temperatures.
+        """The outputs that predict trained tokens, once for each temperature, however many trajectories part there.
 
         Returns:
             (U,) index of the packed token, (U,) float32 temperature, and (A,) which of the U an entry needs.
@@ -55,17 +52,10 @@ class PackedRow:
 
 
 def pack_rows(trajectories: Sequence[Trajectory], *, row_tokens: int) -> list[PackedRow]:
-    """Pack trajectories into rows of at most `row_tokens`, sharing common prefixes within a row.
+    """Pack trajectories, in any order, into rows of at most `row_tokens`, sharing common prefixes within a row.
 
-    A trajectory is never cut: one that is longer than `row_tokens` gets a row of its own. Trajectories without a
-    trained token contribute nothing and are left out.
-
-    Args:
-        trajectories: B of them; the order does not matter.
-        row_tokens: a row is closed before it would exceed this.
-
-    Returns:
-        Rows whose entries together are exactly the trained tokens of the batch.
+    The rows' entries together are exactly the trained tokens. A trajectory is never cut: a longer one gets a row of its
+    own. Those without a trained token are left out.
 
     Raises:
         DataError: actions were drawn greedily or from a truncated distribution, whose log-probabilities are not those
@@ -89,12 +79,8 @@ def pack_rows(trajectories: Sequence[Trajectory], *, row_tokens: int) -> list[Pa
 
 
 def _common_prefix(left: list[int], right: list[int]) -> int:
-    length = 0
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            break
-        length += 1
-    return length
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((length for length, (a, b) in pairs if a != b), min(len(left), len(right)))
 
 
 def _row(members: list[int], paths: dict[int, list[int]], trajectories: Sequence[Trajectory]) -> PackedRow:
@@ -102,7 +88,7 @@ def _row(members: list[int], paths: dict[int, list[int]], trajectories: Sequence
     token_ids: list[int] = []
     positions: list[int] = []
     strands: list[Strand] = []
-    sources, targets, sequences, logprobs, temperatures = [], [], [], [], []
+    entries: list[tuple[np.ndarray, ...]] = []
     spans: list[Span] = []
     last: list[int] = []
     for index in members:
@@ -119,21 +105,16 @@ def _row(members: list[int], paths: dict[int, list[int]], trajectories: Sequence
         nodes = np.concatenate([np.arange(*span) for span in spans])
         # A trained first token has nothing before it that could predict it.
         trained = np.flatnonzero(trajectory.train_mask_T[1:]) + 1
-        sources.append(nodes[trained - 1])
-        targets.append(trajectory.token_ids_T[trained])
-        sequences.append(np.full(len(trained), index, np.int64))
-        logprobs.append(trajectory.logprobs_T[trained])
-        temperatures.append(np.full(len(trained), trajectory.temperature, np.float64))
+        sequence_A = np.full(len(trained), index, np.int64)
+        temperature_A = np.full(len(trained), trajectory.temperature, np.float64)
+        drawn = trajectory.token_ids_T[trained], sequence_A, trajectory.logprobs_T[trained], temperature_A
+        entries.append((nodes[trained - 1], *drawn))
         last = path
     return PackedRow(
         np.asarray(token_ids, np.int64),
         np.asarray(positions, np.int64),
         tuple(strands),
-        np.concatenate(sources),
-        np.concatenate(targets),
-        np.concatenate(sequences),
-        np.concatenate(logprobs),
-        np.concatenate(temperatures),
+        *map(np.concatenate, zip(*entries, strict=True)),
     )
 
 

@@ -11,18 +11,11 @@ import numpy as np
 
 from seekling.config import RlConfig
 from seekling.errors import NothingToLearnError
-from seekling.learn.advantage import (
-    are_equal,
-    group_advantages,
-    leave_one_out_advantages,
-    most_varied,
-    num_represented,
-)
+from seekling.learn.advantage import are_equal, group_advantages, most_varied, num_represented
 from seekling.learn.batch import Batch
 from seekling.learn.curriculum import Curriculum
 from seekling.learn.learner import Learner, WeightSync
-from seekling.learn.schedule import scheduled_rate
-from seekling.learn.sft import Metrics
+from seekling.learn.sft import Metrics, scheduled_rate
 from seekling.learn.update import Updater
 from seekling.reward.functions import RewardFunction
 from seekling.reward.match import exact_match
@@ -79,15 +72,15 @@ def train(
     """Train by reinforcement learning, with the pieces that the settings name.
 
     Args:
-        learner: weights to train; with a KL term it must have kept its reference, with GAE it must have a critic.
+        learner: with a KL term it must have kept its reference, with GAE it must have a critic.
         sampler: samples with the weights of the step before.
         roller: questions to episodes through the same sampler.
         run: questions, settings, seed.
-        sync: brings the learner's weights to the sampler before every rollout, and at the end.
+        sync: brings the weights to the sampler before every rollout, and at the end.
         decoding: of the rollouts.
         reward: of an episode; not called for infrastructure failures.
-        demonstrate: shows what a group without a right episode could have done; None: such groups stay as they are.
         on_step: called with the step's number, from 1, its metrics and its scored episodes; may save, or raise to stop.
+        demonstrate: shows what a group without a right episode could have done; None: such groups stay as they are.
         first_step: steps that an earlier process has done.
 
     Raises:
@@ -125,10 +118,7 @@ def train(
 
 
 class _Taken:
-    """The groups of a step: scored and handed to the updater, all at once or, streamed, part by part as they end.
-
-    Episodes that are still going on wait while a part is learned from.
-    """
+    """The groups of a step: scored and handed to the updater, all at once or, streamed, part by part as they end."""
 
     def __init__(
         self, updater: Updater, reward: RewardFunction, config: RlConfig, step: int, teacher: Teacher | None
@@ -153,7 +143,7 @@ class _Taken:
                 self.seconds += time.perf_counter() - started
 
     def finish(self, groups: Sequence[EpisodeGroup]) -> Metrics:
-        """All groups have ended: take them, unless that has been done part by part; metrics of the step's episodes."""
+        """Take the groups, unless that has been done part by part; metrics of the step's episodes."""
         if not self._config.optimizer.stream_minibatches:
             self.take(groups)
         metrics = rollout_metrics(self.groups, self.records)
@@ -222,17 +212,16 @@ def score_groups(
     """Rewards, advantages and the batch of those episodes from which something can be learned.
 
     With `learn_per_group` only the most varied episodes of a group are learned from and have an advantage, which is
-    relative to the whole group; each weighs for those it stands for. Groups of fewer than two episodes (the others
-    failed) have no advantage; groups of equal rewards, before anything is charged, have nothing to learn. Neither
-    enters the batch (equal ones do with `constant_groups = "keep"`), all enter the records. Of other groups every
-    chosen episode enters, also with advantage 0: it counts in means and feels the KL. With a critic there are no
-    groups: every episode enters the batch, with its reward in the place of the advantage that it does not have yet.
+    relative to the whole group; each weighs for those it stands for. Groups of fewer than two episodes, or of equal
+    rewards before anything is charged, do not enter the batch (equal ones do with `constant_groups = "keep"`), but the
+    records. Of others every chosen episode enters, also with advantage 0: it counts in means and feels the KL. With a
+    critic every episode enters, with its reward in the place of the advantage that it does not have yet.
 
     Args:
         groups: of a step, or a part of one.
         reward: of an episode.
         config: baseline and what of a group is learned from.
-        step: number of the step, for the records.
+        step: for the records.
         charges: of each trajectory in order, (T,) what its tokens cost; taken off rewards before advantages.
         sampled: `id` of the episodes that the policy sampled; the others are an expert's. None: all.
     """
@@ -289,12 +278,9 @@ def _terms(rewards_G: np.ndarray, costs_G: np.ndarray, config: RlConfig) -> dict
         return {index: (float(reward), 1.0) for index, reward in enumerate(rewards_G)}
     if len(rewards_G) < 2:
         return {}
-    if config.advantage.baseline == "leave_one_out":
-        values_G = leave_one_out_advantages(rewards_G - costs_G)
-    else:
-        # Where only costs differ, their deviation would blow their noise up to advantages of 1.
-        scale = "none" if are_equal(rewards_G) else config.advantage.scale
-        values_G = group_advantages(rewards_G - costs_G, scale=scale)
+    # Where only costs differ, their deviation would blow their noise up to advantages of 1.
+    scale = "none" if are_equal(rewards_G) else config.advantage.scale
+    values_G = group_advantages(rewards_G - costs_G, scale=scale)
     chosen = most_varied(rewards_G, config.groups.learn_per_group)
     weights = num_represented(rewards_G, chosen)
     terms = zip(values_G[chosen].tolist(), weights.tolist(), strict=True)
@@ -309,7 +295,7 @@ def has_difference(metrics: Mapping[str, float], config: RlConfig) -> bool:
 
 def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRecord]) -> Metrics:
     """What the episodes of a step were like, by `score_groups`' records; means over those that did not fail."""
-    kept = [record for record in records if record.reward is not None]
+    kept = [(record.episode, record.reward) for record in records if record.reward is not None]
     # By position, not by question: at the seam of two epochs a step may hold a question twice.
     rest = iter(records)
     mine = [list(itertools.islice(rest, len(group.episodes) + len(group.failed))) for group in groups]
@@ -319,21 +305,21 @@ def rollout_metrics(groups: Sequence[EpisodeGroup], records: Sequence[EpisodeRec
         "num_zero_variance_groups": sum(len(each) >= 2 and are_equal(np.asarray(each)) for each in totals),
         "num_dropped_groups": sum(len(group.episodes) < 2 for group in groups),
         "num_failed_episodes": sum(len(group.failed) for group in groups),
-        "num_truncated_episodes": sum(r.episode.stop_reason is StopReason.MAX_TOKENS for r in kept),
+        "num_truncated_episodes": sum(episode.stop_reason is StopReason.MAX_TOKENS for episode, _ in kept),
     }
     if not kept:
         return metrics
-    turns = [turn for record in kept for turn in record.episode.turns]
-    metrics["reward_mean"] = float(np.mean([record.reward.total for record in kept if record.reward]))
-    parts = [record.reward.parts for record in kept if record.reward]
-    for part in dict.fromkeys(name for each in parts for name in each):
-        metrics[f"{part}_mean"] = float(np.mean([each.get(part, 0.0) for each in parts]))
-    metrics["searches_mean"] = float(np.mean([record.episode.num_searches for record in kept]))
-    metrics["turns_mean"] = len(turns) / len(kept)
-    metrics["action_tokens_mean"] = sum(turn.num_action_tokens for turn in turns) / len(kept)
-    metrics["invalid_rate"] = float(np.mean([turn.kind == "invalid" for turn in turns]))
-    metrics["answered_rate"] = float(np.mean([r.episode.stop_reason is StopReason.ANSWERED for r in kept]))
-    return metrics | draft_rates([record.episode for record in kept])
+    episodes = [episode for episode, _ in kept]
+    turns = [turn for episode in episodes for turn in episode.turns]
+    means = {"reward_mean": [reward.total for _, reward in kept]}
+    for part in dict.fromkeys(name for _, reward in kept for name in reward.parts):
+        means[f"{part}_mean"] = [reward.parts.get(part, 0.0) for _, reward in kept]
+    means["searches_mean"] = [episode.num_searches for episode in episodes]
+    means["turns_mean"] = [len(episode.turns) for episode in episodes]
+    means["action_tokens_mean"] = [sum(turn.num_action_tokens for turn in each.turns) for each in episodes]
+    means["invalid_rate"] = [turn.kind == "invalid" for turn in turns]
+    means["answered_rate"] = [episode.stop_reason is StopReason.ANSWERED for episode in episodes]
+    return metrics | {name: float(np.mean(values)) for name, values in means.items()} | draft_rates(episodes)
 
 
 def _nothing_to_learn(records: Sequence[EpisodeRecord], idle_steps: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -13,10 +14,29 @@ from seekling.errors import NothingToLearnError
 from seekling.learn.batch import Batch
 from seekling.learn.learner import Learner
 from seekling.learn.loss import cross_entropy
-from seekling.learn.schedule import scheduled_rate
 from seekling.types import Trajectory
 
 Metrics = dict[str, float]
+
+
+def scheduled_rate(
+    peak: float, step: int, *, total: int, warmup: int, decay: Literal["constant", "linear", "cosine"] = "constant"
+) -> float:
+    """The learning rate of a step, from 0, of `total`.
+
+    It rises linearly for `warmup` steps, the first of which already learns, to `peak`, and then stays or falls to 0
+    just after the last step.
+
+    Example:
+        >>> [round(scheduled_rate(1.0, step, total=6, warmup=2, decay="linear"), 2) for step in range(6)]
+        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    if decay == "constant":
+        return peak
+    progress = (step - warmup) / max(total - warmup, 1)
+    return peak * (1 - progress) if decay == "linear" else peak * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def num_sft_steps(config: SftConfig, num_trajectories: int) -> int:
@@ -34,13 +54,8 @@ def train_sft(
 ) -> None:
     """Fine-tune; continues after `learner.num_steps`, so a resumed run sees the same batches.
 
-    Args:
-        learner: weights to train.
-        trajectories: of experts; order decides nothing.
-        config: rates and sizes.
-        seed: of the order.
-        on_step: called with the number of the step, from 1, and its metrics, of a skipped one only that it was; may
-            save, or raise to stop.
+    `seed` decides the order, in which trajectories are given nothing. `on_step` is called with the number of the step,
+    from 1, and its metrics, of a skipped one only that it was; it may save, or raise to stop.
 
     Raises:
         NothingToLearnError: no trajectory has a trained token, or gradients are not finite time and again.

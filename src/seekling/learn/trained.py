@@ -1,13 +1,10 @@
-"""Weights that train in this process: gradients of packed rows, float32 masters, AdamW. Policy and critic are both it.
-
-Weights that train are kept in float32; the forward pass may run in bfloat16.
-"""
+"""Weights that train in this process: gradients of packed rows, AdamW, and float32 masters of a pass in any type."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,31 +13,18 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seekling.errors import ModelError, NothingToLearnError
-from seekling.kernels.memory import (
-    in_steps,
-    keep_freed_memory,
-    large_blocks_apart,
-    release_free_memory,
-    resident_bytes,
-)
+from seekling.kernels.memory import in_steps, keep_freed_memory, large_blocks_apart, release_free_memory, resident_bytes
+from seekling.kernels.norms import make_lean
+from seekling.kernels.strands import Strand, attend_strands
 from seekling.kernels.vocabulary import score_tokens
-from seekling.learn.attention import STRAND_ATTENTION
 from seekling.learn.batch import MAXIMA, MEANS, Batch, LearnStats
-from seekling.learn.loss import (
-    Aggregation,
-    TokenData,
-    TokenLoss,
-    TokenMeasure,
-    denominator,
-    token_weights,
-)
+from seekling.learn.loss import Aggregation, TokenData, TokenLoss, TokenMeasure, denominator, token_weights
 from seekling.learn.pack import PackedRow, pack_rows
 from seekling.models.families import head_of, longest_exact
-from seekling.models.lean import make_lean
 from seekling.types import Trajectory
 
 KEPT_BYTES = 1_500_000_000
@@ -50,8 +34,29 @@ KEPT_WHEN_SHORT_BYTES = 200_000_000
 MAX_SKIPPED = 3
 """So many optimizer steps in a row whose gradient is not finite end the run."""
 
-
+STRAND_ATTENTION = "seekling_strands"
 T = TypeVar("T")
+
+
+def strand_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    strands: Sequence[Strand],
+    scaling: float,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """The attention of packed rows behind the interface of transformers' layers: (1, heads, N, D) to (1, N, heads, D).
+
+    Strands say who sees whom; module and mask are ignored.
+    """
+    return attend_strands(query[0], key[0], value[0], strands, scaling).transpose(0, 1)[None], None
+
+
+AttentionInterface.register(STRAND_ATTENTION, strand_attention)
 
 
 class TrainingState(TypedDict):
@@ -181,7 +186,7 @@ class TrainedModel:
         return pack_rows(trajectories, row_tokens=self._row_tokens)
 
     def _each_row(self, rows: Sequence[PackedRow], work: Callable[[PackedRow, float], T]) -> list[T]:
-        """What `work` gives for each row, in their order; it is told too what share its gradients have: 1, or 0."""
+        """What `work` gives for each row, in order; it is told too what share its gradients have: 1, or 0."""
         return [work(row, 1.0) for row in rows]
 
     def _release_grown_memory(self) -> None:
@@ -201,8 +206,10 @@ class TrainedModel:
         behaviour_A = torch.from_numpy(row.logprobs_A).to(self.device)
         advantages_A = torch.from_numpy(batch.advantages_B[row.sequence_A]).to(logprobs_A)
         data = TokenData(behaviour_A, advantages_A, sequence_A=torch.from_numpy(row.sequence_A).to(self.device))
-        more = {name: _entries(row, batch.trajectories, values) for name, values in batch.per_token.items()}
-        data = replace(data, **{name: values_A.to(logprobs_A) for name, values_A in more.items()})
+        members = [(n, _trained_places(batch.trajectories[n])) for n in dict.fromkeys(row.sequence_A.tolist())]
+        for name, values in batch.per_token.items():
+            values_A = np.concatenate([values[n][places] for n, places in members])
+            data = replace(data, **{name: torch.from_numpy(values_A).to(logprobs_A)})
         loss_A = loss(logprobs_A, data)
         total = (loss_A * torch.from_numpy(weights_B[row.sequence_A]).to(loss_A)).sum()
         total.backward()
@@ -237,12 +244,11 @@ class TrainedModel:
     def _score_all(self, model: PreTrainedModel, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """B arrays (T,) float32 of what `_score` finds for the trained tokens, 0 elsewhere."""
         scored = [np.zeros(len(t.token_ids_T), np.float32) for t in trajectories]
-        places = [np.flatnonzero(t.train_mask_T[1:]) + 1 for t in trajectories]
         rows = self._pack(trajectories)
         found = self._each_row(rows, lambda row, share: self._score(model, row)[0].float().cpu().numpy())
         for row, values_A in zip(rows, found, strict=True):
             for index in np.unique(row.sequence_A):
-                scored[index][places[index]] = values_A[row.sequence_A == index]
+                scored[index][_trained_places(trajectories[index])] = values_A[row.sequence_A == index]
         return scored
 
     def optim_step(self, learning_rate: float, *, divide_by: float = 1.0) -> float:
@@ -377,10 +383,5 @@ def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:
     return move
 
 
-def _entries(row: PackedRow, trajectories: Sequence[Trajectory], values: Sequence[np.ndarray]) -> Tensor:
-    """(A,) entries of per-trajectory (T,) values, in the order of the row's entries."""
-    cursors: dict[int, Iterator[float]] = {}
-    for index in np.unique(row.sequence_A):
-        trained = np.flatnonzero(trajectories[index].train_mask_T[1:]) + 1
-        cursors[int(index)] = iter(values[index][trained].tolist())
-    return torch.tensor([next(cursors[int(index)]) for index in row.sequence_A])
+def _trained_places(trajectory: Trajectory) -> np.ndarray:
+    return np.flatnonzero(trajectory.train_mask_T[1:]) + 1

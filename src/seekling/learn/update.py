@@ -46,11 +46,9 @@ class Updater:
         self._streamed: list[LearnStats] = []
 
     def add(self, batch: Batch, *, version: int) -> None:
-        """Take the batch of some groups of a step; when streaming, its gradients are added up now.
+        """Take the batch of some groups of a step, maybe empty; when streaming, its gradients are added up now.
 
-        Args:
-            batch: to learn from; may be empty.
-            version: of the weights as they are now, counted in rollouts as the sampler was told.
+        `version` is that of the weights as they are now, counted in rollouts as the sampler was told.
 
         Raises:
             InfrastructureError: an episode was sampled with weights older than `rl.optimizer.max_staleness` allows.
@@ -84,8 +82,7 @@ class Updater:
         """Take the optimizer steps, at these learning rates of policy and critic.
 
         Returns:
-            Metrics of the step, means over its optimizer steps; none when there was nothing to learn from. Of those
-            that were skipped (see `Trained.optim_step`) only the number.
+            Means over the optimizer steps; none when there was nothing to learn from, of skipped steps the number.
         """
         batches, self._batches = self._batches, []
         streamed, self._streamed = self._streamed, []
@@ -102,11 +99,7 @@ class Updater:
         return self._take_steps(batch, rate, critic_rate)
 
     def charges(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray] | None:
-        """What the KL to the reference costs each action token, when `kl_in` is "reward".
-
-        Returns:
-            B arrays (T,), 0 elsewhere; None when nothing is charged.
-        """
+        """B arrays (T,): what the KL to the reference costs each action token, where `kl_in` is "reward", else None."""
         config = self._config.loss
         if config.kl_coefficient == 0 or config.kl_in == "loss" or not trajectories:
             return None
@@ -164,10 +157,7 @@ class Updater:
         return _metrics(_merge(stats, loss=loss)) | _drift(stats[0]) | more | {"grad_norm": float(np.mean(norms))}
 
     def _with_critic(self, batch: Batch) -> tuple[Batch, Metrics]:
-        """Replace rewards by advantages of tokens, and add what the critic is to learn.
-
-        The batch's advantages are total rewards here; they are earned by the last action token.
-        """
+        """Turn rewards, earned by the last action token, into advantages of tokens; add what the critic is to learn."""
         critic, config = self._learner.critic, self._config.critic
         assert critic is not None, 'baseline = "gae" needs a critic'
         values, charges = critic.values(batch.trajectories), self.charges(batch.trajectories)
