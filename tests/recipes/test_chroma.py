@@ -9,9 +9,6 @@ from typer.testing import CliRunner
 
 from seekling.cli.main import app
 from seekling.config import load_recipe
-from seekling.corpus.almanac import generate
-from seekling.errors import SeeklingError
-from seekling.models import resolve_model
 from seekling.pipeline.stages import run_recipe
 from seekling.retrieval.index_record import read_record
 from tests.chroma_server import chroma_server, collect_connections
@@ -84,18 +81,3 @@ def test_a_run_collects_learns_and_is_evaluated_over_a_collection(store, tmp_pat
     data = [f"data.train={files.train}", f"data.test={files.test}", "retrieval.top_k=6", "env.observation_tokens=600"]
     model = [f"model.spec={tiny_model_dir}", "model.dtype=float32"]
     assert len(train_over(store, files.corpus, encoder, tmp_path, [*data, *model])) == 2
-
-
-@pytest.mark.long
-@pytest.mark.real
-def test_a_run_over_a_collection_of_real_embeddings(tmp_path, tiny_model_dir):
-    pytest.importorskip("chromadb")
-    try:
-        resolve_model(MINILM, log=lambda line: None)
-    except SeeklingError as error:
-        pytest.skip(f"the encoder is not reachable: {error}")
-    generate(150, 0, tmp_path / "almanac")
-    data = [f"data.{name}={tmp_path / 'almanac' / name}.jsonl" for name in ("train", "test")]
-    model = [f"model.spec={tiny_model_dir}", "model.dtype=float32"]
-    store = f"chroma:{tmp_path / 'chroma'}#wiki_embeddings"
-    assert train_over(store, tmp_path / "almanac" / "corpus.jsonl", MINILM, tmp_path, [*data, *model])

@@ -111,21 +111,6 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model(tmp_path, tiny_model_dir
     assert tuple(map(cell_text, beside[1:6])) == ("rare-wiki/judge", "11.5 %", none_right, "42.7 %", none_right)
 
 
-@pytest.mark.long
-@pytest.mark.real
-def test_two_real_steps_of_the_full_recipe_with_the_default_model(tmp_path, real_model_dir, trivia):
-    model = [f"model.spec={real_model_dir}", "rollout.turn_tokens=100", "env.max_turns=3"]
-    small = ["rl.group_size=4", "sft.learning_rate=5e-4", "sft.row_tokens=1200", "rl.row_tokens=1200", "eval.stages=[]"]
-    steps, episodes, requests = two_steps(tmp_path / "run", [*trivia, *model, *small])
-    assert all(row["num_failed_episodes"] == 0 and row["grad_norm"] > 0 for row in steps)
-    assert len(episodes) == 8
-    assert len(requests) <= 8  # an episode that came twice is judged once
-    for row in episodes:
-        parts = row["reward"]["parts"]
-        assert row["reward"]["total"] == pytest.approx(parts["judge_approach"] - (not parts["judge_correct"]))
-    assert (tmp_path / "run" / "checkpoints" / "rl" / "model.safetensors").exists()
-
-
 def test_the_mini_recipe_is_the_same_path_without_judge_and_teacher():
     mini = load_recipe("code-search-mini")
     assert (mini.env.protocol, mini.rl.group_size, mini.rl.reward.kind) == ("code", 8, "em")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 
@@ -276,29 +275,6 @@ def test_two_steps_of_the_full_recipe_with_a_tiny_model_read_the_parquet_as_it_i
         (6, 24) if name == "process-distill-ppo" else (recipe.env.max_turns, 24)
     )
     assert summary.num_questions == 2 * len(asked)
-
-
-@pytest.mark.long
-@pytest.mark.real
-@pytest.mark.parametrize("name", FULL)
-def test_two_real_steps_of_the_full_recipe_with_the_default_model(name, tmp_path, real_model_dir):
-    overrides = [
-        *SMALLER,
-        *OF[name],
-        f"model.spec={real_model_dir}",
-        *("data.train=", "data.test=", "data.questions.train_sources=[]", "data.questions.test_sources=[]"),
-        *("data.almanac_pages=150", 'data.questions.kinds=["single"]'),
-        *("experts.num_questions=6", "sft.epochs=1", "sft.learning_rate=5e-4", "sft.episodes_per_step=2"),
-        *("rollout.turn_tokens=40", "env.observation_tokens=100", "eval.stages=[]"),
-        *("sft.row_tokens=512", "rl.row_tokens=512", "retrieval.top_k=1"),
-    ]
-    run_recipe(load_recipe(name, overrides), tmp_path / "run", QuietReporter())
-    steps = [row for row in rows(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "rl"]
-    assert [row["step"] for row in steps] == [1, 2]
-    assert all(row["grad_norm"] >= 0 and row["trained_tokens"] > 0 for row in steps)
-    record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
-    assert record["model"]["dtype"] in ("torch.bfloat16", "torch.float32")
-    assert (tmp_path / "run" / "checkpoints" / "rl" / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize("name", FULL)

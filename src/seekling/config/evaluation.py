@@ -47,8 +47,7 @@ class EvalConfig(Section):
     every_steps: Annotated[int, Field(ge=0)] = 0
     """Ask them after every so many RL steps too; 0: only at the end of SFT and of RL."""
     promised_precision: Annotated[float, Field(gt=0, lt=1)] = 0.8
-    """Share of right answers among those that `ask` shows; what is less sure, by the development questions, is "not
-    found"."""
+    """Share of right answers among those that `ask` shows; what is less sure is "not found"."""
     judge: bool = False
     """Ask the model of the section `judge` too whether answers are right: the measure `judge`, beside exact match."""
     stages: tuple[Evaluation, ...] = EVALUATIONS

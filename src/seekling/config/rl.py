@@ -28,8 +28,7 @@ class RewardConfig(Section):
     former: ClassVar[Mapping[str, object]] = {"compatible": False}
 
     kind: Literal["em", "f1", "em+f1", "judge", "search-r1", "tinker", "recovery", "ternary"] = "em"
-    """search-r1 and tinker are exact match shaped by form, recovery by what was looked at, ternary by whether a wrong
-    answer is an invented one."""
+    """search-r1, tinker: exact match shaped by form; recovery: by what was looked at; ternary: inventing costs."""
     unknown: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Where no episode of a group is right, what it is worth to say that the answer is unknown (BAPO); none in a step,
     or a streamed part of one, in which more than `unknown_limit` of the episodes of answerable questions say so."""
@@ -55,8 +54,7 @@ class GroupConfig(Section):
     """Learn from so many episodes of a group, those with the lowest and the highest rewards, each weighed for those it
     stands for; baseline and deviation are the whole group's. 0: from all."""
     constant_groups: Literal["drop", "keep"] = "drop"
-    """Groups of equal rewards, before any KL in the reward: left out, or kept in means and KL. `baseline = "gae"`
-    learns from them anyway."""
+    """Groups of equal rewards: left out, or kept in means and KL; `baseline = "gae"` learns from them anyway."""
     demonstrations: Literal["none", "whole", "continued"] = "none"
     """Where no episode of a group is right, the scripted expert's joins it: from the question on, or going on after the
     searches of one of the group's own episodes. Needs questions that name their pages."""
@@ -133,8 +131,7 @@ class OptimizerConfig(Section):
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     """Of Adam."""
     keep_moments: bool = False
-    """Begin with the second moments of SFT: a gradient that is small beside SFT's takes a small step. Afresh, Adam's
-    first steps move every weight by about the learning rate, however small its gradient is."""
+    """Begin with the second moments of SFT: Adam's first steps afresh are large whatever the gradient is."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """0: gradients are not scaled down."""
@@ -143,11 +140,9 @@ class OptimizerConfig(Section):
     rollout_epochs: Positive = 1
     """Passes over a rollout."""
     stream_minibatches: Annotated[int, Field(ge=0)] = 0
-    """Add up the gradients of so many parts of a step as their groups finish, before one optimizer step; sampling
-    waits meanwhile. 0: when all have finished."""
+    """Add up the gradients of so many parts of a step as their groups finish; 0: when all have finished."""
     max_staleness: Annotated[int, Field(ge=0)] = 0
-    """Rollouts by which the weights that sampled an episode may be older than those that learn from it; more stop the
-    run."""
+    """Rollouts by which the weights that sampled an episode may be older than those that learn from it."""
 
 
 class CriticConfig(Section):

@@ -26,8 +26,7 @@ class RolloutConfig(Section):
     turn_tokens: Positive = 96
     """New tokens per generation."""
     thought_tokens: Annotated[int, Field(ge=0)] = 0
-    """New tokens inside thoughts per generation: a turn that reaches them ends as one that reached `turn_tokens`. 0: no
-    limit of their own."""
+    """New tokens inside thoughts per generation, which end the turn as `turn_tokens` does. 0: no limit."""
     episode_tokens: Positive = 2048
     """Prompt, actions and observations together."""
     in_flight: Positive = 64
@@ -61,11 +60,9 @@ class ExpertConfig(Section):
     attempts: Positive = 2
     """Of the scripted expert, for each fact: searches in other words before it takes a fact for not said."""
     own_words_share: Fraction = 0.33
-    """Of the scripted expert's questions, those whose first search is in the question's own words: it misses what the
-    page says in others, so that there is something to see and to mend."""
+    """Of the scripted expert's questions, those that it first searches in their own words, and misses."""
     num_plans: Annotated[int, Field(ge=0)] = 0
-    """Further training questions of which SFT learns the scripted expert's plan alone: what to look up. They cost a
-    tenth of an episode, since they share its instructions and show no passages."""
+    """Further questions of which SFT learns the expert's plan alone, at a tenth of an episode's cost."""
     max_episodes: Annotated[int, Field(ge=0)] = 0
     """Keep at most this many after failures and duplicates are dropped; 0 keeps all."""
 
@@ -118,8 +115,7 @@ class ScaleConfig(Section):
     engine: Literal["local", "ray", "tinker"] = "local"
     """local: this process; ray: actors of a Ray cluster; tinker: a service that speaks the Tinker API."""
     address: str = ""
-    """Of the Ray cluster, such as "auto" or "10.0.0.1:6379", or the base URL of the Tinker service. Empty: Ray starts
-    on this machine; Tinker's own default."""
+    """Of the Ray cluster ("auto", "10.0.0.1:6379"; empty: started here), or URL of the Tinker service."""
     key_env: str = "TINKER_API_KEY"
     """Name of the environment variable that holds the Tinker service's key."""
     plain_http: bool = False
@@ -135,8 +131,7 @@ class ScaleConfig(Section):
     learner_timeout_s: PositiveFloat = 1800.0
     """A learner process that takes longer for one batch or step hangs: all of them are started again."""
     weights_dir: str = ""
-    """Where each version of the weights is written once and read by all samplers: a folder that all machines have.
-    Empty: `weights/` in the run folder."""
+    """Folder that all machines have, in which each version is written once; empty: in the run folder."""
     straggler_s: PositiveFloat = 900.0
     """A group that is not back after so many seconds is given to another sampler too; the first result counts."""
     max_restarts: Positive = 5

@@ -27,11 +27,9 @@ class ModelConfig(Section):
     """0 trains all weights."""
     lora_alpha: Positive = 32
     lora_stages: tuple[Literal["sft", "rl"], ...] = ("sft", "rl")
-    """Stages that train adapters; another trains all weights. Adapters of SFT are merged before RL trains all weights,
-    and new ones are put on what SFT made where it trained all."""
+    """Stages that train adapters; another trains all weights, after adapters before it were merged."""
     memory_gb: Annotated[float, Field(ge=0)] = 0.0
-    """What training may take of memory (GB); where a packed row would not fit, layers are computed twice instead of
-    kept (gradient checkpointing), with the same result. 0: what is free on the machine."""
+    """What training may take (GB), if need be by computing layers twice, with the same result. 0: what is free."""
 
     def rank_in(self, stage: Literal["sft", "rl"]) -> int:
         """Rank of the adapters that a stage trains; 0: all weights."""
@@ -65,17 +63,14 @@ class DataConfig(Section):
     test: str = ""
     """Held-out questions. Empty with `train` set: `test_fraction` of `train`."""
     split: Literal["page", "order"] = "page"
-    """How `train` is divided. page: questions that share a page stay together, whatever their order; order: the last
-    rows are held out, as published splits have it."""
+    """page: questions of `train` that share a page stay together; order: the last rows are held out."""
     overlap: Literal["refuse", "drop"] = "refuse"
     """Questions whose text is in two sets: an error, or left out of the set that is nearer to training."""
     test_fraction: Fraction = 0.2
     dev_fraction: Fraction = 0.1
-    """Of the training questions (an almanac has a file of its own); 0 asks none, and then the last policy is the best
-    one."""
+    """Of the training questions (an almanac has a file of its own); 0: the last policy is the best one."""
     withheld_share: Fraction = 0.0
-    """Of the training questions that have a twin: the same question, for which nothing that says the answer is shown,
-    so that the right end is to say that it is unknown."""
+    """Of the training questions that have a twin: the same, but nothing that says the answer is shown."""
     almanac_pages: Positive = 600
     almanac_seed: int = 0
     questions: QuestionsConfig = QuestionsConfig()
@@ -119,8 +114,7 @@ class RetrievalConfig(Section):
     """Address of a search server (`seekling serve --search-only`, or any other that speaks Search-R1's /retrieve) or
     of a vector database that holds the index; empty: the index is made in the run folder."""
     index_dir: str = ""
-    """An index that `seekling index` or `seekling init` built; it holds the texts too, so that `data.corpus` is not
-    read. Empty: the index is made in the run folder."""
+    """An index that `seekling index` or `init` built, texts included; empty: made in the run folder."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """Of one try to reach the server; a try that fails is repeated, for about half a minute."""
     dense_weight: Fraction = 0.5
@@ -200,14 +194,12 @@ class SandboxConfig(Section):
     hard_limit_s: Annotated[float, Field(gt=0)] = 3.0
     """Processor time after which one that did not stop is killed."""
     wall_limit_s: Annotated[float, Field(gt=0)] = 30.0
-    """Time by the clock after which a program is stopped that computes little: it sleeps or waits. Generous, since a
-    busy machine must not bring it about."""
+    """Time by the clock after which a program that sleeps or waits is stopped; generous, for busy machines."""
     memory_bytes: Positive = 512 * 1024 * 1024
     output_chars: Positive = 20_000
     max_host_calls: Positive = 1000
     max_host_s: Annotated[float, Field(gt=0)] = 600.0
-    """What one program's calls may take together. More is a slow search server's doing, not the program's: the episode
-    ends as an infrastructure failure."""
+    """What one program's calls may take together; more is an infrastructure failure of the search server."""
 
 
 class EnvConfig(Section):
@@ -229,18 +221,15 @@ class EnvConfig(Section):
     observation_tokens: Positive = 360
     """Budget of one observation; documents are cut evenly and tags stay closed."""
     repeat_passages: bool = True
-    """false: `search` shows an episode each passage once, so a further search of a page shows the rest of it, as the
-    next page of a search engine's results would (programs read whole pages, so it changes nothing for code)."""
+    """false: `search` shows an episode each passage once, so that a further search shows the next ones."""
     invalid_action: Literal["retry", "stop"] = "retry"
     """An unreadable action: say so and go on (Search-R1), or end the episode as parse_error (tinker)."""
     system_prompt: str = ""
     """Replaces the protocol's own instructions; `{tools}` stands for the tool descriptions."""
     tools: tuple[str, ...] = ()
-    """The user's own tools, each `module:function` or `path.py:function`; called from several threads at once. One
-    whose function has an attribute `is_retrieval = True` counts as a search."""
+    """The user's own, `module:function` or `path.py:function`; `is_retrieval = True` on one makes it a search."""
     failing_share: Fraction = 0.0
-    """Share of training questions whose first search is made to miss the pages they need, so that there is something to
-    recover from; which questions is drawn by their ids. Needs questions that name their pages."""
+    """Of the training questions whose first search is made to miss their pages, to recover from."""
     sandbox: SandboxConfig = SandboxConfig()
 
     @property

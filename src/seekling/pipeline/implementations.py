@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -43,41 +44,51 @@ def new_checkpoint(recipe: Recipe) -> Checkpoint:
     return TinkerCheckpoint(pick_dtype(recipe.model.dtype, recipe.model.device))
 
 
+class _Settings(TypedDict):
+    """Of every learner that is ours."""
+
+    lora_rank: int
+    lora_alpha: int
+    seed: int
+    weight_decay: float
+    row_tokens: int
+    max_grad_norm: float
+
+
+def _settings(recipe: Recipe, stage: Stage) -> _Settings:
+    section = recipe.sft if stage == "sft" else recipe.rl
+    optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
+    return {
+        "lora_rank": recipe.model.rank_in(stage),
+        "lora_alpha": recipe.model.lora_alpha,
+        "seed": recipe.seed,
+        "weight_decay": optimizer.weight_decay,
+        "row_tokens": section.row_tokens,
+        "max_grad_norm": optimizer.max_grad_norm,
+    }
+
+
 def new_learner(
     recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
 ) -> Learner:
     """A learner at the weights of a directory that `resolve_model` or `stage_base` returned, for a stage."""
-    if recipe.scale.engine != "tinker":
-        return new_local_learner(recipe, model_dir, stage, log=log)
-    _need_tinker()
-    from seekling.scale.tinker_client import Service, TinkerLearner
+    settings = _settings(recipe, stage)
+    if recipe.scale.engine == "tinker":
+        _need_tinker()
+        from seekling.scale.tinker_client import Service, TinkerLearner
 
-    return TinkerLearner(Service.of(recipe, model_dir), rank=recipe.model.rank_in(stage), seed=recipe.seed)
-
-
-def new_local_learner(
-    recipe: Recipe, model_dir: Path, stage: Stage = "sft", *, log: Callable[[str], None] = lambda line: None
-) -> LocalLearner:
-    """The same in this process, wherever the recipe learns."""
-    settings = recipe.sft if stage == "sft" else recipe.rl
-    optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
+        return TinkerLearner(Service.of(recipe, model_dir), rank=settings["lora_rank"], seed=recipe.seed)
     # Before the model is loaded, since what is free then is for it too.
     checkpoint_layers = _must_checkpoint(recipe, model_dir)
     if checkpoint_layers:
         log("memory is short: layers are computed twice in learning (gradient checkpointing)")
     # What trains begins with all digits that the file has; what stays as it is, with those it is used with.
     dtype = pick_dtype(recipe.model.dtype, recipe.model.device)
-    rank = recipe.model.rank_in(stage)
     return LocalLearner(
-        load_model(model_dir, dtype=dtype if rank else "float32", device=recipe.model.device),
-        lora_rank=rank,
-        lora_alpha=recipe.model.lora_alpha,
-        seed=recipe.seed,
-        weight_decay=optimizer.weight_decay,
-        row_tokens=settings.row_tokens,
-        max_grad_norm=optimizer.max_grad_norm,
+        load_model(model_dir, dtype=dtype if settings["lora_rank"] else "float32", device=recipe.model.device),
         checkpoint_layers=checkpoint_layers,
         dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
+        **settings,
     )
 
 
@@ -100,21 +111,14 @@ def open_learner(recipe: Recipe, model_dir: Path, stage: Stage, *, run: Path, lo
     from seekling.scale.sharded import ShardedLearner
 
     connect(scale, log)
-    settings = recipe.sft if stage == "sft" else recipe.rl
-    optimizer = recipe.sft if stage == "sft" else recipe.rl.optimizer
     ranks = Ranks(scale.learner_ranks, device=recipe.model.device, timeout_s=scale.learner_timeout_s)
     spec = LearnerSpec(
         model_dir.absolute(),
         dtype=recipe.model.dtype,
         device=ranks.device,
-        lora_rank=recipe.model.rank_in(stage),
-        lora_alpha=recipe.model.lora_alpha,
-        seed=recipe.seed,
-        weight_decay=optimizer.weight_decay,
-        row_tokens=settings.row_tokens,
-        max_grad_norm=optimizer.max_grad_norm,
         # What a GPU of another machine has free is not known here.
         checkpoint_layers=ranks.device == "cuda" or _must_checkpoint(recipe, model_dir),
+        **_settings(recipe, stage),
     )
     scratch = run / "checkpoints" / f".learner.{os.getpid()}.tmp"  # what a crash leaves is removed at the next start
     return ShardedLearner(ranks, spec, scratch=scratch, max_restarts=scale.max_restarts, log=log)
