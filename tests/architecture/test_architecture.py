@@ -90,7 +90,6 @@ HEAVY = {
     "pypdf": {"corpus"},
     "trafilatura": {"corpus"},
     "pytrec_eval": {"evaluate"},
-    "wandb": {"pipeline/trackers.py"},
     "urllib3": {"client.py"},
     "starlette": {"serve", "tinker"},
     "uvicorn": {"serve"},
