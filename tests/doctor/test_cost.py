@@ -60,7 +60,7 @@ RECORDED = {
 @pytest.mark.parametrize("machine", RECORDED)
 def test_a_recorded_demo_took_what_is_predicted_within_a_factor_of_one_and_a_half(machine):
     float32, bfloat16, dtype, protocol, seconds = RECORDED[machine]
-    speed = Speed(float32 * 1e9, bfloat16 * 1e9, 15e9, gpus=(), torch="2", num_threads=2)
+    speed = Speed(float32 * 1e9, bfloat16 * 1e9, 15e9, gpus=(), torch="2")
     recipe = recipe_of(
         {
             "env": {"protocol": protocol, "max_turns": 4, "observation_tokens": 240},

@@ -114,14 +114,7 @@ def _print_machine(
     table.add_column(overflow="fold")
     for name, text in {**rows, "sandbox": layers, **models}.items():
         table.add_row(name, text)
-    console = Console()
-    console.print(table)
-    if speed is not None and speed.is_machine_busy:
-        console.print(
-            f"This machine is busy: other processes used {speed.cores_of_others:.1f} cores while speed was measured. "
-            "It may be faster than this, and what is predicted too long; ask again when it is idle.",
-            style="yellow",
-        )
+    Console().print(table)
 
 
 def _print_costs(costs: tuple[StageCost, ...], free: int | None) -> None:

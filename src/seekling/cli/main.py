@@ -172,12 +172,5 @@ for _name, _entry in COMMANDS.items():
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; the entry point of the `seekling` script.
-
-    Args:
-        arguments: words after `seekling`; None takes them from the process.
-
-    Raises:
-        SystemExit: always, with the exit code.
-    """
+    """Run the command line, the words after `seekling` or those of the process; always ends as SystemExit."""
     app(arguments, prog_name="seekling")

@@ -160,14 +160,9 @@ class Recipe(Section):
 
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `section.key=value` overrides.
+    """Read a recipe, a TOML file or one of `RECIPES` by name, and apply `section.key=value` overrides.
 
-    Args:
-        path: a TOML file, or the name of one of `RECIPES`.
-        overrides: values in TOML spelling; a bare word that is not TOML counts as a string.
-
-    Returns:
-        The resolved recipe.
+    Their values are in TOML spelling; a bare word that is not TOML counts as a string.
 
     Raises:
         ConfigError: the file is missing or not TOML, a key is unknown, or a value is out of range; lists all problems.
@@ -204,12 +199,7 @@ def build_recipe(raw: Mapping[str, object], *, origin: str = "recipe") -> Recipe
 
 
 def recipe_to_toml(recipe: Recipe, *, only_changes: bool = False) -> str:
-    """Write the settings as TOML that `load_recipe` reads back to an equal recipe.
-
-    Args:
-        recipe: resolved.
-        only_changes: leave out what is as the defaults have it.
-    """
+    """Write the settings, or only those that differ from the defaults, as TOML that `load_recipe` reads back."""
     data = recipe.model_dump(mode="json", exclude_defaults=only_changes, exclude_none=True)
     return "\n".join(_toml_lines(data)) + "\n"
 

@@ -11,7 +11,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,9 +21,8 @@ from seekling.errors import MissingExtraError
 
 _WANTED_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "bf16", "asimd")
 _CGROUP = Path("/sys/fs/cgroup")
-_STAT = Path("/proc/stat")
-BUSY_SHARE = 0.15
-"""Of the cores in use: below it, others are the system's own small work."""
+_WIDTH = 1536
+"""Of the matrices that are multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +56,11 @@ class Speed:
     """Of reading a large array: what bounds generating one token at a time."""
     gpus: tuple[str, ...]
     torch: str
-    num_threads: int = 1
-    """That torch measured with, and will run with."""
-    cores_of_others: float = 0.0
-    """Cores that other processes kept busy meanwhile, of those that this one may use."""
 
     @property
     def is_bfloat16_faster(self) -> bool:
         """Whether bfloat16 is worth its rounding here."""
         return self.bfloat16_flops > self.float32_flops
-
-    @property
-    def is_machine_busy(self) -> bool:
-        """Whether others took so much that everything here may be faster than it was measured."""
-        return self.cores_of_others > BUSY_SHARE * self.num_threads
 
 
 def look_at_machine(cache_folder: Path) -> Machine:
@@ -108,7 +98,7 @@ def free_bytes(device: Literal["cpu", "cuda"], cache_folder: Path) -> int | None
     return int(torch.cuda.mem_get_info()[0])
 
 
-def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, seconds: float = 0.4) -> Speed:
+def measure_speed(*, rows: int = 1024, seconds: float = 0.4) -> Speed:
     """Time matrix products of the size that a small language model needs, and a read of a large array.
 
     Of each of the three measurements, which take so many seconds, the best repetition counts.
@@ -123,34 +113,17 @@ def measure_speed(*, rows: int = 1024, inner: int = 1536, columns: int = 1536, s
     use_cores_here()
 
     def product_flops(dtype: torch.dtype) -> float:
-        left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(columns, inner, dtype=dtype)
-        return 2.0 * rows * inner * columns / _best_time(lambda: torch.nn.functional.linear(left, right), seconds)
+        left, right = torch.ones(rows, _WIDTH, dtype=dtype), torch.ones(_WIDTH, _WIDTH, dtype=dtype)
+        return 2.0 * rows * _WIDTH**2 / _best_time(lambda: torch.nn.functional.linear(left, right), seconds)
 
     big = torch.ones(64 * 1024 * 1024 // 4)
-    cores = os.sched_getaffinity(0) if platform.system() == "Linux" else set[int]()
-    stat, started, own_s = _read(_STAT), time.perf_counter(), time.process_time()
-    float32, bfloat16 = product_flops(torch.float32), product_flops(torch.bfloat16)
-    memory = big.numel() * 4 / _best_time(lambda: big.sum(), seconds)
-    wall_s, own_s = time.perf_counter() - started, time.process_time() - own_s
-    all_s = _busy_seconds(_read(_STAT), cores) - _busy_seconds(stat, cores)
     return Speed(
-        float32_flops=float32,
-        bfloat16_flops=bfloat16,
-        memory_bytes_per_s=memory,
+        float32_flops=product_flops(torch.float32),
+        bfloat16_flops=product_flops(torch.bfloat16),
+        memory_bytes_per_s=big.numel() * 4 / _best_time(lambda: big.sum(), seconds),
         gpus=tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())),
         torch=torch.__version__,
-        num_threads=torch.get_num_threads(),
-        cores_of_others=max(0.0, all_s - own_s) / wall_s,
     )
-
-
-def _busy_seconds(stat: str, cores: Iterable[int]) -> float:
-    """How long cores have been busy by /proc/stat; time that a hypervisor gave to other machines counts as lost too."""
-    wanted = {f"cpu{core}" for core in cores}
-    rows = [line.split() for line in stat.splitlines() if line.split(" ", 1)[0] in wanted]
-    # user nice system idle iowait irq softirq steal; what guests use is in user already
-    ticks = sum(int(number) for row in rows for place, number in enumerate(row[1:9]) if place not in (3, 4))
-    return ticks / os.sysconf("SC_CLK_TCK") if rows else 0.0
 
 
 def _number(text: str) -> int | None:

@@ -89,11 +89,8 @@ def opened_memory(shape: ModelShape, *, dtype: Dtype) -> Memory:
 class MemoryPlan:
     """What the stages of a recipe take.
 
-    Args:
-        recipe: resolved.
-        shape: size of its model.
-        dtype: arithmetic that the recipe's `model.dtype` means here.
-        free_bytes: memory for a recipe that names none, what is in use already included; None is unknown, and enough.
+    `dtype` is what the recipe's `model.dtype` means here; `free_bytes` is memory for a recipe that names no limit, what
+    is in use already included; None is unknown, and enough.
     """
 
     def __init__(self, recipe: Recipe, shape: ModelShape, *, dtype: Dtype, free_bytes: int | None = None) -> None:

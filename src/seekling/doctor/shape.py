@@ -66,10 +66,7 @@ SMOLLM2_135M = ModelShape(
 
 
 def read_model_shape(path: Path) -> ModelShape:
-    """Read a model's size from config.json and the headers of its safetensors files.
-
-    Args:
-        path: a local directory in Hugging Face layout.
+    """Read a model's size from config.json and the safetensors headers of a directory in Hugging Face layout.
 
     Raises:
         ModelError: a file is missing or not what it should be.

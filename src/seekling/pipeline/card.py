@@ -33,15 +33,7 @@ _ISO = {
 
 
 def write_card(folder: Path, run: Path, recipe: Recipe, words: str, *, is_adapter: bool = False) -> None:
-    """Write the card of what was exported.
-
-    Args:
-        folder: of the exported weights.
-        run: the run folder.
-        recipe: its recipe.
-        words: which policy it is, such as "best: RL step 4 (57/100 on dev)".
-        is_adapter: the weights are an adapter alone.
-    """
+    """Write the card of what was exported; `words` say which policy, such as "best: RL step 4 (57/100 on dev)"."""
     read = read_run(run)
     base, licence = published_model(recipe.model.spec)
     head = front_matter(

@@ -33,10 +33,7 @@ class HealthGuard:
         run.idle_steps = len(self._history) - max(busy, default=0)
 
     def look(self, metrics: Mapping[str, float], records: Sequence[EpisodeRecord]) -> dict[str, float]:
-        """Take in a step: its metrics and its episodes.
-
-        Returns:
-            The metrics, with those that only health needs and the signs of collapse.
+        """Take in a step; gives its metrics, with those that only health needs and the signs of collapse.
 
         Raises:
             InfrastructureError: the sampler did not have the learner's weights.

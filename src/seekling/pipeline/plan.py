@@ -121,8 +121,7 @@ def _costs(recipe: Recipe) -> Iterator[str]:
         return
     minutes, peak = sum(cost.seconds for cost in costs) / 60, max(cost.peak_bytes for cost in costs)
     parts = ", ".join(f"{cost.name} {cost.seconds / 60:.0f}" for cost in costs)
-    busy = "; this machine is busy, so it may be less" if speed.is_machine_busy else ""
-    yield f"predicted here: {minutes:.0f} minutes ({parts}), {peak / 1e9:.1f} GB{busy}"
+    yield f"predicted here: {minutes:.0f} minutes ({parts}), {peak / 1e9:.1f} GB"
 
 
 def _expected(recipe: Recipe) -> Iterator[str]:

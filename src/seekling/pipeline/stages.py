@@ -52,10 +52,7 @@ BASE_VERSION = -1
 
 
 def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSummary]:
-    """Run a recipe to its end, or from where an earlier process stopped.
-
-    Returns:
-        The evaluations, in the order base, sft, rl.
+    """Run a recipe to its end, or from where an earlier process stopped; gives the evaluations base, sft, rl.
 
     Raises:
         SeeklingError: whatever a stage raises; the folder keeps what is done, and the same call goes on from there.
