@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from seekling.experts.select import Dropped, is_correct, select_episodes
+from seekling.experts.select import is_correct, select_episodes
 from seekling.types import StopReason, Turn
 from tests.evaluate.episodes import failed, invalid, question, record, search
 
@@ -32,13 +32,13 @@ def test_each_reason_is_named_and_counted_and_the_rest_is_kept_as_expert_episode
     assert ids(selection.kept) == ["q1", "q8"]
     assert {each.stage for each in selection.kept} == {"expert"}
     assert selection.kept[0].episode == records[0].episode
-    assert selection.dropped == [
-        Dropped(("", "q2"), "single", "a wrong answer"),
-        Dropped(("", "q3"), "single", "no answer (max_turns)"),
-        Dropped(("", "q4"), "single", "an infrastructure failure"),
-        Dropped(("", "q5"), "single", "the same actions as another"),
-        Dropped(("", "q6"), "single", "an action outside the grammar"),
-        Dropped(("", "q7"), "single", "no answer (max_tokens)"),
+    assert [(question.id, reason) for question, reason in selection.dropped] == [
+        ("q2", "a wrong answer"),
+        ("q3", "no answer (max_turns)"),
+        ("q4", "an infrastructure failure"),
+        ("q5", "the same actions as another"),
+        ("q6", "an action outside the grammar"),
+        ("q7", "no answer (max_tokens)"),
     ]
     row = selection.to_json()
     assert (row["num_questions"], row["num_episodes"], row["num_kept"]) == (8, 8, 2)

@@ -53,11 +53,7 @@ class Row:
 
 @contextlib.contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, through gzip or bzip2 when its first bytes say so.
-
-    Raises:
-        DataError: there is no such file, or it cannot be opened or read to its end inside the block.
-    """
+    """Open a file for reading, through gzip or bzip2 when its first bytes say so; a DataError if it cannot be read."""
     try:
         with path.open("rb") as plain:
             magic = plain.read(3)
@@ -124,11 +120,7 @@ def is_one_object(path: Path) -> bool:
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
-    """Stream the objects of a JSONL file; blank lines are passed over.
-
-    Raises:
-        DataError: a line is not UTF-8, not JSON or not an object, or the gzip stream is damaged.
-    """
+    """Stream the objects of a JSONL file, but for blank lines; a DataError names a line that is none."""
     with open_bytes(path) as file:
         for number, line in enumerate(file, start=1):
             text = line.removeprefix(_UTF8_BOM) if number == 1 else line
@@ -181,11 +173,8 @@ def _object(value: Json, where: str) -> dict[str, Json]:
 def read_csv(path: Path) -> Iterator[Row]:
     """Stream the rows of a CSV file with a line of column names; comma, semicolon or tab, whichever that line has most.
 
-    It is UTF-8, or what a byte order mark says: spreadsheets also write UTF-16.
-
-    Raises:
-        DataError: the file is neither, or not CSV, a column has no name or one that another has, or a row has more
-            cells than there are columns.
+    It is UTF-8, or what a byte order mark says: spreadsheets also write UTF-16. Raises a DataError for another
+    encoding, what is not CSV, columns without names of their own, and rows with more cells than columns.
     """
     csv.field_size_limit(_CSV_CELL_CHARS)  # the module's own limit is shorter than many a page
     try:
@@ -234,14 +223,9 @@ def _open_csv(path: Path, errors: str = "strict") -> Iterator[tuple[IO[str], lis
 
 
 def read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Stream the rows of a Parquet file.
+    """Stream these columns of a Parquet file, as far as it has them; `a.b` is the member b of the struct a.
 
-    Args:
-        path: the file.
-        columns: names to read; those the file lacks are left out. `a.b` reads the member b of the struct a.
-
-    Raises:
-        DataError: the file is damaged or cut short.
+    Raises a DataError for a damaged file.
     """
     with _open_parquet(path) as file:
         batches = file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=list(columns))
@@ -250,15 +234,9 @@ def read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def columns_of(path: Path, kind: FileKind, *, only_plain: bool = False) -> list[str]:
-    """Names of the columns of a CSV or Parquet file.
+    """Names of the columns of a CSV or Parquet file. Raises a DataError if it cannot be read.
 
-    Args:
-        path: the file.
-        kind: "csv" or "parquet".
-        only_plain: of Parquet, those with texts, numbers, dates or lists of texts: no vectors, no nested rows.
-
-    Raises:
-        DataError: the file cannot be read.
+    `only_plain`: of Parquet, those with texts, numbers, dates or lists of texts: no vectors, no nested rows.
     """
     if kind == "csv":
         with _open_csv(path, errors="replace") as (_, names, _):
@@ -291,11 +269,7 @@ def _open_parquet(path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
 
 
 def text_of(value: Json, name: str, where: str, *, may_be_empty: bool = False) -> str:
-    """A field that must be a text that can be stored and shown.
-
-    Raises:
-        DataError: not a text, empty where that is not allowed, or it holds a NUL or half of a surrogate pair.
-    """
+    """A field that must be a text that can be stored and shown, and not empty; else a DataError."""
     if not isinstance(value, str):
         raise DataError(f"{where}: {name!r} is {shown(value)}; expected a text; correct the row or remove it")
     check_characters(value, name, where)

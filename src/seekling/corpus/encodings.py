@@ -38,15 +38,10 @@ _LEAVE_OUT = "or leave it out by a name that starts with a dot"
 
 
 def page_text(data: bytes, where: str, *, is_html: bool) -> str:
-    """Decode a whole page.
-
-    Args:
-        data: its bytes.
-        where: its file, for messages.
-        is_html: look for a declared encoding, in <meta charset> or an XML declaration at the beginning.
+    """Decode a whole page; of HTML, <meta charset> or an XML declaration at the beginning counts.
 
     Raises:
-        DataError: it is neither UTF-8 nor what it says it is; names the first wrong byte.
+        DataError: it is neither UTF-8 nor what it says it is; names `where` it stands and the first wrong byte.
     """
     encoding, reason = mark_of(data), "it begins as {} does"
     declared = _declared(data) if is_html and not encoding else ""

@@ -77,8 +77,7 @@ def cut_passages(document: Document, *, words: int, overlap_words: int = 0) -> l
 
     Args:
         document: the page; headings are found as in `sections`.
-        words: most words of a passage, its section path not counted. A word is what white space surrounds, or a
-            character of Chinese or Japanese.
+        words: most words of a passage, its section path not counted.
         overlap_words: a passage begins with the last so many words of the one before, within a section.
 
     Returns:
@@ -86,7 +85,7 @@ def cut_passages(document: Document, *, words: int, overlap_words: int = 0) -> l
         passage, its title.
 
     Raises:
-        ConfigError: `words` is below 1, or `overlap_words` is negative or leaves no room for new words.
+        ConfigError: the numbers leave no room for a new word.
     """
     if words < 1:
         raise ConfigError(

@@ -11,18 +11,10 @@ _HYPHENATED = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 
 
 def pdf_to_markdown(data: bytes, where: str) -> tuple[str, str]:
-    """Convert a file.
-
-    Args:
-        data: the whole file.
-        where: its name, for messages.
-
-    Returns:
-        (title, markdown): the title that the file gives itself, empty when it has none; pages without text are left
-        out, so the markdown of a scan is empty.
+    """Convert a whole file to (title, markdown); both may be empty: pages without text, such as scans, are left out.
 
     Raises:
-        DataError: the file is damaged or needs a password.
+        DataError: the file, called `where`, is damaged or needs a password.
         MissingExtraError: pypdf is not installed.
     """
     try:

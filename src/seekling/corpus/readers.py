@@ -82,9 +82,6 @@ def read_sources(path: Path | str, *, html: HtmlMode = "page") -> Iterator[Sourc
         path: a file or a folder. The format of a data file is told from its content.
         html: read all of an HTML page, or its main text as trafilatura finds it.
 
-    Yields:
-        Sources with distinct ids; to know that they are, 8 bytes of each id are remembered.
-
     Raises:
         DataError: there is nothing to read, a row or page is wrong, or an id comes twice; names file and line.
     """

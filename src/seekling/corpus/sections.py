@@ -60,14 +60,9 @@ class Heading(NamedTuple):
 
 
 def list_sections(document: Document, *, compat: bool = False) -> list[Section]:
-    """List the sections of a page in reading order.
+    """The sections of a page in reading order; one without headings has only `page_id:full`, named "Full Page".
 
-    Args:
-        document: the page.
-        compat: list as wiki-search does: every line with '#', repeated ids left as they are, no lead.
-
-    Returns:
-        At least one section; a page without headings has only `page_id:full`, named "Full Page".
+    `compat`: list as wiki-search does: every line with '#', repeated ids left as they are, no lead.
     """
     content = document.content
     if compat:
@@ -87,16 +82,13 @@ def list_sections(document: Document, *, compat: bool = False) -> list[Section]:
 
 
 def read_section(document: Document, section_id: str, *, compat: bool = False) -> str:
-    """Read a section, from its heading on, with the sections nested in it.
+    """Read a section, from its heading on, with the sections nested in it, without surrounding blank lines.
 
     Args:
         document: the page that the id belongs to.
-        section_id: an id as `list_sections` gives it, or `page_id:full`. A name as a person would write it
-            ("Early life") is understood too.
+        section_id: an id as `list_sections` gives it, or `page_id:full` for the content as it is. A name as a person
+            would write it ("Early life") is understood too.
         compat: end the section at the next heading of any level, as wiki-search does.
-
-    Returns:
-        The text without surrounding blank lines; for `page_id:full` the content as it is.
 
     Raises:
         ToolError: the id is not of this page, or the page has no such section; the text names what there is.

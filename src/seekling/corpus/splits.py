@@ -46,12 +46,7 @@ def split_by_page(questions: Sequence[Question], fraction: float) -> tuple[list[
     as one of its groups. So the held-out questions are of the kinds of the others, and where no page is shared their
     number is exact.
 
-    Args:
-        questions: in any order.
-        fraction: 0 to 1; the number of questions that is wanted is rounded to a whole one.
-
-    Returns:
-        (rest, held out), both in the order given.
+    Returns (rest, held out), both in the order given.
     """
     wanted = round(len(questions) * fraction)
     if not wanted:

@@ -46,13 +46,12 @@ def play(
     Args:
         env: the same environment in which the policy will be trained.
         question: with `hops`, or else with the answer and perhaps its pages.
-        title_of: gives a page's title for its id; needed where a question has several pages and no hops.
         config: how the expert goes about it; the default settings when None.
+        title_of: gives a page's title for its id; needed where a question has several pages and no hops.
         after: a policy's episode of the question: its searches are made again, as far as they were valid, and the
             expert goes on from there (DAgger, arXiv:1011.0686). None: from the beginning.
 
-    Returns:
-        An answered episode in which the environment showed every fact that was used, or the reason of the failure.
+    The environment showed every fact that is used in the episode.
     """
     started = time.perf_counter()
     with env.start(question) as session:

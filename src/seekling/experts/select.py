@@ -18,27 +18,14 @@ from seekling.types import Episode, EpisodeRecord, Json, Question, StopReason
 Balance = Literal["none", "kind", "question"]
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """An episode that is not kept."""
-
-    question: tuple[str, str]
-    """Source and id."""
-    kind: str
-    reason: str
-
-
 @dataclass(slots=True)
 class Selection:
     """The kept episodes, and what became of the others."""
 
     kept: list[EpisodeRecord] = field(default_factory=list)
     """Of stage "expert", in order."""
-    dropped: list[Dropped] = field(default_factory=list)
-
-    def drop(self, question: Question, reason: str) -> None:
-        """Note an episode that is not kept."""
-        self.dropped.append(Dropped(question.key, question.kind, reason))
+    dropped: list[tuple[Question, str]] = field(default_factory=list)
+    """Whose episode is not kept, and why."""
 
     @property
     def num_episodes(self) -> int:
@@ -48,16 +35,16 @@ class Selection:
     @property
     def num_questions(self) -> int:
         """That have an episode."""
-        return len({each.question.key for each in self.kept} | {each.question for each in self.dropped})
+        return len({each.question.key for each in self.kept} | {question.key for question, _ in self.dropped})
 
     def reasons(self) -> Counter[str]:
         """How many episodes were dropped for which reason."""
-        return Counter(each.reason for each in self.dropped)
+        return Counter(reason for _, reason in self.dropped)
 
     def by_kind(self) -> dict[str, tuple[int, int]]:
         """Episodes kept, and episodes in all, of each kind of question."""
         kept = Counter(each.question.kind for each in self.kept)
-        every = kept + Counter(each.kind for each in self.dropped)
+        every = kept + Counter(question.kind for question, _ in self.dropped)
         return {kind: (kept[kind], every[kind]) for kind in sorted(every)}
 
     def to_json(self) -> dict[str, Json]:
@@ -68,9 +55,7 @@ class Selection:
             "num_kept": len(self.kept),
             "reasons": dict(self.reasons().most_common()),
             "kinds": {kind: {"kept": kept, "episodes": every} for kind, (kept, every) in self.by_kind().items()},
-            "dropped": [
-                {"source": each.question[0], "id": each.question[1], "reason": each.reason} for each in self.dropped
-            ],
+            "dropped": [{"source": each.source, "id": each.id, "reason": reason} for each, reason in self.dropped],
         }
 
     def __str__(self) -> str:
@@ -93,7 +78,7 @@ def collect(
         env: the environment in which the policy will be trained.
         questions: in the order in which they are tried.
         config: how the expert goes about it, and how many episodes to keep; the default settings when None.
-        title_of: gives a page's title for its id.
+        title_of: as for `play`.
         on_question: called after each question, for progress.
 
     Raises:
@@ -110,7 +95,7 @@ def collect(
         elif episode is not None and _is_repeated(episode, seen):
             reason = "the same actions as another"
         if episode is None or reason:
-            selection.drop(question, reason)
+            selection.dropped.append((question, reason))
         else:
             selection.kept.append(EpisodeRecord("expert", question, episode))
     if not selection.kept:
@@ -143,14 +128,14 @@ def select_episodes(
         if not reason and _is_repeated(record.episode, seen):
             reason = "the same actions as another"
         if reason:
-            selection.drop(record.question, reason)
+            selection.dropped.append((record.question, reason))
         else:
             fit.append(replace(record, stage="expert", scores={}, step=0, reward=None, advantage=None))
     for record, reason in zip(fit, _surplus(fit, balance), strict=True):
         if not reason and max_episodes and len(selection.kept) >= max_episodes:
             reason = "there are enough"
         if reason:
-            selection.drop(record.question, reason)
+            selection.dropped.append((record.question, reason))
         else:
             selection.kept.append(record)
     return selection

@@ -87,11 +87,11 @@ def stepwise_records(episode: Episode) -> list[StepRecord]:
     if roles not in (["user"], ["system", "user"]):
         raise DataError(f"the prompt has the roles {roles}; a record holds a user message, or a system and a user one")
     *system, user = [message.content for message in episode.prompt]
-    records, history = [], list[str]()
-    for turn in episode.turns:
-        records.append(StepRecord(user, tuple(history), turn.action, system[0] if system else ""))
-        history += [turn.action, turn.observation]
-    return records
+    pieces = [text for turn in episode.turns for text in (turn.action, turn.observation)]
+    return [
+        StepRecord(user, tuple(pieces[: 2 * number]), turn.action, "".join(system))
+        for number, turn in enumerate(episode.turns)
+    ]
 
 
 def write_steps(
@@ -102,9 +102,8 @@ def write_steps(
     Args:
         episodes: of the tags protocol; others are skipped and counted.
         path: of the file; a .json array.
-        max_tokens: of prompt, history and output together; a longer record loses its oldest turns until it fits, and is
-            dropped where prompt and output alone are too long. 0 is no limit.
-        renderer: counts the tokens; needed for a limit.
+        max_tokens: a longer record loses its oldest turns until it fits, or is dropped; 0: no limit.
+        renderer: counts the tokens of prompt, history and output; needed for a limit.
 
     Raises:
         DataError: not one record is left.
@@ -141,11 +140,7 @@ def write_steps(
 
 
 def read_steps(path: Path | str) -> list[StepRecord]:
-    """Read an alpaca file: ours, or one that somebody else made of tag episodes.
-
-    Raises:
-        DataError: the file is missing, or a row is damaged or of another kind; names file and row.
-    """
+    """Read an alpaca file: ours, or one that somebody else made of tag episodes. A DataError names what is damaged."""
     try:
         rows = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -163,13 +158,7 @@ def read_steps(path: Path | str) -> list[StepRecord]:
 def step_trajectory(record: StepRecord, renderer: Renderer, stop_strings: Sequence[str]) -> Trajectory:
     """Tokenise a record exactly as a rollout has the same turns; only its output is trained.
 
-    Args:
-        record: to be learned.
-        renderer: with the policy's tokenizer.
-        stop_strings: of the tags protocol; an output that ends in none of them ends with the end-of-turn token.
-
-    Returns:
-        The trajectory; log-probabilities are 0, no policy sampled it.
+    An output that ends in none of the protocol's stop strings ends with the end-of-turn token. Log-probabilities are 0.
     """
 
     def written(action: str) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +24,15 @@ from seekling.corpus.almanac.census import MAX_PAGES, PROVINCE_SIZE, World, make
 from seekling.corpus.almanac.dice import Dice, Scatter
 from seekling.corpus.almanac.pages import write_page
 from seekling.corpus.almanac.province import Province
-from seekling.corpus.almanac.questions import QUESTION_KINDS, SOURCE, Asker
+from seekling.corpus.almanac.questions import QUESTION_KINDS, Asker
 from seekling.errors import ConfigError, DataError
 from seekling.types import Document, Question
 
 MIN_PAGES = 150
 _CHUNK = 20
 """Provinces whose questions are shuffled together; the last chunk has up to twice as many."""
+_FIELDS = ("id", "question", "answers", "supporting_ids", "source", "kind", "labels", "hops")
+"""Of a question, in the order in which a reader looks: what is asked and answered, then what it takes."""
 _CYCLE = ("single",) * 9 + ("bridge",) * 4 + ("chain",) + ("several",) * 2 + ("unanswerable",) * 4
 """Every twenty questions have this mix, in a new order each time."""
 
@@ -112,25 +114,12 @@ def _write_all(world: World, out: Path, folder: Path, tell: Progress) -> Almanac
     sides = split_provinces(world)
     numbers: dict[str, int] = {side: num_questions(world.pages, side) for side in sides}
     for side, chunks in sides.items():
-        questions = write_questions(world, side, chunks, numbers[side])
-        rows = (_row(f"{side}-{number}", question) for number, question in enumerate(questions))
+        questions = enumerate(write_questions(world, side, chunks, numbers[side]))
+        made = (asdict(replace(question, id=f"{side}-{number}")) for number, question in questions)
+        rows = ({name: fields[name] for name in _FIELDS} for fields in made)
         write(side, f"{side} questions", rows, numbers[side])
     num_provinces: dict[str, int] = {side: sum(map(len, chunks)) for side, chunks in sides.items()}
     return AlmanacSummary(out, world.pages, world.seed, numbers, num_provinces, num_words)
-
-
-def _row(question_id: str, question: Question) -> dict[str, object]:
-    """In the order in which a reader looks: what is asked and answered, then what it takes."""
-    return {
-        "id": question_id,
-        "question": question.question,
-        "answers": question.answers,
-        "supporting_ids": question.supporting_ids,
-        "source": SOURCE,
-        "kind": question.kind,
-        "labels": question.labels,
-        "hops": [asdict(hop) for hop in question.hops],
-    }
 
 
 def num_questions(pages: int, side: Side) -> int:

@@ -24,13 +24,7 @@ _DIGRESSIONS = {section.headings[0]: section.tells for section in parse_page(rea
 
 
 def write_page(entity: Entity, seed: int, land: str) -> Document:
-    """Write one page as markdown.
-
-    Args:
-        entity: with facts.
-        seed: the world's seed.
-        land: link or name of the province, with article.
-    """
+    """Write the page of an entity with facts as markdown; `land` is the link of its province, with article."""
     return Document(entity.id, entity.title, _Writer(entity, seed, land).page())
 
 

@@ -32,12 +32,7 @@ KINDS = {
 
 
 class Province:
-    """The entities of a province with their facts.
-
-    Args:
-        world: the world it lies in.
-        number: which province, from 0.
-    """
+    """The entities of a province with their facts."""
 
     def __init__(self, world: World, number: int) -> None:
         census = Census(world, number)

@@ -65,14 +65,7 @@ class _Group(NamedTuple):
 
 
 class Asker:
-    """Makes the questions of one side about one province.
-
-    Args:
-        province: whose entities are asked about.
-        split: of whom: empty for training, dev or test.
-        seed: the world's.
-        namer: of the world; knows names that nobody has.
-    """
+    """Makes the questions about one province, for training (an empty split), dev or test."""
 
     def __init__(self, province: Province, split: Split, seed: int, namer: Namer) -> None:
         self._province, self._split, self._seed, self._namer = province, split, seed, namer
@@ -81,15 +74,9 @@ class Asker:
         self._stated = [_Path((), entity, key) for entity in province.entities for key in entity.facts]
 
     def ask(self, kind: str, wanted: int) -> list[Question]:
-        """Make questions of one kind.
+        """Distinct questions of one of QUESTION_KINDS in a random order, without ids; fewer where there are no more.
 
-        Args:
-            kind: one of QUESTION_KINDS.
-            wanted: how many; fewer come back when the province has no more.
-
-        Returns:
-            Distinct questions in a random order, without ids. Their labels say what sort of its kind each is, and how
-            it differs from those of training.
+        Their labels say what sort of its kind each is, and how it differs from those of training.
         """
         dice = Dice(self._seed, "questions", self._split, kind, self._province.number)
         if kind == "several":

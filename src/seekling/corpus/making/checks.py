@@ -26,12 +26,7 @@ _SPOKEN = ("yes", "no", "ja", "nein")
 
 
 def problems(question: Question, page_of: Callable[[str], Document | None]) -> list[str]:
-    """Why a question is not worth asking; empty: nothing speaks against it.
-
-    Args:
-        question: with or without pages and hops.
-        page_of: gives a page for its id; None where there is none.
-    """
+    """Why a question is not worth asking; empty: nothing speaks against it. `page_of` gives a page for its id."""
     found = []
     pages = [page_of(page) for page in question.supporting_ids]
     subject = question.hops[0].query_subject if question.hops else ""
@@ -70,8 +65,7 @@ def duplicates(questions: Sequence[Question]) -> set[tuple[str, str]]:
 def count_problems(questions: Sequence[Question], page_of: Callable[[str], Document | None]) -> Counter[str]:
     """How many questions have which problem."""
     counts = Counter(problem for question in questions for problem in problems(question, page_of))
-    twice = len(duplicates(questions))
-    return counts + Counter({DUPLICATE: twice} if twice else {})
+    return counts + Counter({DUPLICATE: len(duplicates(questions))})
 
 
 def is_held(part: str, text: str) -> bool:
