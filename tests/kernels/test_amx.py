@@ -10,7 +10,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from seekling.errors import ConfigError
 from seekling.kernels.amx.products import FEW_TOKENS, product, words_of
 from seekling.kernels.backend import available_kernels
 from seekling.kernels.linear import PackedLinear
@@ -211,16 +210,6 @@ def test_the_sampler_decodes_by_the_loops_what_it_decodes_without(tokenizer, dra
     for a, b in zip(found, plain, strict=True):
         if a.token_ids == b.token_ids:
             np.testing.assert_allclose(a.logprobs, b.logprobs, atol=0.05)
-
-
-def test_a_model_with_a_shorter_window_than_an_episode_is_refused(tokenizer):
-    config = MistralConfig(
-        vocab_size=64, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=2, head_dim=64,
-        sliding_window=100,
-    )  # fmt: skip
-    with pytest.raises(ConfigError, match=r"last 100 tokens only.*lower rollout.episode_tokens = 101"):
-        LocalSampler(AutoModelForCausalLM.from_config(config), tokenizer, in_flight=1, episode_tokens=101)
-    LocalSampler(AutoModelForCausalLM.from_config(config), tokenizer, in_flight=1, episode_tokens=100)
 
 
 @needs_tiles

@@ -146,19 +146,6 @@ def spoil(learner):
     return learner.optim_step(0.01)
 
 
-def test_a_skipped_step_leaves_weights_and_moments_as_if_it_had_never_been(tmp_path):
-    learner, other = LocalLearner(small_model()), LocalLearner(small_model())
-    for each, is_spoilt in ((learner, True), (other, False)):
-        for seed in (0, 1):
-            each.forward_backward(batch_of(seed), cross_entropy)
-            each.optim_step(0.01)
-            if is_spoilt and seed == 0:
-                assert math.isnan(spoil(each))
-    expected = other.export_weights()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in learner.export_weights().items())
-    assert (learner.num_steps, other.num_steps) == (3, 2)
-
-
 def test_gradients_that_are_not_finite_three_times_in_a_row_end_the_run_also_after_a_restart(tmp_path):
     learner, resumed = LocalLearner(small_model()), LocalLearner(small_model())
     for _ in range(2):

@@ -53,34 +53,6 @@ def test_what_was_drawn_from_another_distribution_is_not_learned_from(drawn):
         pack_rows(batch, row_tokens=100)
 
 
-def test_a_row_that_begins_anew_repeats_the_prefix_of_its_members_only():
-    instructions = list(range(100, 130))
-    batch = [trajectory([*instructions, 10 * n, 10 * n + 1, 7], [0] * 31 + [1, 1]) for n in range(1, 5)]
-    rows = pack_rows(batch, row_tokens=37)
-    assert [row.token_ids_N.tolist() for row in rows] == [
-        [*instructions, 10, 11, 7, 20, 21, 7],
-        [*instructions, 30, 31, 7, 40, 41, 7],
-    ]
-    assert [row.strands for row in rows] == [(Strand(0, 33, ()), Strand(33, 3, ((0, 30),)))] * 2
-    assert rows[0].position_ids_N.tolist() == [*range(33), 30, 31, 32]
-    assert rows[1].source_A.tolist() == [30, 31, 33, 34]
-    assert rows[1].sequence_A.tolist() == [2, 2, 3, 3]
-
-
-def test_a_path_leads_through_the_strands_of_several_trajectories():
-    batch = [trajectory(ids, [0, *[1] * (len(ids) - 1)]) for ids in ([1, 2, 3], [1, 2, 4, 5], [1, 2, 4, 6, 7], [1, 9])]
-    (row,) = pack_rows(batch, row_tokens=20)
-    assert row.token_ids_N.tolist() == [1, 2, 3, 4, 5, 6, 7, 9]
-    assert row.strands == (
-        Strand(0, 3, ()),
-        Strand(3, 2, ((0, 2),)),
-        Strand(5, 2, ((0, 2), (3, 4))),
-        Strand(7, 1, ((0, 1),)),
-    )
-    assert row.strands[2].num_before == 3
-    assert row.source_A.tolist() == [0, 1, 0, 1, 3, 0, 1, 3, 5, 0]
-
-
 FIRST = st.sampled_from([[], list(range(100, 120))])
 TRAJECTORIES = FIRST.flatmap(
     lambda first: st.lists(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -343,17 +342,16 @@ def toy(tiny_model_dir, tokenizer):
     )
 
 
-def train_on_the_toy(tiny_model_dir, learner=None, sync=IN_MEMORY, **settings):
+def train_on_the_toy(tiny_model_dir, **settings):
     """Learner, its sampler and roller, the reward, and the steps of a run with these settings."""
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")
-    if learner is None:
-        learner = LocalLearner(model)
-        learner.keep_reference()
+    learner = LocalLearner(model)
+    learner.keep_reference()
     sampler, roller, reward = toy(tiny_model_dir, tokenizer)
     config = rl_config(**({"questions_per_step": 4, "group_size": 8} | settings))
     if config.has_critic:
         learner.add_critic(config, lora_rank=0)
-    rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64), sync=sync)
+    rows = run_training(learner, sampler, roller, config, reward=reward, decoding=Decoding(1, 64))
     return learner, sampler, roller, reward, rows
 
 
@@ -474,36 +472,3 @@ def test_rl_over_another_distribution_than_the_one_that_acts_is_refused_by_the_r
     recipe_of({"rollout": rollout, "rl": {"steps": 0}})
     recipe_of({"eval": rollout})
     recipe_of({"rollout": {"temperature": 0.0, "temperature_range": [0.7, 1.15]}})
-
-
-class LateSync(InMemorySync):
-    """Brings weights one rollout late, and says so."""
-
-    def publish(self, learner, sampler, version):
-        super().publish(learner, sampler, max(version - 1, 0))
-
-
-def test_episodes_of_older_weights_than_the_recipe_allows_are_refused(tiny_model_dir):
-    with pytest.raises(
-        InfrastructureError, match=r"version 0, and the learner is at version 1: 1 rollouts older.*raise"
-    ):
-        train_on_the_toy(tiny_model_dir, sync=LateSync(load_model), steps=3)
-    *_, rows = train_on_the_toy(tiny_model_dir, sync=LateSync(load_model), steps=3, max_staleness=1)
-    assert [step for step, _, _ in rows] == [1, 2, 3]
-    assert {record.episode.policy_version for _, _, records in rows for record in records} == {0, 1}
-
-
-def test_an_update_whose_gradient_is_not_finite_is_skipped_and_the_run_goes_on(tiny_model_dir, monkeypatch):
-    learner = tiny_learner(tiny_model_dir)
-    steps, forward_backward = iter(range(100)), learner.forward_backward
-
-    def spoiled(batch, loss, **more):
-        if next(steps) == 1:
-            batch = replace(batch, advantages_B=np.full(len(batch.trajectories), np.inf))
-        return forward_backward(batch, loss, **more)
-
-    monkeypatch.setattr(learner, "forward_backward", spoiled)
-    *_, rows = train_on_the_toy(tiny_model_dir, learner, steps=4, learning_rate=0.02)
-    assert [metrics["num_skipped_steps"] for _, metrics, _ in rows] == [0, 1, 0, 0]
-    assert ["grad_norm" in metrics for _, metrics, _ in rows] == [True, False, True, True]
-    assert all(np.isfinite(value) for _, metrics, _ in rows for value in metrics.values())

@@ -57,13 +57,6 @@ def test_a_set_without_a_trained_token_is_refused(trajectories):
         train_sft(LocalLearner(small_model()), trajectories, CONFIG, seed=0, on_step=lambda step, metrics: None)
 
 
-def test_a_batch_in_which_all_is_masked_stops_the_run_and_says_so():
-    batch = [trajectory([3, 4, 5], [0, 1, 1]), trajectory([3, 4, 6], [0, 0, 0])]
-    config = SftConfig(epochs=1, episodes_per_step=1)
-    with pytest.raises(NothingToLearnError, match="none of the 1 trajectories has a trained token"):
-        train_sft(LocalLearner(small_model()), batch, config, seed=0, on_step=lambda step, metrics: None)
-
-
 def test_a_fine_tuned_model_acts_as_its_expert_did(tiny_model_dir):
     """From episodes to weights to episodes: the closing tag, sampled as three tokens, ends the turn and runs."""
     model, tokenizer = load_policy(tiny_model_dir, dtype="float32")

@@ -26,10 +26,9 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Strand:
-    """The tokens that one trajectory adds to a row."""
+    """The tokens that one trajectory adds to a row, where they stand side by side."""
 
     start: int
-    """First of them in the row, where they stand side by side."""
     length: int
     before: tuple[Span, ...]
     """Where the tokens before them in the trajectory stand in the row, in order."""

@@ -1,8 +1,7 @@
 """Which questions a step asks: an endless walk through reshuffled epochs, and again those that taught something.
 
-A question that the policy always or never solves gives a group of equal rewards, from which nothing is learned; most
-questions are such. One whose episodes were rewarded differently will probably be so again. What is known of a question
-is a function of the episodes on record, so a resumed run finds it again in its episodes file.
+Most questions give groups of equal rewards, from which nothing is learned; one whose episodes were rewarded differently
+will probably be so again. What is known of a question is a function of the episodes on record: a run can be resumed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Trajectories -> packed rows in which a shared prefix is computed once.
+"""Trajectories -> packed rows in which a shared prefix is computed once, for RL and SFT.
 
-All episodes of a batch share their instructions; those of a group share the question too, often the first search and
-its passages. A row is a prefix tree of some trajectories, laid out as strands: a trajectory adds the tokens that it
-does not share with those before it, and these attend to their path through the row. So activations, logits and their
-gradients are those of the separate sequences up to rounding. SFT uses the same rows.
+A row is a prefix tree of some trajectories, laid out as strands: a trajectory adds the tokens that it does not share
+with those before it, and these attend to their path through the row. So activations, logits and their gradients are
+those of the separate sequences up to rounding.
 
 Shape letters: N packed tokens of a row, A trained tokens (one entry per trajectory and token).
 """

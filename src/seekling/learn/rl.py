@@ -175,8 +175,7 @@ class _Taken:
 class Teacher:
     """Joins an expert's episode to groups that have no right one, so that they have something to learn from.
 
-    The learner's own log-probabilities stand in for those of a sampler: no policy sampled the episode, and its weight
-    in the correction is 1.
+    The learner's own log-probabilities stand in for those of a sampler, so that its weight in the correction is 1.
 
     Source: David-GRPO (arXiv:2601.21699), which joins one to every group.
     """

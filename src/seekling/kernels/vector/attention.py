@@ -87,10 +87,11 @@ def attend_row(  # type: ignore[no-untyped-def]
     for b in range(num_blocks):
         first = b * step
         block_keys_BDK = head_keys_BDK if first < shared else keys_BDK
+        block_scores, ahead = scores[:, first : first + step], (b + 1) * head_dim * step
         for each in range(0, num_queries - 2, 3):
-            add_three_scores(query, each, block_keys_BDK, b, cut, head_dim, step, scores[:, first : first + step])
+            add_three(query, each, block_keys_BDK[b], 0, head_dim, cut, step, block_keys_BDK, ahead, block_scores)
         for each in range(num_queries // 3 * 3, num_queries):
-            add_scores(query, each, block_keys_BDK[b], 0, cut, head_dim, step, scores[:, first : first + step])
+            add_one(query, each, block_keys_BDK[b], 0, head_dim, cut, step, block_scores)
     fetch(head_values_LD if shared > 0 else values_LD, 0, head_dim * step)
     for each in range(num_queries):
         seen = past + 1 + each // group
@@ -111,9 +112,12 @@ def attend_row(  # type: ignore[no-untyped-def]
         last_value = min(first + step, end)
         block_values_LD = head_values_LD if first < shared else values_LD
         for each in range(0, num_queries - 2, 3):
-            add_three_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, step, output)
+            add_three(
+                scores, each, block_values_LD, first, last_value, cut, head_dim, block_values_LD, step * head_dim,
+                output,
+            )  # fmt: skip
         for each in range(num_queries // 3 * 3, num_queries):
-            add_outputs(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
+            add_one(scores, each, block_values_LD, first, last_value, cut, head_dim, output)
     for each in range(num_queries):
         for d in range(head_dim):
             word = rounded(output[each, d], cut, below_half, last)
@@ -122,66 +126,39 @@ def attend_row(  # type: ignore[no-untyped-def]
 
 # Three queries at a time share what is read; sums stay in registers for four dimensions or tokens.
 @njit(inline="always", fastmath=FASTMATH)
-def add_three_scores(query, each, keys_BDK, b, cut, head_dim, step, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add to the scores of a block's keys for a query and the two behind it."""
-    keys_DK, ahead = keys_BDK[b], (b + 1) * head_dim * step
-    x, y, z = scores[each], scores[each + 1], scores[each + 2]
-    for d in range(0, head_dim - 3, 4):
-        if each == 0:
-            fetch(keys_BDK, ahead + d * step, 4 * step)
-        a0, a1, a2, a3 = query[each, d], query[each, d + 1], query[each, d + 2], query[each, d + 3]
-        b0, b1, b2, b3 = query[each + 1, d], query[each + 1, d + 1], query[each + 1, d + 2], query[each + 1, d + 3]
-        c0, c1, c2, c3 = query[each + 2, d], query[each + 2, d + 1], query[each + 2, d + 2], query[each + 2, d + 3]
-        w0, w1, w2, w3 = keys_DK[d], keys_DK[d + 1], keys_DK[d + 2], keys_DK[d + 3]
-        for k in range(step):
-            x0, x1 = widened(w0[k], cut), widened(w1[k], cut)
-            x2, x3 = widened(w2[k], cut), widened(w3[k], cut)
-            x[k] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
-            y[k] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
-            z[k] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
-    for place in range(3):
-        add_scores(query, each + place, keys_DK, head_dim // 4 * 4, cut, head_dim, step, scores)
+def add_three(weights, each, rows_NW, start, stop, cut, width, ahead, begins, totals):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add rows from `start` to `stop`, weighed, to the totals of a query and the two behind it.
 
-
-@njit(inline="always", fastmath=FASTMATH)
-def add_scores(query, each, keys_DK, start, cut, head_dim, step, scores):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add to the scores of a block's keys for one query, from a dimension on."""
-    a = scores[each]
-    for d in range(start, head_dim):
-        q, w = query[each, d], keys_DK[d]
-        for k in range(step):
-            a[k] += q * widened(w[k], cut)
-
-
-@njit(inline="always", fastmath=FASTMATH)
-def add_three_outputs(scores, each, values_LD, start, stop, cut, head_dim, step, output):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add weighed values to the outputs of a query and the two behind it."""
-    a, b, c = output[each], output[each + 1], output[each + 2]
+    Meanwhile rows of the array `ahead` are asked for, the first of which would be at `begins`.
+    """
+    x, y, z = totals[each], totals[each + 1], totals[each + 2]
     for n in range(start, stop - 3, 4):
         if each == 0:
-            fetch(values_LD, (n + step) * head_dim, 4 * head_dim)
-        a0, a1, a2, a3 = scores[each, n], scores[each, n + 1], scores[each, n + 2], scores[each, n + 3]
-        b0, b1, b2, b3 = scores[each + 1, n], scores[each + 1, n + 1], scores[each + 1, n + 2], scores[each + 1, n + 3]
-        c0, c1, c2, c3 = scores[each + 2, n], scores[each + 2, n + 1], scores[each + 2, n + 2], scores[each + 2, n + 3]
-        w0, w1, w2, w3 = values_LD[n], values_LD[n + 1], values_LD[n + 2], values_LD[n + 3]
-        for d in range(head_dim):
-            x0, x1 = widened(w0[d], cut), widened(w1[d], cut)
-            x2, x3 = widened(w2[d], cut), widened(w3[d], cut)
-            a[d] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
-            b[d] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
-            c[d] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
+            fetch(ahead, begins + n * width, 4 * width)
+        a0, a1, a2, a3 = weights[each, n], weights[each, n + 1], weights[each, n + 2], weights[each, n + 3]
+        b0, b1 = weights[each + 1, n], weights[each + 1, n + 1]
+        b2, b3 = weights[each + 1, n + 2], weights[each + 1, n + 3]
+        c0, c1 = weights[each + 2, n], weights[each + 2, n + 1]
+        c2, c3 = weights[each + 2, n + 2], weights[each + 2, n + 3]
+        w0, w1, w2, w3 = rows_NW[n], rows_NW[n + 1], rows_NW[n + 2], rows_NW[n + 3]
+        for w in range(width):
+            x0, x1 = widened(w0[w], cut), widened(w1[w], cut)
+            x2, x3 = widened(w2[w], cut), widened(w3[w], cut)
+            x[w] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+            y[w] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+            z[w] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3
     for place in range(3):
-        add_outputs(scores, each + place, values_LD, start + (stop - start) // 4 * 4, stop, cut, head_dim, output)
+        add_one(weights, each + place, rows_NW, start + (stop - start) // 4 * 4, stop, cut, width, totals)
 
 
 @njit(inline="always", fastmath=FASTMATH)
-def add_outputs(scores, each, values_LD, start, stop, cut, head_dim, output):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add weighed values to the output of one query."""
-    a = output[each]
+def add_one(weights, each, rows_NW, start, stop, cut, width, totals):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The same of one query."""
+    total = totals[each]
     for n in range(start, stop):
-        p, w = scores[each, n], values_LD[n]
-        for d in range(head_dim):
-            a[d] += p * widened(w[d], cut)
+        weight, row = weights[each, n], rows_NW[n]
+        for w in range(width):
+            total[w] += weight * widened(row[w], cut)
 
 
 def differentiate_softmax(
