@@ -48,8 +48,13 @@ def pages(almanac) -> dict[str, dict]:
 
 
 @pytest.fixture(scope="module")
-def questions(almanac) -> list[dict]:
-    return [row for side in SIDES for row in rows_of(almanac / f"{side}.jsonl")]
+def sides(almanac) -> dict[str, list[dict]]:
+    return {side: rows_of(almanac / f"{side}.jsonl") for side in SIDES}
+
+
+@pytest.fixture(scope="module")
+def questions(sides) -> list[dict]:
+    return [row for rows in sides.values() for row in rows]
 
 
 def test_a_small_almanac_has_the_locked_bytes_whatever_the_hash_seed_of_the_process(tmp_path):
@@ -165,24 +170,22 @@ def test_unanswerable_questions_are_of_four_sorts(pages, questions):
     assert set(sorts) == {"not stated", "look-alike", "no such page", "false premise"}
 
 
-def test_no_entity_of_one_side_occurs_in_a_question_of_another(almanac):
-    rows = {side: rows_of(almanac / f"{side}.jsonl") for side in SIDES}
-    subjects = {side: {hop["query_subject"] for row in rows[side] for hop in row["hops"]} for side in SIDES}
-    texts = {side: {row["question"] for row in rows[side]} for side in SIDES}
-    for one, other in combinations(SIDES, 2):
-        assert not subjects[one] & subjects[other]
-        assert not texts[one] & texts[other]
+def test_no_entity_of_one_side_occurs_in_a_question_of_another(sides):
+    for one, other in combinations(sides.values(), 2):
+        assert not {row["question"] for row in one} & {row["question"] for row in other}
+        assert not {hop["query_subject"] for row in one for hop in row["hops"]} & {
+            hop["query_subject"] for row in other for hop in row["hops"]
+        }
 
 
-def test_dev_and_test_have_wordings_and_relations_of_their_own(almanac):
-    rows = {side: rows_of(almanac / f"{side}.jsonl") for side in SIDES}
-    assert not any(NOVELTIES & set(row["labels"]) for row in rows["train"])
+def test_dev_and_test_have_wordings_and_relations_of_their_own(sides):
+    assert not any(NOVELTIES & set(row["labels"]) for row in sides["train"])
     asked = {
-        side: {(row["hops"][-1]["relation"]) for row in rows[side] if row["kind"] in ("single", "bridge", "chain")}
+        side: {(row["hops"][-1]["relation"]) for row in sides[side] if row["kind"] in ("single", "bridge", "chain")}
         for side in SIDES
     }
     for side in ("dev", "test"):
-        singles = [row for row in rows[side] if row["kind"] == "single"]
+        singles = [row for row in sides[side] if row["kind"] == "single"]
         counts = Counter(row["labels"][-1] for row in singles)
         assert set(counts) == NOVELTIES
         assert counts["seen in training"] / len(singles) == pytest.approx(5 / 8, abs=0.08)
@@ -190,9 +193,9 @@ def test_dev_and_test_have_wordings_and_relations_of_their_own(almanac):
         others = asked["train"] | asked["dev" if side == "test" else "test"]
         assert not new & others
     # A new wording, with the names taken out, is that of no other side.
-    shapes = {side: {shape(row) for row in rows[side] if row["kind"] == "single"} for side in SIDES}
+    shapes = {side: {shape(row) for row in sides[side] if row["kind"] == "single"} for side in SIDES}
     for side, others in (("dev", ("train", "test")), ("test", ("train", "dev"))):
-        new = {shape(row) for row in rows[side] if row["kind"] == "single" and row["labels"] == ["new wording"]}
+        new = {shape(row) for row in sides[side] if row["kind"] == "single" and row["labels"] == ["new wording"]}
         assert not new & set.union(*(shapes[other] for other in others))
 
 

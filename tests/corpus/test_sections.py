@@ -58,13 +58,9 @@ def test_reading_a_section_includes_its_children(section_id, text):
     assert read_section(PAGE, section_id) == text
 
 
-def test_compat_ends_a_section_at_the_next_heading_of_any_level():
+def test_compat_lists_every_marked_line_with_repeated_ids_and_ends_a_section_at_the_next():
     assert read_section(PAGE, "page_7:early_history", compat=True) == "## Early History\n\nOld.\n"
-    assert read_section(PAGE, "page_7:ferry", compat=True) == "# Ferry\n\nA boat.\n"
     assert read_section(PAGE, "page_7:notes", compat=True) == "## Notes\n\nFirst.\n"
-
-
-def test_compat_lists_every_marked_line_with_repeated_ids():
     page = _page("# A\n```\n# B\n```\n# A\n")
     assert [section.id for section in list_sections(page, compat=True)] == ["p:a", "p:b", "p:a"]
 
@@ -94,11 +90,6 @@ def test_compat_agrees_with_the_original_rule(lines):
         name = section.id.removeprefix("p:")
         if name != "full":
             assert read_section(_page(content), section.id, compat=True) == _wiki_search_reads(content, name)
-
-
-def test_a_page_without_headings_is_one_section():
-    assert list_sections(_page("plain text")) == [Section("p:full", "Full Page", 0, 0, 10)]
-    assert read_section(_page("plain text"), "p:full") == "plain text"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +124,8 @@ def test_leads_and_headings_named_as_they_are_can_be_read():
     assert read_section(_page("# Full\nx\n"), "p:full_2") == "# Full\nx"
     assert read_section(_page("# Lead\nA metal.\n## Uses\nPipes.\n"), "p:lead_2") == "# Lead\nA metal."
     assert read_section(_page("Intro.\n\n## A\nx"), "p:lead") == "Intro."
+    assert list_sections(_page("plain text")) == [Section("p:full", "Full Page", 0, 0, 10)]
+    assert read_section(_page("plain text"), "p:full") == "plain text"
     heading = find_headings("x\n##  Two words \nrest")[0]
     assert (heading.name, heading.level, heading.start, heading.end) == ("Two words", 2, 2, 16)
 

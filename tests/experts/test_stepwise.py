@@ -69,37 +69,30 @@ def test_the_example_of_the_paper_becomes_its_two_samples(tmp_path):
     assert read_steps(path) == stepwise_records(example())
 
 
-def test_the_papers_own_records_are_read_too_in_any_order(tmp_path):
-    # As the paper writes them: no pieces, and no line ends between the parts.
-    first = {"instruction": "P Question: Q?", "input": "", "output": "<think> T1 </think><search> S1 </search>"}
-    told = "<think> T1 </think><search> S1 </search><information> I1 </information>"
-    second = {"instruction": f"P Question: Q?{told}", "output": "<think> T2 </think><answer> A </answer>"}
-    other = {"instruction": "P Question: R?", "output": "<answer> B </answer>"}
-    path = tmp_path / "steps.json"
-    path.write_text(json.dumps([second, other, first]), encoding="utf-8")
-    action, information = "<think> T1 </think><search> S1 </search>", "<information> I1 </information>"
-    assert read_steps(path) == [
-        StepRecord("P Question: Q?", (action, information), second["output"]),
-        StepRecord("P Question: R?", (), other["output"]),
-        StepRecord("P Question: Q?", (), first["output"]),
-    ]
+SEARCH, TOLD = "<think> T1 </think><search> S1 </search>", "<information> I1 </information>"
+"""As the paper writes them: no pieces, and no line ends between the parts."""
 
 
-def test_a_question_that_begins_like_another_one_is_no_turn_of_its_episode(tmp_path):
-    told = "<search> S </search><information> I </information>"
-    asked = ["Q: Who was Ada?", "Q: Who was Ada? And her father?"]
-    rows = [
-        {"instruction": question + more, "output": "<answer> A </answer>"} for question in asked for more in ("", told)
-    ]
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # Records of other people, in any order.
+        (
+            [("P Question: Q?" + SEARCH + TOLD, "B"), ("P Question: R?", "C"), ("P Question: Q?", "A")],
+            [("P Question: Q?", (SEARCH, TOLD), "B"), ("P Question: R?", (), "C"), ("P Question: Q?", (), "A")],
+        ),
+        # A question that begins like another one is no turn of its episode.
+        (
+            [(asked + more, "A") for asked in ("Q: Ada?", "Q: Ada? And her father?") for more in ("", SEARCH + TOLD)],
+            [("Q: Ada?", (), "A"), ("Q: Ada?", (SEARCH, TOLD), "A"),
+             ("Q: Ada? And her father?", (), "A"), ("Q: Ada? And her father?", (SEARCH, TOLD), "A")],
+        ),
+    ],
+)  # fmt: skip
+def test_records_without_pieces_are_cut_at_their_tags(tmp_path, rows, expected):
     path = tmp_path / "steps.json"
-    path.write_text(json.dumps(rows), encoding="utf-8")
-    turns = ("<search> S </search>", "<information> I </information>")
-    assert [(each.prompt, each.history) for each in read_steps(path)] == [
-        (asked[0], ()),
-        (asked[0], turns),
-        (asked[1], ()),
-        (asked[1], turns),
-    ]
+    path.write_text(json.dumps([{"instruction": asked, "output": said} for asked, said in rows]), encoding="utf-8")
+    assert read_steps(path) == [StepRecord(*each) for each in expected]
 
 
 def test_the_ids_of_a_record_are_those_of_the_rollout_up_to_its_turn(tokenizer, renderer, tmp_path):

@@ -287,7 +287,8 @@ def check_characters(text: str, name: str, where: str) -> None:
             "it looks like binary data, so remove the row or strip the character"
         )
     try:
-        text.encode("utf-8")
+        if not text.isascii():
+            text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(
             f"{where}: {name!r} holds \\u{ord(text[error.start]):04x}, half of a surrogate pair, at character "

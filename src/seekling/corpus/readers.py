@@ -248,8 +248,8 @@ def _row_source(row: Row, metadata: Mapping[str, str]) -> Source:
             f"{where}: a row with {names}; expected {{id, title, content}} or {{id, contents}}; rename the fields"
         )
     page_id = data_files.id_of(fields.get("id"), "id", where)
-    columns = {name: _short_text(value) for name, value in fields.items() if name not in _COLUMNS}
-    columns = {name: text for name, text in columns.items() if 0 < len(text) <= _MAX_METADATA_CHARS}
+    texts = ((name, _short_text(value)) for name, value in fields.items() if name not in _COLUMNS)
+    columns = {name: text for name, text in texts if 0 < len(text) <= _MAX_METADATA_CHARS}
     document = Document(page_id, title, content, {**metadata, **columns})
     return Source(document.id, where, "", lambda: document)
 
