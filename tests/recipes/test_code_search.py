@@ -25,16 +25,10 @@ def test_the_full_recipe_has_the_constants_of_its_source():
     assert (recipe.model.lora_rank, recipe.model.lora_alpha) == (16, 32)
     assert (recipe.sft.learning_rate, recipe.sft.epochs) == (1e-5, 8)
     assert (recipe.rl.group_size, recipe.rl.steps, recipe.rl.advantage.scale) == (24, 1500, "std")
-    assert (recipe.rl.reward.kind, recipe.rollout.temperature_range, recipe.env.protocol) == (
-        "judge",
-        (0.7, 1.15),
-        "code",
-    )
-    assert (recipe.rl.questions_per_step, recipe.rl.groups.learn_per_group, recipe.rl.optimizer.minibatches) == (
-        1,
-        0,
-        1,
-    )
+    assert (recipe.rl.reward.kind, recipe.env.protocol) == ("judge", "code")
+    assert recipe.rollout.temperature_range == (0.7, 1.15)
+    assert (recipe.rl.questions_per_step, recipe.rl.groups.learn_per_group) == (1, 0)
+    assert recipe.rl.optimizer.minibatches == 1
     assert recipe.judge.model == "Qwen/Qwen3-8B-AWQ"
     assert (recipe.expected.before, recipe.expected.values) == ((0.1146,), (0.4268,))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,65 +33,44 @@ def search(query_list: list[str]) -> str:
     return ""
 
 
-def test_slimes_constants():
-    recipe = load_recipe("search-r1-slime")
-    rl = recipe.rl
-    assert (rl.steps, rl.questions_per_step, rl.group_size, rl.reward.kind) == (3000, 32, 8, "em")
-    assert (rl.loss.clip_low, rl.loss.clip_high, rl.loss.kl, rl.loss.kl_coefficient, rl.loss.kl_in) == (
-        0.2,
-        0.28,
-        "k3",
-        1e-3,
-        "loss",
-    )
-    assert (rl.loss.correction, rl.loss.correction_cap, rl.advantage.scale) == ("tis", 2.0, "sample_std")
-    assert (rl.learning_rate, rl.optimizer.warmup_steps, rl.optimizer.betas, rl.optimizer.weight_decay) == (
-        1e-6,
-        0,
-        (0.9, 0.98),
-        0.01,
-    )
-    assert (recipe.env.max_turns, recipe.env.forced_answer, recipe.retrieval.top_k) == (2, False, 3)
-    assert (recipe.rollout.turn_tokens, recipe.rollout.temperature, recipe.eval.rollout.temperature) == (512, 1.0, 0.0)
-    assert recipe.expected.metrics == ("nq/em", "hotpotqa/em")
-    assert recipe.expected.values == (0.4576, 0.3381)
+CONSTANTS = [
+    ("search-r1-slime", "rl.steps rl.questions_per_step rl.group_size rl.reward.kind", (3000, 32, 8, "em")),
+    ("search-r1-slime", "rl.loss.clip_low rl.loss.clip_high rl.loss.correction_cap", (0.2, 0.28, 2.0)),
+    (
+        "search-r1-slime",
+        "rl.loss.kl rl.loss.kl_coefficient rl.loss.kl_in rl.loss.correction",
+        ("k3", 1e-3, "loss", "tis"),
+    ),
+    ("search-r1-slime", "rl.advantage.scale rl.learning_rate rl.optimizer.warmup_steps", ("sample_std", 1e-6, 0)),
+    ("search-r1-slime", "rl.optimizer.betas rl.optimizer.weight_decay", ((0.9, 0.98), 0.01)),
+    ("search-r1-slime", "env.max_turns env.forced_answer retrieval.top_k", (2, False, 3)),
+    ("search-r1-slime", "rollout.turn_tokens rollout.temperature eval.rollout.temperature", (512, 1.0, 0.0)),
+    ("search-r1-slime", "expected.metrics expected.values", (("nq/em", "hotpotqa/em"), (0.4576, 0.3381))),
+    ("search-r1-tinker", "rl.questions_per_step rl.group_size rl.steps", (512, 8, 169_615 // 512)),
+    ("search-r1-tinker", "rl.loss.kind rl.loss.aggregation rl.advantage.scale", ("importance_sampling", "sum", "none")),
+    ("search-r1-tinker", "rl.loss.old_logprobs rl.loss.correction rl.loss.kl_coefficient", ("rollout", "none", 0.0)),
+    ("search-r1-tinker", "rl.reward.kind rl.reward.format_coefficient", ("tinker", 0.1)),
+    ("search-r1-tinker", "rl.groups.constant_groups rl.optimizer.stream_minibatches", ("drop", 4)),
+    ("search-r1-tinker", "rl.learning_rate rl.optimizer.betas", (4e-5, (0.9, 0.95))),
+    ("search-r1-tinker", "model.lora_rank seed env.max_turns", (32, 2, 5)),
+    ("search-r1-tinker", "rollout.turn_tokens rollout.episode_tokens", (1024, 32768)),
+    ("process-distill-ppo", "rl.steps rl.questions_per_step rl.group_size rl.optimizer.minibatches", (600, 32, 1, 1)),
+    ("process-distill-ppo", "rl.advantage.baseline rl.learning_rate rl.critic.learning_rate", ("gae", 1e-6, 1e-5)),
+    ("process-distill-ppo", "rl.optimizer.weight_decay rl.optimizer.max_grad_norm", (0.01, 1.0)),
+    ("process-distill-ppo", "rl.optimizer.betas rl.critic.value_clip", ((0.9, 0.999), 0.5)),
+    ("process-distill-ppo", "rl.loss.clip_low rl.loss.clip_high", (0.2, 0.2)),
+    ("process-distill-ppo", "rl.loss.old_logprobs rl.loss.correction", ("recomputed", "none")),
+    ("process-distill-ppo", "rl.loss.kl_coefficient rl.loss.kl rl.loss.kl_in", (1e-3, "k1", "reward")),
+    ("process-distill-ppo", "rl.critic.gamma rl.critic.gae_lambda", (1.0, 1.0)),
+    ("process-distill-ppo", "eval.rollout.temperature eval.rollout.top_p retrieval.top_k", (0.7, 0.9, 3)),
+    ("process-distill-ppo", "expected.values", ((0.4127, 0.4890),)),
+    ("process-distill-ppo", "data.questions.train_sources data.questions.test_sources", (("nq",), ("nq",))),
+]
 
 
-def test_tinkers_constants():
-    recipe = load_recipe("search-r1-tinker")
-    rl = recipe.rl
-    assert (rl.questions_per_step, rl.group_size, rl.steps) == (512, 8, 169_615 // 512)
-    assert (rl.loss.kind, rl.loss.aggregation, rl.advantage.scale) == ("importance_sampling", "sum", "none")
-    assert (rl.loss.old_logprobs, rl.loss.correction) == ("rollout", "none")
-    assert (rl.reward.kind, recipe.rl.reward.format_coefficient, rl.groups.constant_groups) == ("tinker", 0.1, "drop")
-    assert (rl.learning_rate, rl.optimizer.betas, rl.loss.kl_coefficient, rl.optimizer.stream_minibatches) == (
-        4e-5,
-        (0.9, 0.95),
-        0.0,
-        4,
-    )
-    assert (recipe.model.lora_rank, recipe.seed, recipe.env.max_turns) == (32, 2, 5)
-    assert (recipe.rollout.turn_tokens, recipe.rollout.episode_tokens) == (1024, 32768)
-
-
-def test_process_distillations_constants():
-    recipe = load_recipe("process-distill-ppo")
-    rl = recipe.rl
-    assert (rl.steps, rl.questions_per_step, rl.group_size, rl.optimizer.minibatches) == (600, 32, 1, 1)
-    assert (rl.advantage.baseline, rl.learning_rate, rl.critic.learning_rate) == ("gae", 1e-6, 1e-5)
-    assert (rl.optimizer.weight_decay, rl.optimizer.betas, rl.optimizer.max_grad_norm) == (0.01, (0.9, 0.999), 1.0)
-    assert (rl.loss.clip_low, rl.loss.clip_high, rl.critic.value_clip) == (0.2, 0.2, 0.5)
-    assert (rl.loss.old_logprobs, rl.loss.correction) == ("recomputed", "none")
-    assert (rl.loss.kl_coefficient, rl.loss.kl, rl.loss.kl_in, rl.critic.gamma, rl.critic.gae_lambda) == (
-        1e-3,
-        "k1",
-        "reward",
-        1.0,
-        1.0,
-    )
-    assert (recipe.eval.rollout.temperature, recipe.eval.rollout.top_p, recipe.retrieval.top_k) == (0.7, 0.9, 3)
-    assert recipe.expected.values == (0.4127, 0.4890)
-    assert (recipe.data.questions.train_sources, recipe.data.questions.test_sources) == (("nq",), ("nq",))
+@pytest.mark.parametrize(("name", "settings", "values"), CONSTANTS)
+def test_the_constants_of_the_published_systems(name, settings, values):
+    assert attrgetter(*settings.split(), "name")(load_recipe(name)) == (*values, name)
 
 
 def test_process_distillations_sft_alone_trains_adapters_and_its_evaluation_has_limits_of_its_own():
