@@ -35,7 +35,7 @@ from seekling.cli.main import main
 move = os.replace
 def move_once(source, target):
     move(source, target)
-    if pathlib.Path(target).name.endswith(".old"):
+    if ".old" in pathlib.Path(target).name:
         os.kill(os.getpid(), signal.SIGKILL)
 files.os.replace = move_once
 main()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seekling.config import EndpointConfig, JudgeConfig, Recipe
@@ -65,8 +65,9 @@ class Collected:
 
     def to_json(self) -> dict[str, Json]:
         """A plain JSON object."""
-        spent: dict[str, Json] = {**asdict(self.spent), "cost_usd": self.cost_usd}
-        return {**self.selection.to_json(), "spent": spent, "stopped": self.stopped}
+        names = ("num_requests", "prompt_tokens", "completion_tokens")
+        spent: dict[str, Json] = {name: getattr(self.spent, name) for name in names}
+        return {**self.selection.to_json(), "spent": spent | {"cost_usd": self.cost_usd}, "stopped": self.stopped}
 
 
 def collect_episodes(recipe: Recipe, path: Path, request: CollectRequest, reporter: Reporter) -> Collected:
