@@ -174,10 +174,9 @@ def serve_ours(index: Path, work: Path, port: int) -> None:
     from seekling.retrieval.dense import DenseRanker
     from seekling.retrieval.encoders import load_encoder
     from seekling.retrieval.vectors import ExactVectors
+    from seekling.serve.metrics import SearchMetrics
     from seekling.serve.running import run_app
-    from seekling.serve.search_app import search_app
-    from seekling.serve.search_index import ServedIndex
-    from seekling.serve.search_metrics import SearchMetrics
+    from seekling.serve.search_app import ServedIndex, search_app
 
     record = read_record(index)
     assert record.encoder is not None
@@ -392,7 +391,7 @@ def count_faults(arguments: argparse.Namespace, queries: Sequence[str]) -> None:
     lines = []
     for num_tries in (1, 6):
         with serve(str(arguments.index)) as url, faulty_proxy(url, 0.01, delay_s=6.0) as proxy:
-            patience = Patience(timeout_s=5.0, num_tries=num_tries, first_pause_s=0.01, failures_to_open=10**9)
+            patience = Patience(timeout_s=5.0, num_tries=num_tries, first_pause_s=0.01)
             client = RemoteIndex(Client(proxy.url, patience))
 
             def outcome(query: str, client: RemoteIndex = client) -> str:

@@ -7,7 +7,9 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+
+from tests.app_server import JsonHandler, running
 
 Respond = Callable[[dict], tuple[int, object]]
 """The request's body -> status, and a JSON value or raw bytes."""
@@ -36,32 +38,17 @@ def chat_server(respond: Respond, headers: dict[str, str] | None = None) -> Iter
     """Serve until the test is over; one request at a time reaches `respond`."""
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.body())
             with lock:
                 seen.requests.append(body)
                 seen.keys.append(self.headers.get("Authorization"))
                 seen.paths.append(self.path)
                 status, reply = respond(body)
-            raw = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
+            self.answer(status, reply, headers)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    seen = ChatServer(f"http://127.0.0.1:{server.server_address[1]}/v1")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    seen = ChatServer("")
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        seen.url = f"{url}/v1"
         yield seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

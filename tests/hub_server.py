@@ -6,12 +6,13 @@ import base64
 import contextlib
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import yaml
+
+from tests.app_server import JsonHandler, running
 
 TOKEN = "hf_" + "a" * 34
 OWNER = "amy"
@@ -34,7 +35,7 @@ class HubServer:
 def hub_server() -> Iterator[HubServer]:
     """Serve until the test is over. Who has `TOKEN` may write what belongs to `OWNER`."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def do_GET(self) -> None:
             self.answer(404, {"error": "Not Found"})
 
@@ -90,27 +91,6 @@ def hub_server() -> Iterator[HubServer]:
             oid = hashlib.sha1(json.dumps(lines).encode()).hexdigest()
             self.answer(200, {"commitUrl": f"{hub.url}/{name}/commit/{oid}", "commitOid": oid, "success": True})
 
-        def body(self) -> bytes:
-            return self.rfile.read(int(self.headers["Content-Length"]))
-
-        def answer(self, status: int, reply: dict) -> None:
-            raw = json.dumps(reply).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub = HubServer(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    hub = HubServer("")
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

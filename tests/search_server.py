@@ -9,8 +9,9 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.server import ThreadingHTTPServer
 
 import urllib3
 
@@ -19,14 +20,13 @@ from seekling.config import IndexConfig, RetrievalConfig, SearchServerConfig
 from seekling.retrieval.index_record import Counts, IndexRecord
 from seekling.retrieval.interface import Retriever
 from seekling.retrieval.remote import RemoteIndex, open_remote
-from seekling.serve.search_app import search_app
-from seekling.serve.search_index import ServedIndex, open_indexes
-from seekling.serve.search_metrics import SearchMetrics
+from seekling.serve.metrics import SearchMetrics
+from seekling.serve.search_app import ServedIndex, open_indexes, search_app
 from seekling.types import Document
-from tests.app_server import served
+from tests.app_server import JsonHandler, running, served
 
-HASTY = Patience(timeout_s=60.0, num_tries=4, first_pause_s=0.01, max_pause_s=0.05, failures_to_open=3, open_s=5.0)
-ONE_TRY = Patience(timeout_s=4.0, num_tries=1, failures_to_open=10**9)
+HASTY = Patience(timeout_s=60.0, num_tries=4, first_pause_s=0.01, max_pause_s=0.05)
+ONE_TRY = Patience(timeout_s=4.0, num_tries=1)
 
 
 def open_client(url: str, patience: Patience = HASTY) -> RemoteIndex:
@@ -101,13 +101,13 @@ class FaultyProxy(ThreadingHTTPServer):
         """A client that gave up waiting is part of the game."""
 
 
-class _Passing(BaseHTTPRequestHandler):
+class _Passing(JsonHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: FaultyProxy
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.body()
         fault = self.server.draw()
         if fault in ("reset", "silence"):
             self._hang_up(hard=fault == "reset")
@@ -124,10 +124,7 @@ class _Passing(BaseHTTPRequestHandler):
             "no list": (200, b'{"result": null}'),
         }
         status, raw = replaced.get(fault, (status, raw))
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(raw) + 100 * (fault == "cut")))
-        self.end_headers()
-        self.wfile.write(raw)
+        self.answer(status, raw, {"Content-Length": str(len(raw) + 100 * (fault == "cut"))})
         if fault == "cut":
             self._hang_up(hard=False)
 
@@ -137,41 +134,16 @@ class _Passing(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.close() if hard else self.connection.shutdown(socket.SHUT_RDWR)
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @contextlib.contextmanager
 def faulty_proxy(target: str, share: float, **settings: object) -> Iterator[FaultyProxy]:
     """A proxy until the test is over."""
-    with FaultyProxy(target, share, **settings) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            proxy.shutdown()
-            thread.join()
-            proxy.pool.clear()
+    with running(proxy := FaultyProxy(target, share, **settings)):
+        yield proxy
+    proxy.pool.clear()
 
 
-def in_threads(num_threads: int, queries: Sequence[str], ask: object) -> list[object]:
+def in_threads(num_threads: int, queries: Sequence[str], ask: Callable[[str], object]) -> list[object]:
     """What `ask` returned for each query, asked by several threads, in the order of the queries."""
-    answers: list[object] = [None] * len(queries)
-    places = iter(range(len(queries)))
-    lock = threading.Lock()
-
-    def work() -> None:
-        while True:
-            with lock:
-                place = next(places, None)
-            if place is None:
-                return
-            answers[place] = ask(queries[place])
-
-    threads = [threading.Thread(target=work) for _ in range(num_threads)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
+    with ThreadPoolExecutor(num_threads) as pool:
+        return list(pool.map(ask, queries))

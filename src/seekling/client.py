@@ -1,9 +1,8 @@
 """The HTTP client for all servers that a run asks: search servers, encoders, judges, teachers and served policies.
 
 Temporary failures (no connection, a reset, a timeout, 408, 409, 425, 429, 5xx, a reply that is no reply) are tried
-again after growing, jittered pauses; a server's Retry-After counts. When several calls in a row have failed after all
-their tries, a circuit breaker opens: further calls fail at once, until one trial call after a while gets through.
-Whatever is left ends as a `ServerError`, which ends an episode as an infrastructure failure. No result is ever made up.
+again after growing, jittered pauses; a server's Retry-After counts. Whatever is left ends as a `ServerError`, which
+ends an episode as an infrastructure failure. No result is ever made up.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ _TEMPORARY = {408, 409, 425, 429}
 _SHOWN_CHARS = 300
 _MAX_REPLY_BYTES = 256 * 1024**2
 _MAX_CONNECTIONS = 64
+_JITTER = random.Random()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,10 @@ class Patience:
     """Doubles after every try; each pause is cut by chance to between half and all of it."""
     max_pause_s: float = 15.0
     """Of one pause, a server's Retry-After included."""
-    failures_to_open: int = 5
-    """Calls in a row that must fail after all their tries before the breaker opens."""
-    open_s: float = 10.0
-    """How long it stays open before one call may try whether the server is back."""
 
 
 class RefusedError(ServerError):
-    """The server says that this request is wrong (4xx): the same request would be refused again.
-
-    Args:
-        message: what was refused.
-        status: of the reply.
-        reason: the reply's text.
-    """
+    """The server says that this request is wrong (4xx, `reason` is its text): it would refuse the same again."""
 
     def __init__(self, message: str, status: int, reason: str) -> None:
         super().__init__(message)
@@ -62,20 +52,21 @@ class RefusedError(ServerError):
 
 
 class BadReplyError(Exception):
-    """Raised by a parser: the reply is not what the server is known to answer; worth another try."""
+    """Worth another try, after a pause. Of a parser: the reply is not what the server is known to answer."""
+
+    def __init__(self, message: str, *, pause_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause_s = pause_s
 
 
 class Client:
     """One server. Safe to share between threads; connections are kept and shared.
 
     Args:
-        url: its address, without the paths of single calls.
+        url: its http(s) address, without the paths of single calls; else a ConfigError.
         patience: how long it is waited for.
         headers: sent with every request, such as a key.
         requests_per_minute: requests are spread out so that no minute has more of them; 0 is no limit.
-
-    Raises:
-        ConfigError: the address is no http(s) address.
     """
 
     def __init__(
@@ -96,68 +87,36 @@ class Client:
         self._patience = patience
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._pool = urllib3.PoolManager(maxsize=_MAX_CONNECTIONS, retries=False)
-        self._breaker = _Breaker(patience)
-        self._random = random.Random()
         self._interval_s = 60.0 / requests_per_minute if requests_per_minute > 0 else 0.0
         self._pace_lock, self._next_start_s = threading.Lock(), 0.0
 
     def call(self, path: str, parse: Callable[[Json], T], body: Mapping[str, Json] | None = None) -> T:
-        """Send a request until there is a reply that the parser takes.
+        """Send a request until there is a reply that the parser takes, and return what it made of it.
 
-        Args:
-            path: starts with a slash.
-            parse: turns the JSON of a reply into a result, or raises `BadReplyError`.
-            body: sent as JSON by POST; None sends a GET.
-
-        Returns:
-            What the parser returned.
+        The parser raises `BadReplyError` otherwise. A body is sent as JSON by POST; None sends a GET.
 
         Raises:
             RefusedError: the server refused this request.
-            ServerError: no reply after all tries, or the breaker is open.
+            ServerError: no reply after all tries.
         """
-        is_trial = self._enter()
-        try:
-            result = self._try_often(path, parse, body, 1 if is_trial else self._patience.num_tries)
-        except RefusedError:
-            self._breaker.succeeded()  # it is alive
-            raise
-        except ServerError as error:
-            self._breaker.failed(str(error))
-            raise
-        self._breaker.succeeded()
-        return result
-
-    def _enter(self) -> bool:
-        """Whether this call is the breaker's trial; raises while the breaker lets nobody through."""
-        is_trial, wait_s, why = self._breaker.enter()
-        if wait_s > 0:
-            raise ServerError(f"{self.url} is not asked for another {wait_s:.1f} s, after failing: {why}")
-        return is_trial
-
-    def _try_often(self, path: str, parse: Callable[[Json], T], body: Mapping[str, Json] | None, num_tries: int) -> T:
-        pause_s = self._patience.first_pause_s
-        failure = ""
-        for number in range(1, num_tries + 1):
+        patience, pause_s, failure = self._patience, self._patience.first_pause_s, ""
+        for number in range(patience.num_tries):
             try:
                 return parse(self._send(path, body))
-            except (_TemporaryError, BadReplyError) as error:
-                failure = str(error)
-                asked_s = error.pause_s if isinstance(error, _TemporaryError) else 0.0
-            if number == num_tries or self._breaker.is_open:
-                break
-            time.sleep(min(max(pause_s * self._random.uniform(0.5, 1.0), asked_s), self._patience.max_pause_s))
-            pause_s *= 2
-        raise ServerError(f"{self.url}{path} gave no answer in {number} tries; the last one: {failure}")
+            except BadReplyError as error:
+                failure, wait_s = str(error), max(pause_s * _JITTER.uniform(0.5, 1.0), error.pause_s)
+            if number + 1 < patience.num_tries:
+                time.sleep(min(wait_s, patience.max_pause_s))
+                pause_s *= 2
+        raise ServerError(f"{self.url}{path} gave no answer in {patience.num_tries} tries; the last one: {failure}")
 
     def _wait_for_turn(self) -> None:
-        if not self._interval_s:
-            return
         with self._pace_lock:
             now = time.monotonic()
             start_s = max(now, self._next_start_s)
             self._next_start_s = start_s + self._interval_s
-        time.sleep(start_s - now)
+        if start_s > now:
+            time.sleep(start_s - now)
 
     def _send(self, path: str, body: Mapping[str, Json] | None) -> Json:
         self._wait_for_turn()
@@ -175,76 +134,26 @@ class Client:
             )
             raw = _read(response, deadline)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _TemporaryError(f"{type(error).__name__}: {error}") from None
+            raise BadReplyError(f"{type(error).__name__}: {error}") from None
         if response.status != 200:
             shown = " ".join(raw[:4000].decode("utf-8", "replace").split())[:_SHOWN_CHARS]
             what = f"HTTP {response.status}: {shown}"
             if response.status in _TEMPORARY or response.status >= 500:
-                raise _TemporaryError(what, pause_s=_seconds(response.headers.get("Retry-After")))
+                raise BadReplyError(what, pause_s=_seconds(response.headers.get("Retry-After")))
             raise RefusedError(f"{self.url}{path} refused the request ({what})", response.status, shown)
         try:
             reply: Json = json.loads(raw)
         except (ValueError, RecursionError) as error:
-            raise _TemporaryError(f"the reply is not JSON ({error}): {raw[:_SHOWN_CHARS]!r}") from None
+            raise BadReplyError(f"the reply is not JSON ({error}): {raw[:_SHOWN_CHARS]!r}") from None
         return reply
 
 
 def key_from(variable: str) -> str:
-    """The key that an environment variable holds.
-
-    Raises:
-        ConfigError: it holds none.
-    """
+    """The key that an environment variable holds; a ConfigError where it holds none."""
     key = os.environ.get(variable, "").strip()
     if not key:
         raise ConfigError(f"the environment variable {variable} is not set; it must hold the API key")
     return key
-
-
-class _TemporaryError(Exception):
-    """Worth another try."""
-
-    def __init__(self, message: str, *, pause_s: float = 0.0) -> None:
-        super().__init__(message)
-        self.pause_s = pause_s
-
-
-class _Breaker:
-    """Counts calls that failed in a row, and for a while lets none through when there were too many."""
-
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        self._lock = threading.Lock()
-        self._num_failures = 0
-        self._closed_until = 0.0
-        self._why = ""
-
-    @property
-    def is_open(self) -> bool:
-        """So many calls have failed that others need not go on trying."""
-        return self._num_failures >= self._patience.failures_to_open
-
-    def enter(self) -> tuple[bool, float, str]:
-        """Whether the call is a trial, how long it must wait if it may not be made at all, and why."""
-        with self._lock:
-            if not self.is_open:
-                return False, 0.0, ""
-            now = time.monotonic()
-            if now < self._closed_until:
-                return False, self._closed_until - now, self._why
-            # The next trial comes after another while, should this one never report back.
-            self._closed_until = now + self._patience.open_s
-            return True, 0.0, ""
-
-    def succeeded(self) -> None:
-        with self._lock:
-            self._num_failures = 0
-
-    def failed(self, why: str) -> None:
-        with self._lock:
-            self._num_failures += 1
-            self._why = why
-            self._closed_until = time.monotonic() + self._patience.open_s
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
@@ -256,13 +165,13 @@ def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
         num_bytes += len(part)
         if num_bytes > _MAX_REPLY_BYTES or time.monotonic() > deadline:
             response.close()
-            raise _TemporaryError(f"the reply did not end in time, or in {_MAX_REPLY_BYTES} bytes")
+            raise BadReplyError(f"the reply did not end in time, or in {_MAX_REPLY_BYTES} bytes")
     response.release_conn()
     return b"".join(parts)
 
 
 def _seconds(value: str | None) -> float:
-    """Seconds that the server asks for; 0 when it names none, or a date."""
+    """Seconds that a server asks for; 0 when it names none, or a date."""
     try:
         return max(float(value or 0), 0.0)
     except ValueError:

@@ -54,7 +54,7 @@ def tokenizer(tiny_model_dir):
 
 @pytest.fixture(scope="module")
 def ranks():
-    from tests.scale.ranks import two_ranks
+    from tests.scale.runs import two_ranks
 
     with two_ranks() as started:
         yield started

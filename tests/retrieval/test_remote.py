@@ -103,7 +103,7 @@ class ServerProcess:
 
 def test_a_server_that_is_killed_is_a_typed_failure_and_one_that_comes_back_is_used_again(index):
     server = ServerProcess(index)
-    client = open_client(server.url, Patience(timeout_s=60, num_tries=2, first_pause_s=0.01, failures_to_open=100))
+    client = open_client(server.url, Patience(timeout_s=60, num_tries=2, first_pause_s=0.01))
     right = client.search(QUERIES, 3)
     server.end(signal.SIGKILL)
     with pytest.raises(ServerError, match="gave no answer in 2 tries"):
@@ -136,23 +136,6 @@ def test_a_signal_ends_the_server_after_what_was_asked_is_answered(index, number
     assert answers == [open_index(index).search(queries, 3)]
 
 
-def test_the_breaker_fails_fast_and_closes_when_the_server_is_back(url):
-    with faulty_proxy(url, 1.0, faults=("reset", "error", "too few")) as proxy:
-        client = RemoteIndex(Client(proxy.url, HASTY))
-        for _ in range(HASTY.failures_to_open):
-            with pytest.raises(ServerError, match="gave no answer in"):
-                client.search(["harbour"], 1)
-        asked = sum(proxy.injected.values())
-        for _ in range(50):
-            with pytest.raises(ServerError, match="is not asked for another"):
-                client.search(["harbour"], 1)
-        assert sum(proxy.injected.values()) == asked
-        proxy.share = 0.0
-        time.sleep(HASTY.open_s)
-        assert client.search(["harbour"], 1)[0][0].passage.title == "Bergen"
-        assert client.search(["harbour"], 1)[0][0].passage.title == "Bergen"
-
-
 def test_a_failing_server_ends_the_episode_and_is_no_observation(url):
     with faulty_proxy(url, 1.0, faults=("reset", "error", "too few")) as proxy:
         library = Library(*2 * [RemoteIndex(Client(proxy.url, HASTY))])
@@ -167,7 +150,7 @@ def test_a_failing_server_ends_the_episode_and_is_no_observation(url):
         session = make_env(library=library).start(QUESTION)
         result = session.step("<search> harbour </search>", finish="stop")
         assert (result.stop_reason, result.turn.observation) == (StopReason.INFRA_FAILURE, "")
-        assert "is not asked for another" in result.failure
+        assert "gave no answer in" in result.failure
 
 
 def test_a_refused_request_is_not_tried_again(url):

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -21,6 +22,9 @@ from seekling.config import Recipe, ScaleConfig
 from seekling.pipeline.stages import run_recipe
 from seekling.scale.ledger import problems, read_attempts
 from tests.pipeline.runs import QuietReporter, rows, village_recipe
+
+if TYPE_CHECKING:
+    from seekling.scale.sharded import Ranks
 
 STEPS = 5
 TOLERANCE = 1e-5
@@ -78,6 +82,22 @@ def assert_balanced(run: Path, recipe: Recipe) -> list[str]:
     ledger = run / "ledger.jsonl"
     assert problems(ledger, kept) == []
     return [reason for each in read_attempts(ledger) for reason in each.reasons]
+
+
+@contextlib.contextmanager
+def two_ranks(*, timeout_s: float = 120.0) -> Iterator[Ranks]:
+    """Two learner processes on a real local Ray; they stay when a learner is closed, so that starting is paid once."""
+    from seekling.scale.cluster import connect
+    from seekling.scale.sharded import Ranks
+
+    disconnect = connect(ScaleConfig(engine="ray"), lambda line: None)
+    ranks = Ranks(2, timeout_s=timeout_s)
+    ranks.learners.add(-1)
+    try:
+        yield ranks
+    finally:
+        ranks.stop()
+        disconnect()
 
 
 @contextlib.contextmanager

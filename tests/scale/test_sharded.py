@@ -21,15 +21,13 @@ from seekling.config import LossConfig, build_recipe
 from seekling.errors import ConfigError, ModelError
 from seekling.learn.batch import Batch
 from seekling.learn.local import LocalLearner
-from seekling.learn.loss import clipped_policy_loss, cross_entropy, make_policy_loss, make_policy_measure
+from seekling.learn.loss import clipped_policy_loss, make_policy_loss, make_policy_measure
 from seekling.models import load_model
 from seekling.scale.rank import LearnerSpec, divide_rows
-from seekling.scale.ranks import Ranks
-from seekling.scale.sharded import ShardedLearner
+from seekling.scale.sharded import Ranks, ShardedLearner
 from seekling.scale.state import AnyCheckpoint, load_state, save_state
 from tests.learn.models import group, small_model, trajectory
-from tests.scale.ranks import two_ranks
-from tests.scale.runs import assert_same_rl, go_on, scaled, until_rl
+from tests.scale.runs import assert_same_rl, go_on, scaled, two_ranks, until_rl
 
 pytestmark = pytest.mark.filterwarnings("default")  # of Ray's own files and sockets
 
@@ -200,18 +198,6 @@ def test_what_ranks_cannot_do_is_said_before_anything_starts(sharded, tmp_path):
         build_recipe(raw)
     with pytest.raises(ModelError, match="cannot load a model"):
         sharded().keep_reference(tmp_path)
-
-
-def test_one_row_becomes_two_where_a_process_would_wait(sharded, model_dir):
-    prefix, num = list(range(3, 13)), 16
-    made = [trajectory([*prefix, 13 + n, *range(5, 34)], [0] * 10 + [1] * 30) for n in range(num)]
-    part = Batch(made, np.ones(num))
-    two, one = (
-        each.forward_backward(part, cross_entropy)
-        for each in (sharded(row_tokens=4096), local(model_dir, row_tokens=4096))
-    )
-    assert (one.num_packed_tokens, two.num_packed_tokens) == (10 + num * 30, 2 * 10 + num * 30)
-    assert two.loss == pytest.approx(one.loss, abs=1e-6)
 
 
 @pytest.mark.long

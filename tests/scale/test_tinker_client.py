@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from seekling.models import load_model
 from seekling.pipeline.implementations import new_learner
 from seekling.pipeline.stages import run_recipe
 from seekling.types import Trajectory
+from tests.app_server import JsonHandler, running
 from tests.pipeline.runs import QuietReporter, rows, village_recipe
 
 pytest.importorskip("tinker", reason="the tinker SDK is not installed: pip install 'seekling[tinker]'")
@@ -203,23 +203,14 @@ def test_the_key_is_not_sent_in_the_clear_to_another_machine(tmp_path, monkeypat
 def test_the_key_goes_to_the_service_alone_and_not_where_it_redirects_to():
     seen: list[tuple[str, str | None]] = []
 
-    class Redirecting(BaseHTTPRequestHandler):
+    class Redirecting(JsonHandler):
         def do_GET(self) -> None:
             seen.append((self.path, self.headers.get("X-API-Key")))
-            self.send_response(302 if self.path == "/first" else 200)
-            if self.path == "/first":
-                self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/second")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            there = f"http://localhost:{self.server.server_address[1]}/second"
+            self.answer(302 if self.path == "/first" else 200, b"", {"Location": there})
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        here = f"http://127.0.0.1:{server.server_address[1]}"
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)) as here:
         service = Service(here, "tml-secret", "model")
-        for url in (f"{here}/first", f"http://localhost:{server.server_address[1]}/other"):
+        for url in (f"{here}/first", f"{here}/other".replace("127.0.0.1", "localhost")):
             urllib.request.urlopen(_request(url, service), timeout=30).close()
-        server.shutdown()
     assert seen == [("/first", "tml-secret"), ("/second", None), ("/other", None)]

@@ -27,12 +27,12 @@ from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import Sample, SampleRequest
 from seekling.serve.agent_app import OPEN_PATHS, make_agent_app
-from seekling.serve.agent_metrics import AgentMetrics
 from seekling.serve.asking import Asker
 from seekling.serve.desk import Desk
 from seekling.serve.episodes import SERVED, Episodes
 from seekling.serve.gate import GateRules
 from seekling.serve.keys import Keys, RateLimit
+from seekling.serve.metrics import AgentMetrics
 from tests.app_server import served
 from tests.experts.village import write_village
 from tests.settings import recipe_of

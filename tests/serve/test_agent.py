@@ -9,35 +9,23 @@ import json
 import re
 import shutil
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from seekling.cli.main import app
-from seekling.env.environment import SearchEnv
-from seekling.env.tools import all_tools
-from seekling.errors import ConfigError, InfrastructureError
-from seekling.pipeline.stages import run_recipe
-from seekling.retrieval.library import Library
-from seekling.retrieval.store import DocumentStore
-from seekling.rollout.loop import Roller
+from seekling.errors import ConfigError
 from seekling.serve import Answer, Asker, load_agent, open_asker
 from seekling.types import StopReason, Turn
-from tests.pipeline.runs import QuietReporter, village_recipe
-from tests.search_server import ONE_TRY, open_client, serve
 
 README = Path(__file__).parents[2] / "README.md"
 
 
-@pytest.fixture(scope="module")
-def home(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run in runs/demo: a tiny model that has learned two answers by heart, through search."""
-    folder = tmp_path_factory.mktemp("home")
-    recipe = village_recipe(folder, tiny_model_dir, rl={"steps": 0}, eval={"stages": ("sft",)})
-    run_recipe(recipe, folder / "runs" / "demo", QuietReporter())
-    return folder
+@pytest.fixture
+def home(trained_run: Path) -> Path:
+    """A folder with a finished run in runs/demo."""
+    return trained_run.parents[1]
 
 
 def test_a_trained_agent_answers_and_names_the_page_that_says_so(home: Path):
@@ -98,21 +86,6 @@ def test_a_question_that_is_given_up_ends_at_once_and_makes_room(home: Path):
     assert len(turns) == 1
 
 
-def test_a_search_that_fails_is_an_error_and_the_next_question_is_asked(home: Path):
-    index = home / "runs" / "demo" / "index"
-    with load_agent(home / "runs" / "demo") as agent:
-        with serve(str(index)) as url:
-            distant = Library(open_client(url, ONE_TRY), DocumentStore(index), may_wait=True)
-            tools = all_tools(distant, 1, ())
-            protocol = agent.env.protocol
-            env = SearchEnv(protocol, tools, agent.env.config, count_tokens=agent.renderer.count_tokens)
-            served = replace(agent, env=env, library=distant, roller=Roller(env, agent.sampler, agent.renderer))
-            assert served.ask("When was Alder Mill built?").text == "1612"
-        with pytest.raises(InfrastructureError, match="could not be answered"):
-            served.ask("When was Alder Mill built?")
-        assert agent.ask("When was Alder Mill built?").text == "1612"
-
-
 def test_ask_prints_turns_then_the_answer_with_the_sentence_that_says_so(home: Path):
     words = ["ask", str(home / "runs" / "demo"), "When was Alder Mill built?"]
     printed = CliRunner().invoke(app, words).stdout
@@ -136,27 +109,19 @@ def test_ask_prints_the_answer_and_its_sources_as_json(home: Path):
     assert [turn["kind"] for turn in row["turns"]] == ["search", "answer"]
 
 
-def test_a_chat_answers_one_question_after_another_until_an_empty_line(home: Path):
-    lines = "When was Alder Mill built?\n" * 2 + "\nWhen was Alder Mill built?\n"
+def test_a_chat_answers_questions_and_follow_ups_until_an_empty_line(home: Path):
+    lines = "When was Alder Mill built?\nAnd Birch Mill?\n\nAnd Birch Mill?\n"
     result = CliRunner().invoke(app, ["chat", str(home / "runs" / "demo")], input=lines)
     assert result.exit_code == 0, result.output
-    assert result.stdout.count("1612\n") == 2
-    assert result.stdout.count("* Alder Mill [alder_mill]") == 2
-
-
-def test_a_follow_up_question_is_answered_and_shown_as_it_was_asked(home: Path):
-    lines = "When was Alder Mill built?\nAnd Birch Mill?\n"
-    result = CliRunner().invoke(app, ["chat", str(home / "runs" / "demo")], input=lines)
-    assert result.exit_code == 0, result.output
+    assert "1612\n" in result.stdout
+    assert "* Alder Mill [alder_mill]" in result.stdout
+    assert result.stdout.count("asked: ") == 1
     assert re.search(r"asked: When was Birch Mill built\?\n\d{4}\n", result.stdout)
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
+def test_a_folder_that_is_no_run_or_has_no_trained_policy_is_refused(home: Path, tmp_path: Path):
     with pytest.raises(ConfigError, match="is not a run folder"), load_agent(tmp_path):
         pass
-
-
-def test_a_run_without_a_trained_policy_is_refused(home: Path, tmp_path: Path):
     shutil.copy(home / "runs" / "demo" / "recipe.toml", tmp_path)
     with pytest.raises(ConfigError, match="no trained policy yet"), load_agent(tmp_path):
         pass

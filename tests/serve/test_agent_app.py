@@ -4,9 +4,7 @@ import asyncio
 import http.client
 import json
 import socket
-import urllib.error
 import urllib.parse
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
@@ -14,33 +12,20 @@ import openai
 import pytest
 
 from seekling.serve.keys import Keys, add_key, revoke_key
+from tests import app_server
 from tests.patience import FAILS_AFTER_S, wait_until
 from tests.serve.serving import serve_village
 
 QUESTION = "When was Alder Mill built?"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("village")
+@pytest.fixture
+def folder(village):
+    return village.folder
 
 
-@pytest.fixture(scope="module")
-def village(folder, tiny_model_dir):
-    with serve_village(folder, tiny_model_dir) as served:
-        yield served
-
-
-def send(url, path="/v1/chat/completions", body=None, *, method=None, **headers):
-    """Status, headers and body of a request."""
-    raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data=raw, headers=headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=FAILS_AFTER_S) as response:
-            return response.status, response.headers, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.headers, error.read()
+def send(url, path="/v1/chat/completions", body=None, **more):
+    return app_server.send(url + path, body, **more)
 
 
 def asking(question=QUESTION, **fields):
@@ -48,7 +33,7 @@ def asking(question=QUESTION, **fields):
 
 
 def code_of(reply):
-    return reply[0], json.loads(reply[2])["error"]["code"]
+    return reply[0], reply.json["error"]["code"]
 
 
 def client_of(village, kind=openai.OpenAI, key="none"):
@@ -113,14 +98,8 @@ def test_what_is_not_in_the_documents_is_said_with_what_was_looked_at(village):
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b"{", (400, "invalid_json")),
-        (b"[" * 100_000, (400, "invalid_json")),
-        (b"\xff\xfe", (400, "invalid_json")),
-        (asking("\ud800"), (400, "invalid_json")),
         (asking(""), (400, "invalid_value")),
         (asking("?" * 5000), (400, "context_length_exceeded")),
-        (asking(tools=[{}]), (400, "unsupported_parameter")),
-        ({**asking(), "model": "gpt-4o"}, (404, "model_not_found")),
         ({**asking(), "messages": [{"role": "assistant", "content": "x"}]}, (400, "invalid_value")),
         (b" " * 10_000_000, (413, "request_too_large")),
     ],

@@ -1,25 +1,22 @@
 """Dockerfile and compose.yaml, as far as can be held without an engine: their commands run, as they are written."""
 
-import contextlib
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 import yaml
 
 import seekling
+from tests.app_server import SEEKLING, serving
 
 ROOT = Path(seekling.__file__).parents[2]
 if not (ROOT / "compose.yaml").is_file():
     pytest.skip("an installed package: no repository with a compose.yaml", allow_module_level=True)
-SEEKLING = [sys.executable, "-c", "from seekling.cli.main import main; main()"]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 
 
@@ -48,34 +45,11 @@ def command_of(service, **environment):
     return shlex.split(interpolated(COMPOSE["services"][service]["command"], environment))
 
 
-@contextlib.contextmanager
 def started(words, folder, **environment):
-    """What the container runs, in its working folder, on a free port instead of 8000; hands out the port."""
-    words = ["0" if word == "8000" else word for word in words]
-    process = subprocess.Popen(
-        [*SEEKLING, *words],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    lines = []
-    reader = threading.Thread(target=lambda: lines.extend(process.stdout))
-    try:
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith("serving"):
-                reader.start()
-                yield re.search(r"http://[^:]+:(\d+)", line)[1]
-                return
-        raise AssertionError("".join(lines))
-    finally:
-        process.kill()
-        process.wait()
-        if reader.ident:
-            reader.join()
-        process.stdout.close()
+    """What the container runs, in its working folder, on a free port instead of 8000."""
+    command, *words = ["0" if word == "8000" else word for word in words]
+    assert command == "serve"
+    return serving(*words, folder=folder, **environment)
 
 
 @pytest.fixture
@@ -85,8 +59,9 @@ def folder(trained_run, tmp_path):
     return tmp_path
 
 
-def health_check(port):
+def health_check(url):
     """The image's own, against another port."""
+    port = url.rpartition(":")[2]
     check = next(words for name, words in instructions() if name == "HEALTHCHECK")
     python, *words = json.loads(check.partition("CMD")[2])
     assert python == "python"
@@ -96,22 +71,22 @@ def health_check(port):
 
 def test_the_agents_command_starts_with_a_key_from_the_environment_and_is_healthy(folder):
     key = {"SEEKLING_KEY": "k" * 32}
-    with started(command_of("agent", **key), folder, **key) as port:
-        assert health_check(port) == 0
-    assert health_check(port) != 0
+    with started(command_of("agent", **key), folder, **key) as server:
+        assert health_check(server.url) == 0
+    assert health_check(server.url) != 0
 
 
 def test_without_any_key_the_agent_refuses_and_with_a_file_of_keys_it_starts(folder):
     with pytest.raises(AssertionError, match="there is no key"), started(command_of("agent"), folder):
         pass
     subprocess.run([*SEEKLING, "serve", "--add-key", "runs/demo", "alice"], cwd=folder, check=True, capture_output=True)
-    with started(command_of("agent"), folder) as port:
-        assert health_check(port) == 0
+    with started(command_of("agent"), folder) as server:
+        assert health_check(server.url) == 0
 
 
 def test_the_search_servers_command_starts_and_is_healthy(folder):
-    with started(command_of("search"), folder) as port:
-        assert health_check(port) == 0
+    with started(command_of("search"), folder) as server:
+        assert health_check(server.url) == 0
 
 
 def test_what_the_dockerfile_copies_is_there_and_not_ignored():

@@ -11,14 +11,8 @@ import pytest
 from seekling.serve.agent_replies import details_of
 from seekling.serve.asking import Answer, Quote
 from seekling.types import Episode, StopReason
-from tests.serve.serving import HOSTILE, serve_village
+from tests.serve.serving import HOSTILE
 from tests.serve.test_agent_app import asking, send
-
-
-@pytest.fixture(scope="module")
-def village(tmp_path_factory, tiny_model_dir):
-    with serve_village(tmp_path_factory.mktemp("village"), tiny_model_dir) as served:
-        yield served
 
 
 def ask(village, question):

@@ -24,12 +24,6 @@ def talk(transport, conversation):
     return asyncio.run(asyncio.wait_for(talking(), FAILS_AFTER_S))
 
 
-@pytest.fixture(scope="module")
-def village(tmp_path_factory, tiny_model_dir):
-    with serve_village(tmp_path_factory.mktemp("village"), tiny_model_dir) as served:
-        yield served
-
-
 def test_a_program_searches_reads_and_asks_over_http(village):
     async def conversation(client):
         tools = await client.list_tools()

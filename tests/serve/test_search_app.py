@@ -1,14 +1,14 @@
 """The search server as its clients see it: Search-R1's wire format to the letter, and every failure with its status."""
 
+import contextlib
 import json
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import urllib3
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.retrieval.index import open_index
 from seekling.types import Hit, Passage
 from tests.patience import FAILS_AFTER_S, wait_until
@@ -127,7 +127,7 @@ class Scripted:
         assert self.go.wait(FAILS_AFTER_S)
         if "bad" in queries:
             raise ValueError("a passage is damaged")
-        return [[Hit(Passage(query, query, "Title", query), 1.0, 0)] * (query != "none") for query in queries]
+        return [[Hit(Passage(query, query, "Title", query), 1.0, 0)] for query in queries]
 
 
 @pytest.fixture
@@ -135,126 +135,87 @@ def scripted():
     return Scripted()
 
 
-def ask_in_background(url, bodies):
-    replies = [None] * len(bodies)
-
-    def work(place):
-        replies[place] = post(url, bodies[place])
-
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(len(bodies))]
-    for thread in threads:
-        thread.start()
-    return threads, replies
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
 
 
-def waiting(url):
-    return metrics_of(url)['seekling_search_waiting_queries{index="own"}']
+@pytest.fixture
+def busy(scripted, pool):
+    """Serve what searches for "first" until it may go on, and then answers what came meanwhile."""
+
+    @contextlib.contextmanager
+    def serving(first, *bodies, num_waiting=0, **settings):
+        scripted.go.clear()
+        with serve(retriever=scripted, **settings) as url:
+            try:
+                asked = [pool.submit(post, url, {"query": first})]
+                wait_until(lambda: scripted.batches)
+                asked += [pool.submit(post, url, body) for body in bodies]
+                wait_until(lambda: metrics_of(url)['seekling_search_waiting_queries{index="own"}'] == num_waiting)
+                yield url, asked
+            finally:
+                scripted.go.set()
+
+    return serving
 
 
-def test_what_comes_during_a_search_is_searched_together_and_equal_queries_once(scripted):
-    scripted.go.clear()
-    with serve(retriever=scripted) as url:
-        first, _ = ask_in_background(url, [{"queries": ["first"]}])
-        wait_until(lambda: scripted.batches)
-        bodies = [{"queries": ["a", "b"]}, {"queries": ["b", "c", "b"]}, {"query": "first"}]
-        others, replies = ask_in_background(url, bodies)
-        wait_until(lambda: waiting(url) == 3)  # "first" is being searched already
+def test_what_comes_during_a_search_is_searched_together_and_equal_queries_once(scripted, busy):
+    bodies = [{"queries": ["a", "b"]}, {"queries": ["b", "c", "b"]}, {"query": "first"}]
+    with busy("first", *bodies, num_waiting=6) as (_, asked):
         scripted.go.set()
-        for thread in (*first, *others):
-            thread.join()
+        _, *replies = [each.result() for each in asked]
         texts = [[row[0]["text"] for row in reply["result"]] for _, reply, _ in replies]
         assert texts == [["a", "b"], ["b", "c", "b"], ["first"]]
         assert [(sorted(queries), top_k) for queries, top_k in scripted.batches] == [
             (["first"], 3),
-            (["a", "b", "c"], 3),
+            (["a", "b", "c", "first"], 3),
         ]
 
 
-def test_an_overload_is_503_with_retry_after_and_never_an_empty_result(scripted):
-    scripted.go.clear()
-    with serve(retriever=scripted, waiting_queries=3, timeout_s=FAILS_AFTER_S) as url:
-        first, replies = ask_in_background(url, [{"query": "first"}])
-        wait_until(lambda: scripted.batches)
-        second, _ = ask_in_background(url, [{"queries": ["a", "b", "c"]}])
-        wait_until(lambda: waiting(url) == 3)
+def test_an_overload_is_503_with_retry_after_and_never_an_empty_result(scripted, busy):
+    limits = {"waiting_queries": 3, "timeout_s": FAILS_AFTER_S}
+    with busy("first", {"queries": ["a", "b", "c"]}, num_waiting=3, **limits) as (url, asked):
         status, reply, headers = post(url, {"query": "too much"})
         assert (status, headers["Retry-After"]) == (503, "1")
         assert reply == {"error": "3 queries are waiting already; try again"}
         scripted.go.set()
-        for thread in (*first, *second):
-            thread.join()
-        assert replies[0][0] == 200
+        assert [each.result()[0] for each in asked] == [200, 200]
         assert ask(url, {"query": "too much"})["result"][0][0]["text"] == "too much"
 
 
-def test_what_waits_is_bounded_in_bytes_too_and_the_room_is_given_back(scripted):
-    scripted.go.clear()
-    with serve(retriever=scripted, waiting_bytes=60_000, body_bytes=100_000, timeout_s=FAILS_AFTER_S) as url:
-        first, replies = ask_in_background(url, [{"query": "a" * 90_000}])  # alone: always taken
-        wait_until(lambda: scripted.batches)
+def test_what_waits_is_bounded_in_bytes_too_and_the_room_is_given_back(scripted, busy, pool):
+    limits = {"waiting_bytes": 60_000, "body_bytes": 100_000, "timeout_s": FAILS_AFTER_S}
+    with busy("a" * 90_000, **limits) as (url, asked):  # alone: always taken
         status, reply, headers = post(url, {"query": "too much"})
         assert (status, headers["Retry-After"]) == (503, "1")
         assert reply["error"].endswith(" bytes are waiting already; try again")
         scripted.go.set()
-        first[0].join()
-        assert replies[0][0] == 200
+        assert asked[0].result()[0] == 200
         for body, expected in [(b"{", 400), (b" " * 100_001, 413), ({"query": "bad"}, 500), ({"query": "a"}, 200)] * 4:
             assert post(url, body)[0] == expected
-        others, replies = ask_in_background(url, [{"query": f"q{number}"} for number in range(3)])
-        for thread in others:
-            thread.join()
-        assert [status for status, _, _ in replies] == [200] * 3
+        together = [pool.submit(post, url, {"query": f"q{number}"}) for number in range(3)]
+        assert [each.result()[0] for each in together] == [200] * 3
 
 
-def test_what_takes_too_long_is_504_and_is_not_searched_any_more(scripted):
-    scripted.go.clear()
-    with serve(retriever=scripted, timeout_s=0.3) as url:
-        first, _ = ask_in_background(url, [{"query": "first"}])
-        wait_until(lambda: scripted.batches)
+def test_what_takes_too_long_is_504_and_is_not_searched_any_more(scripted, busy):
+    with busy("first", timeout_s=0.3) as (url, asked):
         status, reply, _ = post(url, {"query": "second"})
         assert (status, reply) == (504, {"error": "the search did not end within 0.3 s"})
-        first[0].join()
+        assert asked[0].result()[0] == 504
         scripted.go.set()
         assert ask(url, {"query": "third"})["result"][0][0]["text"] == "third"
         assert [queries for queries, _ in scripted.batches] == [["first"], ["third"]]
 
 
-def test_a_query_that_fails_is_500_and_does_not_fail_those_beside_it(scripted):
-    scripted.go.clear()
-    with serve(retriever=scripted) as url:
-        first, _ = ask_in_background(url, [{"query": "first"}])
-        wait_until(lambda: scripted.batches)
-        others, replies = ask_in_background(url, [{"query": "good"}, {"query": "bad"}, {"queries": ["fine", "bad"]}])
-        wait_until(lambda: waiting(url) == 3)
+def test_a_query_that_fails_is_500_and_does_not_fail_those_beside_it(scripted, busy):
+    bodies = [{"query": "good"}, {"query": "bad"}, {"queries": ["fine", "bad"]}]
+    with busy("first", *bodies, num_waiting=4) as (url, asked):
         scripted.go.set()
-        for thread in (*first, *others):
-            thread.join()
+        _, *replies = [each.result() for each in asked]
         assert [status for status, _, _ in replies] == [200, 500, 500]
         assert replies[0][1]["result"][0][0]["text"] == "good"
         assert replies[1][1] == {"error": "the search failed: ValueError: a passage is damaged"}
         assert replies[1][2]["Connection"] == "close"  # the next request of a client that kept it would be lost
         assert ask(url, {"query": "fine"})["result"][0]
-
-
-def cli(*words):
-    return CliRunner().invoke(app, ["serve", "--search-only", *map(str, words)])
-
-
-@pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "no record"])
-def test_a_damaged_index_is_not_served_and_the_error_says_what_is_wrong(tmp_path, damage):
-    index = build_towns(tmp_path, "bm25", tmp_path)
-    victim = index / ("index.json" if damage == "no record" else "passages.jsonl")
-    raw = victim.read_bytes()
-    if damage in ("gone", "no record"):
-        victim.unlink()
-    else:
-        victim.write_bytes(raw[:-20] if damage == "cut" else raw[:50] + bytes([raw[50] ^ 1]) + raw[51:])
-    result = cli(index, "--port", "0")
-    assert result.exit_code == 1
-    words = {
-        "cut": "bytes instead of",
-        "flipped": "has other content",
-        "gone": "is missing",
-        "no record": "no index at",
-    }
-    assert words[damage] in " ".join(result.output.split())

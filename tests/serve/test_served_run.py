@@ -3,15 +3,12 @@
 import contextlib
 import http.client
 import json
-import os
-import re
 import shutil
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 import urllib.error
@@ -26,6 +23,7 @@ from seekling.cli.main import app
 from seekling.corpus.questions import read_questions
 from seekling.serve.episodes import SERVED, Episodes
 from seekling.types import UNANSWERABLE
+from tests.app_server import send, serving
 from tests.patience import FAILS_AFTER_S, wait_until
 
 KILLED_BETWEEN_RENAMES = """
@@ -48,34 +46,6 @@ def run(trained_run, tmp_path):
     return shutil.copytree(trained_run, tmp_path / "demo")
 
 
-@contextlib.contextmanager
-def serving(run, *options):
-    """The command in a process of its own, killed at the end; hands out its address and the process."""
-    code = "from seekling.cli.main import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "serve", str(run), "--port", "0", *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    lines = []
-    try:
-        for line in process.stderr:
-            lines.append(line)
-            if "serving" in line:
-                break
-        else:
-            raise AssertionError("".join(lines))
-        reader = threading.Thread(target=lambda: lines.extend(process.stderr))
-        reader.start()
-        yield re.search(r"http://[0-9.:]+", line).group(), process, lines
-    finally:
-        process.kill()
-        process.wait()
-        reader.join()
-        process.stderr.close()
-
-
 def post(url, path, body, key=""):
     request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Authorization": f"Bearer {key}"})
     with urllib.request.urlopen(request, timeout=FAILS_AFTER_S) as response:
@@ -91,10 +61,10 @@ def ask(url, question, key=""):
 def test_feedback_that_was_acknowledged_outlives_kill_9(run, tmp_path):
     acknowledged = []
     for round_ in range(2):  # the second start is on what the first kill left
-        with serving(run) as (url, process, _), ThreadPoolExecutor(4) as pool:
-            ids = [ask(url, question)["id"] for question in QUESTIONS]
+        with serving(str(run), "--port", "0") as server, ThreadPoolExecutor(4) as pool:
+            ids = [ask(server.url, question)["id"] for question in QUESTIONS]
 
-            def judge(number, url=url, ids=ids, round_=round_):
+            def judge(number, url=server.url, ids=ids, round_=round_):
                 body = {"id": ids[number % 2], "thumbs": "down", "correction": f"{round_} {number}"}
                 with contextlib.suppress(OSError, http.client.HTTPException):  # cut off by the kill
                     post(url, "/v1/feedback", body)
@@ -102,15 +72,15 @@ def test_feedback_that_was_acknowledged_outlives_kill_9(run, tmp_path):
 
             def judge_all(start):
                 for number in range(start, 10_000, 4):
-                    if process.poll() is not None:
+                    if server.process.poll() is not None:
                         return
                     judge(number)
 
             num_before = len(acknowledged)
             jobs = [pool.submit(judge_all, start) for start in range(4)]
             wait_until(lambda before=num_before: len(acknowledged) > before + 50)
-            process.kill()
-            process.wait()
+            server.process.kill()
+            server.process.wait()
             for job in jobs:
                 job.result()
     episodes = Episodes(run / SERVED)
@@ -125,15 +95,15 @@ def test_feedback_that_was_acknowledged_outlives_kill_9(run, tmp_path):
 
 
 def test_feedback_becomes_questions_that_training_reads(run, tmp_path):
-    with serving(run) as (url, _, _):
-        first, second = (ask(url, question) for question in QUESTIONS)
-        unknown = ask(url, "Who painted the moon?")
-        post(url, "/v1/feedback", {"id": first["id"], "thumbs": "down"})
-        post(url, "/v1/feedback", {"id": first["id"], "thumbs": "up"})
-        post(url, "/v1/feedback", {"id": second["id"], "thumbs": "down", "correction": "in 1656"})
-        post(url, "/v1/feedback", {"id": unknown["id"], "thumbs": "down", "correction": "unknown"})
-        again = ask(url, "Where is Birch Mill?")
-        post(url, "/v1/feedback", {"id": again["id"], "thumbs": "down"})
+    with serving(str(run), "--port", "0") as server:
+        first, second = (ask(server.url, question) for question in QUESTIONS)
+        unknown = ask(server.url, "Who painted the moon?")
+        post(server.url, "/v1/feedback", {"id": first["id"], "thumbs": "down"})
+        post(server.url, "/v1/feedback", {"id": first["id"], "thumbs": "up"})
+        post(server.url, "/v1/feedback", {"id": second["id"], "thumbs": "down", "correction": "in 1656"})
+        post(server.url, "/v1/feedback", {"id": unknown["id"], "thumbs": "down", "correction": "unknown"})
+        again = ask(server.url, "Where is Birch Mill?")
+        post(server.url, "/v1/feedback", {"id": again["id"], "thumbs": "down"})
     out = tmp_path / "questions.jsonl"
     result = CliRunner().invoke(app, ["data", "feedback", str(run), "--out", str(out), "--json"])
     assert json.loads(result.stdout) == {"questions": 3, "corrected": 2, "unanswerable": 1, "without_answer": 1}
@@ -144,32 +114,37 @@ def test_feedback_becomes_questions_that_training_reads(run, tmp_path):
 
 
 def test_a_server_that_is_told_to_stop_answers_what_was_asked(run):
-    with serving(run) as (url, process, lines), ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(ask, url, QUESTIONS[0]) for _ in range(8)]
-        wait_until(lambda: any(job.running() for job in asked))
-        time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
+    with serving(str(run), "--port", "0", "--requests-per-minute", "0") as server, ThreadPoolExecutor(8) as pool:
+
+        def has_come():
+            figures = send(f"{server.url}/metrics").raw.decode()
+            return "seekling_open_questions 0.0" not in figures or "seekling_questions_total{" in figures
+
+        asked = [pool.submit(ask, server.url, QUESTIONS[0]) for _ in range(8)]
+        wait_until(has_come)
+        server.process.send_signal(signal.SIGTERM)
         answers = []
         for job in asked:
             with contextlib.suppress(ConnectionError, urllib.error.URLError):  # refused, not cut off
                 answers.append(job.result()["choices"][0]["message"]["content"])
-        assert process.wait(timeout=FAILS_AFTER_S) == 0
-        wait_until(lambda: len([line for line in lines if '"status": 200' in line]) == len(answers))
+        assert server.process.wait(timeout=FAILS_AFTER_S) == 0
+        done = '"route": "/v1/chat/completions", "status": 200'
+        wait_until(lambda: sum(done in line for line in server.lines) == len(answers))
     assert set(answers) <= {"1612"}
     assert answers
-    assert "Traceback" not in "".join(lines)
+    assert "Traceback" not in "".join(server.lines)
 
 
 def test_keys_are_made_and_taken_back_while_it_runs(run):
-    with serving(run) as (url, _, _):
-        assert ask(url, QUESTIONS[0])["id"]
+    with serving(str(run), "--port", "0") as server:
+        assert ask(server.url, QUESTIONS[0])["id"]
         key = CliRunner().invoke(app, ["serve", str(run), "--add-key", "alice"]).stdout.strip()
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            ask(url, QUESTIONS[0])
-        assert ask(url, QUESTIONS[0], key)["choices"][0]["message"]["content"] == "1612"
+            ask(server.url, QUESTIONS[0])
+        assert ask(server.url, QUESTIONS[0], key)["choices"][0]["message"]["content"] == "1612"
         assert CliRunner().invoke(app, ["serve", str(run), "--revoke-key", "alice"]).exit_code == 0
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            ask(url, QUESTIONS[0], key)
+            ask(server.url, QUESTIONS[0], key)
 
 
 def what_was_found(run, answer):
@@ -183,39 +158,39 @@ def test_documents_that_change_are_answered_from_while_it_runs_and_after_kill_9_
     pages = Path(tomllib.loads((run / "recipe.toml").read_text())["data"]["corpus"]).read_text()
     corpus = tmp_path / "corpus.jsonl"
     update = ["index", str(corpus), "--out", str(run / "index"), "--update"]
-    with serving(run) as (url, _, _):
-        assert "built in 1612" in what_was_found(run, ask(url, QUESTIONS[0]))
+    with serving(str(run), "--port", "0") as server:
+        assert "built in 1612" in what_was_found(run, ask(server.url, QUESTIONS[0]))
         corpus.write_text(pages.replace("1612", "1844"))
         result = CliRunner().invoke(app, update)
         assert result.exit_code == 0, result.output
-        found = what_was_found(run, ask(url, QUESTIONS[0]))
+        found = what_was_found(run, ask(server.url, QUESTIONS[0]))
         assert "built in 1844" in found
         assert "1612" not in found
-        with urllib.request.urlopen(f"{url}/v1/pages/alder_mill", timeout=FAILS_AFTER_S) as response:
+        with urllib.request.urlopen(f"{server.url}/v1/pages/alder_mill", timeout=FAILS_AFTER_S) as response:
             assert "built in 1844" in response.read().decode()
         # The moment when no index stands in its place: the old one was moved away, the new one not yet there.
         corpus.write_text(pages.replace("1612", "1911"))
         child = subprocess.run([sys.executable, "-c", KILLED_BETWEEN_RENAMES, *update])
         assert child.returncode == -signal.SIGKILL
         assert not (run / "index").exists()
-        assert "built in 1844" in what_was_found(run, ask(url, QUESTIONS[0]))
-    with serving(run) as (url, _, _):
-        assert "built in 1844" in what_was_found(run, ask(url, QUESTIONS[0]))
+        assert "built in 1844" in what_was_found(run, ask(server.url, QUESTIONS[0]))
+    with serving(str(run), "--port", "0") as server:
+        assert "built in 1844" in what_was_found(run, ask(server.url, QUESTIONS[0]))
         assert CliRunner().invoke(app, update).exit_code == 0
-        assert "built in 1911" in what_was_found(run, ask(url, QUESTIONS[0]))
+        assert "built in 1911" in what_was_found(run, ask(server.url, QUESTIONS[0]))
     told = CliRunner().invoke(app, ["ask", str(run), QUESTIONS[0], "--json"])
     assert "built in 1911" in "".join(turn["observation"] for turn in json.loads(told.stdout)["turns"])
 
 
 def test_an_index_that_was_made_otherwise_is_not_taken_while_it_runs(run, tmp_path):
     pages = tomllib.loads((run / "recipe.toml").read_text())["data"]["corpus"]
-    with serving(run) as (url, _, lines):
+    with serving(str(run), "--port", "0") as server:
         words = ["index", pages, "--out", str(run / "index"), "--passage-words", "5", "--force"]
         assert CliRunner().invoke(app, words).exit_code == 0
         for _ in range(2):
-            assert "built in 1612" in what_was_found(run, ask(url, QUESTIONS[0]))
-        wait_until(lambda: "passage_words" in "".join(lines))
-    assert "".join(lines).count("passage_words") == 1
+            assert "built in 1612" in what_was_found(run, ask(server.url, QUESTIONS[0]))
+        wait_until(lambda: "passage_words" in "".join(server.lines))
+    assert "".join(server.lines).count("passage_words") == 1
 
 
 def test_other_machines_are_let_in_only_with_keys(run):
@@ -224,9 +199,9 @@ def test_other_machines_are_let_in_only_with_keys(run):
     assert "other machines could ask, and there is no key" in refused.output
 
 
-def test_a_head_that_trickles_in_is_hung_up_on(run, monkeypatch):
-    with serving(run) as (url, _, _):
-        host, port = url.removeprefix("http://").split(":")
+def test_a_head_that_trickles_in_is_hung_up_on(run):
+    with serving(str(run), "--port", "0") as server:
+        host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
             connection.settimeout(FAILS_AFTER_S)

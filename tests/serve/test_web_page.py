@@ -16,12 +16,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def village(tmp_path_factory, tiny_model_dir):
-    with serve_village(tmp_path_factory.mktemp("village"), tiny_model_dir) as served:
-        yield served
-
-
 def ask(browser, question, number=1):
     """Ask by keyboard alone, and wait for the n-th answer."""
     browser.run("document.querySelector('#question').focus()")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
-import urllib.request
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from seekling.learn.batch import Batch
-from seekling.learn.local import LocalLearner
-from seekling.learn.loss import TokenData, importance_sampling
 from seekling.models import load_policy
 from seekling.serve.gate import GateRules
 from seekling.serve.keys import Keys, add_key, revoke_key
+from tests.app_server import send
 from tests.patience import wait_until
 
 tinker = pytest.importorskip("tinker", reason="the tinker SDK is not installed: pip install 'seekling[tinker]'")
 
-from seekling.tinker.wire import all_trained  # noqa: E402
 from tests.tinker_server import tinker_server  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -123,37 +118,6 @@ def test_sampler_and_learner_agree(service):
     np.testing.assert_allclose(last[-2:], scored[-2:], atol=1e-4)
 
 
-def test_two_steps_are_those_of_the_local_learner(service, tiny_model_dir):
-    model = make_model(service, rank=8, seed=1)
-    local = LocalLearner(load_policy(tiny_model_dir, dtype="float32")[0], lora_rank=8, seed=1)
-    local.set_adam(betas=(0.9, 0.95), epsilon=1e-12, weight_decay=0.0, max_grad_norm=0.0)
-    lines = [model.get_tokenizer().encode(line) for line in LINES]
-    factors = [np.linspace(-1, 2, len(line) - 1).astype(np.float32) for line in lines]
-    for loss in ("cross_entropy", "importance_sampling"):
-        if loss == "cross_entropy":
-            behaviour = [np.zeros(len(line) - 1, np.float32) for line in lines]
-            data = [text_datum(line, weights=list(each)) for line, each in zip(lines, factors, strict=True)]
-        else:
-            scored = model.forward([text_datum(line) for line in lines], "cross_entropy").result().loss_fn_outputs
-            behaviour = [np.asarray(each["logprobs"].data, np.float32) - 0.3 for each in scored]
-            data = [
-                text_datum(line, logprobs=list(before), advantages=list(each))
-                for line, before, each in zip(lines, behaviour, factors, strict=True)
-            ]
-        found, step = model.forward_backward(data, loss), model.optim_step(ADAM)
-        trajectories = [all_trained(np.asarray(line), before) for line, before in zip(lines, behaviour, strict=True)]
-        batch = Batch(trajectories, np.ones(len(lines)), {"advantages_A": [np.append(0, each) for each in factors]})
-        token_loss = importance_sampling if loss == "importance_sampling" else weighted_nll
-        stats = local.forward_backward(batch, token_loss, aggregation="sum")
-        assert found.result().metrics["loss:sum"] == pytest.approx(stats.loss, rel=1e-4)
-        norm = local.optim_step(ADAM.learning_rate)
-        assert step.result().metrics["grad_norm:mean"] == pytest.approx(norm, rel=1e-4)
-
-
-def weighted_nll(logprobs_A: torch.Tensor, data: TokenData) -> torch.Tensor:
-    return -logprobs_A * data.advantages_A
-
-
 @pytest.mark.parametrize("loss", ["ppo", "cispo"])
 def test_clipped_losses_take_their_bounds_from_the_request(service, loss):
     model = make_model(service)
@@ -167,20 +131,6 @@ def test_clipped_losses_take_their_bounds_from_the_request(service, loss):
     per_token = ones if loss == "ppo" else true
     assert found == pytest.approx(-1.5 * per_token.sum(), rel=1e-4)
     assert plain == pytest.approx(-1.2 * per_token.sum(), rel=1e-4)
-
-
-def test_a_loss_of_ones_own_goes_through_weights(service):
-    model, other = make_model(service), make_model(service)
-    data = batch_of(model)
-
-    def loss(datums, logprobs):
-        weights = [torch.tensor(datum.loss_fn_inputs["weights"].data) for datum in datums]
-        return -sum((each * weight).sum() for each, weight in zip(logprobs, weights, strict=True)), {}
-
-    model.forward_backward_custom(data, loss).result()
-    other.forward_backward(data, "cross_entropy").result()
-    norms = [each.optim_step(ADAM).result().metrics["grad_norm:mean"] for each in (model, other)]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # PEFT asks for its old name
@@ -235,37 +185,25 @@ def test_models_do_not_mix(service):
 
 
 def post(url: str, name: str, body: dict | bytes, key: str = "") -> tuple[int, dict]:
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind = "application/x-protobuf" if isinstance(body, bytes) else "application/json"
-    request = urllib.request.Request(f"{url}/api/v1/{name}", raw, {"Content-Type": kind, "X-API-Key": key})
-    try:
-        with urllib.request.urlopen(request) as reply:
-            return reply.status, json.loads(reply.read())
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
+    sent = send(f"{url}/api/v1/{name}", body, **{"Content-Type": kind, "X-API-Key": key})
+    return sent.status, sent.json
 
 
-def get(url: str, name: str, key: str = "") -> tuple[int, bytes]:
-    try:
-        with urllib.request.urlopen(
-            urllib.request.Request(f"{url}/api/v1/{name}", headers={"X-API-Key": key})
-        ) as reply:
-            return reply.status, reply.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read()
+def get(url: str, name: str, key: str = "") -> int:
+    return send(f"{url}/api/v1/{name}", **{"X-API-Key": key}).status
 
 
 def test_what_a_program_had_goes_when_nothing_is_heard_of_it(tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.setattr("seekling.tinker.handlers._FORGOTTEN_S", 0.5)
     monkeypatch.setattr("seekling.tinker.app._FORGETTING_S", 0.05)
     with tinker_server(tiny_model_dir, tmp_path / "saves") as address:
-        session = post(address, "create_session", {"tags": [], "user_metadata": None, "sdk_version": "0"})[1][
-            "session_id"
-        ]
+        program = {"tags": [], "user_metadata": None, "sdk_version": "0"}
+        session = post(address, "create_session", program)[1]["session_id"]
         body = {"session_id": session, "sampling_session_seq_id": 0, "base_model": "tiny"}
         name = post(address, "create_sampling_session", body)[1]["sampling_session_id"]
-        assert get(address, f"samplers/{name}")[0] == 200
-        wait_until(lambda: get(address, f"samplers/{name}")[0] == 404)
+        assert get(address, f"samplers/{name}") == 200
+        wait_until(lambda: get(address, f"samplers/{name}") == 404)
         assert post(address, "session_heartbeat", {"session_id": session})[0] == 404
 
 
@@ -306,46 +244,32 @@ def test_more_than_may_wait_is_told_to_wait_and_the_sdk_does(tiny_model_dir, tmp
 
 
 def test_wrong_input_is_told_in_the_sdks_own_errors(service):
-    with pytest.raises(tinker.NotFoundError, match="or tiny"):
-        service.create_lora_training_client("huge").result()
-    with pytest.raises(tinker.BadRequestError, match="train_mlp"):
-        service.create_lora_training_client("tiny", train_mlp=False).result()
     sampler = service.create_sampling_client(base_model="tiny").result()
-    prompt = tinker.ModelInput.from_ints([5, 6])
-    with pytest.raises(tinker.BadRequestError, match="top_k"):
-        sampler.sample(prompt, 1, tinker.SamplingParams(top_k=5)).result()
-    with pytest.raises(tinker.BadRequestError, match="vocabulary"):
-        sampler.sample(tinker.ModelInput.from_ints([10**6]), 1, tinker.SamplingParams()).result()
-    with pytest.raises(tinker.BadRequestError, match="no path"):
-        service.create_sampling_client(model_path="tinker://../weights/x").result()
-    for wrong, match in (
-        (text_datum([5, 6, 7], weights=[1.0]), "shape"),
-        (text_datum([5, 6, 7], advantages=[1.0, 1.0]), "advantages"),
-        (text_datum([5, 6, 7], weights=[1.0, float("nan")]), "finite"),
-        (
-            tinker.Datum(tinker.ModelInput.from_ints([5, 6]), {"target_tokens": np.asarray([9, 9])}),
-            "shifted by one",
+    prompt, params = tinker.ModelInput.from_ints([5, 6]), tinker.SamplingParams
+    unshifted = tinker.Datum(prompt, {"target_tokens": np.asarray([9, 9])})
+    for ask, match in (
+        (lambda: service.create_lora_training_client("tiny", train_mlp=False), "train_mlp"),
+        (lambda: sampler.sample(prompt, 1, params(top_k=5)), "top_k"),
+        (lambda: sampler.sample(tinker.ModelInput.from_ints([10**6]), 1, params()), "vocabulary"),
+        (lambda: service.create_sampling_client(model_path="tinker://../weights/x"), "no path"),
+        *(
+            (lambda wrong=wrong, loss=loss: make_model(service).forward_backward([wrong], loss), match)
+            for wrong, loss, match in (
+                (text_datum([5, 6, 7], weights=[1.0]), "cross_entropy", "shape"),
+                (text_datum([5, 6, 7], advantages=[1.0, 1.0]), "cross_entropy", "advantages"),
+                (text_datum([5, 6, 7], weights=[1.0, float("nan")]), "cross_entropy", "finite"),
+                (unshifted, "cross_entropy", "shifted by one"),
+                (text_datum([5, 6, 7]), "gspo", "gspo"),
+            )
         ),
     ):
         with pytest.raises(tinker.BadRequestError, match=match):
-            make_model(service).forward_backward([wrong], "cross_entropy").result()
-    with pytest.raises(tinker.BadRequestError, match="gspo"):
-        make_model(service).forward_backward([text_datum([5, 6, 7])], "gspo").result()
+            ask().result()
+    with pytest.raises(tinker.NotFoundError, match="or tiny"):
+        service.create_lora_training_client("huge").result()
     with pytest.raises(tinker.RequestFailedError, match="without gradients") as failed:
         make_model(service).optim_step(ADAM).result()
     assert failed.value.category == "user"
-
-
-def test_stop_tokens_end_an_answer(service):
-    sampler = service.create_sampling_client(base_model="tiny").result()
-    prompt, tokens = tinker.ModelInput.from_ints([5, 6, 7, 8]), 40
-    free = sampler.sample(prompt, 1, tinker.SamplingParams(max_tokens=tokens, seed=4, stop=[])).result().sequences[0]
-    assert len(free.tokens) == tokens
-    stop = free.tokens[10]
-    params = tinker.SamplingParams(max_tokens=tokens, seed=4, stop=[stop])
-    ended = sampler.sample(prompt, 1, params).result().sequences[0]
-    assert ended.tokens == free.tokens[: free.tokens.index(stop) + 1]
-    assert ended.stop_reason == "stop"
 
 
 def test_keys_are_asked_for_kept_apart_and_taken_back(tiny_model_dir, tmp_path):
@@ -366,8 +290,8 @@ def test_keys_are_asked_for_kept_apart_and_taken_back(tiny_model_dir, tmp_path):
         external = model.save_weights_external("out").result().path
         url = tinker.RestClient(base_url=address, api_key=alice).get_external_weights_urls(external).result().urls
         file = url["adapter_model.safetensors"].removeprefix(f"{address}/api/v1/")
-        assert [get(address, file, key)[0] for key in (alice, bob, "")] == [200, 400, 401]
-        assert get(address, file.replace("adapter_model.safetensors", "about.json"), alice)[0] == 404
+        assert [get(address, file, key) for key in (alice, bob, "")] == [200, 400, 401]
+        assert get(address, file.replace("adapter_model.safetensors", "about.json"), alice) == 404
         assert post(address, "get_info", {"model_id": model.model_id}, bob)[0] == 404
         assert post(address, "get_info", {"model_id": model.model_id}, alice)[0] == 200
         revoke_key(keys, "alice")

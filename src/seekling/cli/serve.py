@@ -194,8 +194,8 @@ def _keys(model: str, path: Path | None, key_env: str, host: str) -> Keys:
 def _desk(run: Path, config: ServeConfig, *, policy: str, name: str = "") -> Iterator[Desk]:
     """A run's agent, ready to be asked."""
     with _serving():
-        from seekling.serve.agent_metrics import AgentMetrics
         from seekling.serve.desk import Desk
+        from seekling.serve.metrics import AgentMetrics
     from seekling.serve import load_agent
     from seekling.serve.episodes import SERVED, Episodes
 
@@ -251,10 +251,9 @@ def search_only(
     ends it after what has been asked is answered.
     """
     with _serving():
+        from seekling.serve.metrics import SearchMetrics
         from seekling.serve.running import run_app
-        from seekling.serve.search_app import search_app
-    from seekling.serve.search_index import open_indexes
-    from seekling.serve.search_metrics import SearchMetrics
+        from seekling.serve.search_app import open_indexes, search_app
 
     metrics = SearchMetrics()
     opened = open_indexes(indexes, config, metrics)

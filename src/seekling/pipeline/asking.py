@@ -58,7 +58,7 @@ def evaluate_policy(
     model = spec if name == "base" else f"{spec}, {name}"
     return ask_and_score(
         folder,
-        agent.roller_over(agent.env.with_config(recipe.evaluated.env)),
+        agent.roller.over(agent.env.with_config(recipe.evaluated.env)),
         questions,
         eval_decoding(recipe),
         EvalSettings.from_recipe(recipe, model=model, num_passages=num_passages_of(recipe, folder)),

@@ -202,7 +202,7 @@ def _open_roller(
     model_dir = resolve_model(recipe.model.spec, log=reporter.line)
     with open_agent(recipe, world.library, model_dir) as agent:
         model: dict[str, Json] = {"spec": recipe.model.spec, "resolved": model_dir.name}
-        local = agent.roller_over(agent.env.with_config(recipe.evaluated.env))
+        local = agent.roller.over(agent.env.with_config(recipe.evaluated.env))
         yield local, model | {"dtype": agent.sampler.dtype}, agent.sandbox_layers
 
 

@@ -107,8 +107,7 @@ def open_learner(recipe: Recipe, model_dir: Path, stage: Stage, *, run: Path, lo
 
     need_ray()
     from seekling.scale.rank import LearnerSpec
-    from seekling.scale.ranks import Ranks
-    from seekling.scale.sharded import ShardedLearner
+    from seekling.scale.sharded import Ranks, ShardedLearner
 
     connect(scale, log)
     ranks = Ranks(scale.learner_ranks, device=recipe.model.device, timeout_s=scale.learner_timeout_s)

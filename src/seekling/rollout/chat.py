@@ -22,8 +22,6 @@ from seekling.types import Json, Message
 
 _PERMANENT = {401, 403, 404}
 _COUNTS = ("prompt_tokens", "completion_tokens")
-_NEVER = 10**9
-"""The breaker stays closed: a question that was not asked would have to be asked by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class ChatClient:
         self.endpoint = endpoint
         self._client = Client(
             endpoint.url,
-            Patience(endpoint.timeout_s, endpoint.request_tries, first_pause_s, 60.0, failures_to_open=_NEVER),
+            Patience(endpoint.timeout_s, endpoint.request_tries, first_pause_s, 60.0),
             {"Authorization": f"Bearer {key_from(endpoint.key_env)}"} if endpoint.key_env else {},
             requests_per_minute=endpoint.requests_per_minute,
         )

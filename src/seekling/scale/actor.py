@@ -71,12 +71,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished job."""
+    """A finished job, and the seconds that taking its weights took, for the one that took them."""
 
     group: EpisodeGroup
     weights: Weights
     load_s: float
-    """Seconds that taking the weights took, for the job that took them."""
 
 
 class SamplerActor:
@@ -90,11 +89,7 @@ class SamplerActor:
         self._rollers: dict[EnvConfig, Roller] = {}
 
     async def open(self, taught: Sequence[Trajectory]) -> Opened:
-        """Load the model and open the index; the sampler has no weights of the run yet.
-
-        Raises:
-            SeeklingError: a file is not where the recipe says, or is not as the recipe says.
-        """
+        """Load the model and open the index; the sampler has no weights of the run yet."""
         recipe = self._place.recipe
         model = self._place.model if self._place.model.is_dir() else resolve_model(recipe.model.spec)
         library = open_library(self._place.index, recipe.retrieval)
@@ -111,7 +106,7 @@ class SamplerActor:
         load_s = time.perf_counter() - started
         roller = self._rollers.get(job.env)
         if roller is None:
-            roller = self._rollers[job.env] = self._agent.roller_over(self._agent.env.with_config(job.env))
+            roller = self._rollers[job.env] = self._agent.roller.over(self._agent.env.with_config(job.env))
         rolling = roller.group(job.question, job.decoding, job.group_size, job.seed, first=job.first, gate=self._gate)
         task = asyncio.create_task(rolling)
         self._running.add(task)

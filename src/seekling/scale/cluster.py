@@ -29,13 +29,8 @@ def need_ray() -> None:
 def connect(config: ScaleConfig, log: Callable[[str], None]) -> Callable[[], None]:
     """Connect to the cluster that a recipe names; without an address Ray starts on this machine, for this process.
 
-    A process that is connected already stays so.
-
     Returns:
-        What disconnects, and ends a Ray that was started here.
-
-    Raises:
-        ConfigError: there is no cluster at the address.
+        What disconnects, and ends a Ray that was started here; nothing where the process was connected already.
     """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
@@ -81,14 +76,6 @@ def environment(num_threads: int) -> dict[str, object]:
     return {"env_vars": variables}
 
 
-def sampler_options(config: ScaleConfig) -> dict[str, object]:
-    """What Ray must know of a sampler's process: its share of a machine, and its environment."""
-    return {
-        "num_cpus": config.sampler_cpus,
-        "num_gpus": config.sampler_gpus,
-        "max_restarts": 0,  # a new process is started by the pool, which knows what the dead one had
-        "max_task_retries": 0,
-        "max_concurrency": 1000,
-        "scheduling_strategy": "SPREAD",
-        "runtime_env": environment(max(1, int(config.sampler_cpus))),
-    }
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)

@@ -2,9 +2,8 @@
 
 An attempt is one handing out of one group; its number is never used again, also by later processes of the run. Each
 ends exactly once: its episodes are used, or it is dropped and the reason written down. A used one is dropped after all
-when a run goes on from a state before its step. So the episodes that training took can be counted in two places, here
-and in `episodes/rl.jsonl`, and `problems` compares what must agree. Evaluations have step 0, and files that tell which
-of their episodes count.
+when a run goes on from a state before its step. `problems` compares this with `episodes/rl.jsonl`. Evaluations have
+step 0, and files that tell which of their episodes count.
 """
 
 from __future__ import annotations
@@ -111,12 +110,7 @@ def read_attempts(path: Path) -> list[Attempt]:
 
 
 def problems(path: Path, episodes: Mapping[int, int]) -> list[str]:
-    """What does not balance, in words.
-
-    Args:
-        path: the ledger of a run whose RL is over.
-        episodes: how many each RL step has in the run's episodes file.
-    """
+    """What does not balance in the ledger of a run whose RL is over; `episodes` has how many were kept of each step."""
     attempts = read_attempts(path)
     found = [f"attempt {each.number} has no end" for each in attempts if each.is_open]
     found += [f"attempt {each.number} was dropped {len(each.reasons)} times" for each in attempts if each.reasons[1:]]

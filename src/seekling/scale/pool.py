@@ -6,9 +6,7 @@ A pool says which weights are to be used; the actors fetch these themselves. Who
 from __future__ import annotations
 
 import hashlib
-import math
 import time
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,26 +14,25 @@ from pathlib import Path
 import ray
 import torch
 from ray.actor import ActorHandle
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from seekling.config import Recipe
 from seekling.errors import InfrastructureError, SeeklingError
+from seekling.learn.checkpoint import giving
 from seekling.learn.learner import Learner
 from seekling.rollout.sampler import Sample, Sampler, SampleRequest
 from seekling.scale.actor import Opened, Place, SamplerActor, Weights
-from seekling.scale.cluster import connect, sampler_options
+from seekling.scale.cluster import connect, environment, first_line
 from seekling.scale.ledger import Ledger
 from seekling.scale.weight_store import WeightStore
 from seekling.types import Trajectory
-
-if typing.TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel
 
 GET_S = 120.0
 """For a result that is ready to arrive; a machine that died with it never sends it."""
 COMPLAIN_S = 60.0
 """Between two lines that say that no sampler is there."""
-OTHERS_S, CLOSE_S = 30.0, 5.0
+CLOSE_S = 5.0
 
 
 @dataclass(slots=True)
@@ -60,16 +57,13 @@ class Member:
 
 
 class SamplerPool:
-    """The samplers of a run, as a `Sampler`.
+    """The samplers of a run, as a `Sampler`; its making raises what kept Ray or a sampler from starting.
 
     Args:
         recipe: its section scale says how many, and where.
         place: where they find the run's files.
         ledger: told of starts and deaths.
         log: told the same in words.
-
-    Raises:
-        SeeklingError: what kept Ray or a sampler from starting.
     """
 
     def __init__(self, recipe: Recipe, place: Place, ledger: Ledger, log: Callable[[str], None]) -> None:
@@ -179,7 +173,7 @@ class SamplerPool:
             )
 
     def replace(self, member: Member, why: str, *, num_lost: int = 0) -> None:
-        """Start another process for one that died with so many groups, or end one that hangs.
+        """Start another process for one that died or hangs, with so many groups.
 
         Raises:
             InfrastructureError: it has died too often without having finished a group.
@@ -200,31 +194,30 @@ class SamplerPool:
         self.members[member.number] = new
 
     def _start(self, number: int) -> Member:
-        kind = ray.remote(**sampler_options(self.config))(SamplerActor)
+        config = self.config
+        kind = ray.remote(SamplerActor).options(
+            num_cpus=config.sampler_cpus,
+            num_gpus=config.sampler_gpus,
+            max_restarts=0,  # a new process is started by the pool, which knows what the dead one had
+            max_task_retries=0,
+            max_concurrency=1000,
+            scheduling_strategy="SPREAD",
+            runtime_env=environment(max(1, int(config.sampler_cpus))),
+        )
         handle = kind.remote(self._place)
         return Member(number, handle, handle.open.remote(self._taught))
 
     def _wait_for_first(self) -> Opened:
-        """Until one is ready, and a while longer for the others: together they are faster."""
-        until = math.inf
-        while True:
-            self.welcome()
-            ready = [member.opened for member in self.members if member.opened is not None]
-            until = min(until, time.monotonic() + OTHERS_S) if ready else math.inf
-            if ready and (len(ready) == len(self.members) or time.monotonic() > until):
-                return ready[0]
+        while (first := next((each.opened for each in self.members if each.opened), None)) is None:
             ray.wait(self.opening, timeout=1.0)
+            self.welcome()
+        return first
 
 
 def failure_of(member: Member, error: ray.exceptions.RayError) -> SeeklingError:
     """What a sampler raised, or the reason why it raises nothing any more."""
     cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
     return cause if isinstance(cause, SeeklingError) else InfrastructureError(f"{member} failed: {first_line(cause)}")
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def open_place(recipe: Recipe, run: Path, model: Path) -> Place:
@@ -235,15 +228,6 @@ def open_place(recipe: Recipe, run: Path, model: Path) -> Place:
     own = f"{run.name}-{hashlib.blake2b(str(run).encode(), digest_size=4).hexdigest()}"
     weights = Path(shared).resolve() / own if shared else run / "weights"
     return Place(recipe, recipe.retrieval.folder(run).resolve(), model.resolve(), weights)
-
-
-@typing.runtime_checkable
-class GivesWeights(typing.Protocol):
-    """A learner whose weights can be had in this process."""
-
-    def export_weights(self) -> Mapping[str, Tensor]:
-        """The policy's weights by the names of the plain transformers model, adapters merged."""
-        ...
 
 
 class StoreSync:
@@ -259,8 +243,7 @@ class StoreSync:
 
     def publish(self, learner: Learner, sampler: Sampler, version: int) -> None:
         """See `WeightSync.publish`."""
-        assert isinstance(learner, GivesWeights), f"{type(learner).__name__} has its weights elsewhere"
-        self._publish(learner.export_weights(), sampler, version)
+        self._publish(giving(learner).export_weights(), sampler, version)
 
     def publish_exported(self, folder: Path, sampler: Sampler, version: int) -> None:
         """See `WeightSync.publish_exported`."""

@@ -30,15 +30,12 @@ from transformers import PreTrainedModel
 from seekling.errors import SeeklingError
 from seekling.learn.local import LocalLearner
 from seekling.learn.lora import save_adapter
-from seekling.learn.pack import PackedRow, pack_rows
+from seekling.learn.pack import PackedRow
 from seekling.models.load import Device, Dtype, load_model, pick_device, pick_dtype
 from seekling.scale.state import load_state, save_state
-from seekling.types import Trajectory
 
 T = TypeVar("T")
 _SCORE = "score_row"
-_ROOM = 1.0, 1.25
-"""Where there are few rows: how much longer than an even share they may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +57,7 @@ class LearnerSpec:
 
 
 class RankLearner(LocalLearner):
-    """A rank's part of a learner: the `LocalLearner` with its weights divided.
-
-    Args:
-        spec: the same on all ranks.
-        mesh: all ranks, in one dimension.
-    """
+    """A rank's part of a learner: the `LocalLearner` with its weights divided among all ranks, the mesh."""
 
     def __init__(self, spec: LearnerSpec, mesh: DeviceMesh) -> None:
         self._spec, self._mesh = spec, mesh
@@ -98,18 +90,9 @@ class RankLearner(LocalLearner):
     def _score(self, model: PreTrainedModel, row: PackedRow) -> tuple[Tensor, Tensor]:
         return cast("Callable[[PackedRow], tuple[Tensor, Tensor]]", getattr(model, _SCORE))(row)
 
-    def _pack(self, trajectories: Sequence[Trajectory]) -> list[PackedRow]:
-        """Rows that take the ranks the least time, where there are so few that it matters how many."""
-        rows, num_ranks = super()._pack(trajectories), self._mesh.size()
-        if not rows or len(rows) % num_ranks == 0 or len(rows) > 4 * num_ranks:
-            return rows
-        share = sum(len(row.token_ids_N) for row in rows) / (-(-len(rows) // num_ranks) * num_ranks)
-        tries = [rows, *(pack_rows(trajectories, row_tokens=int(share * room) + 1) for room in _ROOM)]
-        return min(tries, key=lambda rows: _duration(_sizes(rows), num_ranks))
-
     def _each_row(self, rows: Sequence[PackedRow], work: Callable[[PackedRow, float], T]) -> list[T]:
         """Do the rows that are this rank's; returns what all ranks found."""
-        turns = divide_rows(_sizes(rows), self._mesh.size())
+        turns = divide_rows([len(row.token_ids_N) for row in rows], self._mesh.size())
         mine: dict[int, T] = {}
         for turn in turns:
             index, is_own = turn[self._mesh.get_local_rank()]
@@ -183,7 +166,7 @@ class Rank:
         number: 0 and up.
         num_ranks: of all.
         device: where the weights are.
-        timeout_s: so long a rank waits for the others.
+        timeout_s: so long it waits for the others.
     """
 
     def __init__(self, number: int, num_ranks: int, device: Device, timeout_s: float) -> None:
@@ -228,10 +211,6 @@ class Rank:
 def divide_rows(num_tokens: Sequence[int], num_ranks: int) -> list[list[tuple[int, bool]]]:
     """Who learns which row when: rows of like length at the same time, since all wait for the longest.
 
-    Args:
-        num_tokens: of each row; at least one.
-        num_ranks: that share them.
-
     Returns:
         For each turn and rank, the index of a row and whether it counts; those that count are all rows, each once.
     """
@@ -243,14 +222,6 @@ def divide_rows(num_tokens: Sequence[int], num_ranks: int) -> list[list[tuple[in
         turn = [*((index, True) for index in own), *idle]
         turns.append(turn[::-1] if len(turns) % 2 else turn)
     return turns
-
-
-def _sizes(rows: Sequence[PackedRow]) -> list[int]:
-    return [len(row.token_ids_N) for row in rows]
-
-
-def _duration(num_tokens: Sequence[int], num_ranks: int) -> int:
-    return sum(max(num_tokens[index] for index, _ in turn) for turn in divide_rows(num_tokens, num_ranks))
 
 
 def _whole(tensor: Tensor) -> Tensor:

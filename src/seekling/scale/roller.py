@@ -19,7 +19,8 @@ from seekling.env.environment import SearchEnv
 from seekling.rollout.loop import Decoding, Roller, first_numbers
 from seekling.rollout.render import Renderer
 from seekling.scale.actor import Job, Outcome
-from seekling.scale.pool import GET_S, Member, SamplerPool, failure_of, first_line
+from seekling.scale.cluster import first_line
+from seekling.scale.pool import GET_S, Member, SamplerPool, failure_of
 from seekling.types import EpisodeGroup, Question
 
 LOOK_S = 1.0
@@ -29,13 +30,9 @@ HANGS_AFTER = 2
 
 
 class PoolRoller(Roller):
-    """A `Roller` whose episodes are made by a pool.
+    """A `Roller` whose episodes are made by a pool, whose samplers have environments like `env`.
 
-    Args:
-        env: what the agent may do; each sampler has its own, under the same settings.
-        pool: the samplers.
-        renderer: messages to tokens.
-        trains: its episodes are those of an RL step, whose number is the weights' version plus 1.
+    Where it `trains`, these are of an RL step, whose number is the weights' version plus 1.
     """
 
     def __init__(self, env: SearchEnv, pool: SamplerPool, renderer: Renderer, *, trains: bool = True) -> None:

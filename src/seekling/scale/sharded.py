@@ -1,37 +1,144 @@
 """The policy's weights divided among several processes: the `Learner` of a cluster, which outlives their deaths.
 
-What is asked of it goes to all ranks at once. It notes what was asked since the last training state; when a rank dies,
-all are started again, read that state, and are asked the same again: they compute the same, bit for bit.
+The processes compute in step, so one that dies stops all. That is noticed at once, or after a time-out where one only
+hangs; then all are started again. The learner notes what was asked since the last training state: the new ones read
+that state, and are asked the same again. They compute the same, bit for bit.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import cast
+from types import MappingProxyType
+from typing import Any, cast
 
 import numpy as np
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from torch import Tensor
 
 from seekling.config import RlConfig
-from seekling.errors import InfrastructureError, ModelError
+from seekling.cores import cores_here
+from seekling.errors import InfrastructureError, ModelError, SeeklingError
 from seekling.files import link_or_copy
 from seekling.learn.batch import Batch, LearnStats
 from seekling.learn.loss import TokenLoss
-from seekling.scale.rank import LearnerSpec
-from seekling.scale.ranks import START_S, RankLostError, Ranks
+from seekling.models.load import Device
+from seekling.scale.cluster import environment, first_line
+from seekling.scale.rank import LearnerSpec, Rank
 from seekling.types import Trajectory
 
+START_S = 600.0
+"""So long processes may take to start and to read a model; a cluster may have to make room for them first."""
+GRACE_S = 10.0
+"""When one rank has failed, so long the others have to finish; then they are taken to wait for it."""
 REPLAYED_STEPS = 50
 """After so many optimizer steps of which no state was saved, one is: their batches would fill the memory."""
 _KEYS = count()
-
-
 _Call = tuple[str, tuple[object, ...], dict[str, object]]
 """Name of a method of `RankLearner`, and what it is given."""
+
+
+class RankLostError(InfrastructureError):
+    """A rank is dead, hangs or is out of step: nothing more can be asked of any of them."""
+
+
+class Ranks:
+    """Processes in step: Ray actors that are started, called and replaced together.
+
+    Args:
+        number: how many.
+        device: where they compute; on cuda each has a GPU of its own. auto: cuda where the cluster has so many.
+        timeout_s: one that takes longer for one call hangs.
+    """
+
+    def __init__(self, number: int, *, device: Device = "cpu", timeout_s: float = 1800.0) -> None:
+        self.number, self.timeout_s, self.device = number, timeout_s, device
+        if device == "auto":
+            self.device = "cuda" if ray.cluster_resources().get("GPU", 0) >= number else "cpu"
+        self.generation = 0
+        """How often they were started."""
+        self.processes: list[int] = []
+        """Their process ids, each on its machine; none before they are started."""
+        self.learners: set[int] = set()
+        """Keys of the learners that they have parts of."""
+        self._actors: list[Any] = []
+
+    def start(self) -> None:
+        """Start all of them, in place of those that there were; a RankLostError where they do not find each other."""
+        self.stop()
+        self.generation += 1
+        kind = ray.remote(Rank).options(
+            num_cpus=0,  # they learn while samplers wait for them, so both may count on the same processors
+            num_gpus=1 if self.device == "cuda" else 0,
+            scheduling_strategy="SPREAD",
+            runtime_env=environment(max(1, int(cores_here()) // self.number)),
+        )
+        self._actors = [kind.remote(each, self.number, self.device, self.timeout_s) for each in range(self.number)]
+        places = cast("list[tuple[int, str]]", self.call("place", limit_s=START_S))
+        self.call("join", places[0][1], limit_s=START_S)
+        self.processes = [process for process, _ in places]
+
+    def stop(self) -> None:
+        """End all of them."""
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors, self.processes = [], []
+
+    def call(
+        self,
+        method: str,
+        *args: object,
+        more: Mapping[str, object] = MappingProxyType({}),
+        limit_s: float | None = None,
+    ) -> list[object]:
+        """Call a method of all of them at once, and wait so long for what each one returns (None: `timeout_s`).
+
+        Raises:
+            RankLostError: one is dead, hangs, or failed.
+            SeeklingError: what the method raises.
+        """
+        shared = [ray.put(each) for each in args]
+        asked = [getattr(actor, method).remote(*shared, **more) for actor in self._actors]
+        answers: dict[Any, Any] = {}
+        limit_s = limit_s or self.timeout_s
+        ends, waiting = time.monotonic() + limit_s, list(asked)
+        while waiting:
+            ready, waiting = ray.wait(waiting, timeout=max(ends - time.monotonic(), 0.0))
+            if not ready:
+                break
+            try:
+                answer = ray.get(ready[0])
+            except RayError as error:
+                answer = error
+            answers[ready[0]] = answer
+            if isinstance(answer, Exception):
+                ends = min(ends, time.monotonic() + GRACE_S)
+        found = [answers.get(each) for each in asked]
+        mistakes = [each for each in found if isinstance(each, SeeklingError)]
+        problems = [f"rank {asked.index(each)} gave no answer for {limit_s:.0f} s" for each in waiting]
+        failures = [(rank, each) for rank, each in enumerate(found) if isinstance(each, RayError)]
+        # A death explains the other failures, and these explain that somebody waits.
+        for rank, failure in sorted(failures, key=lambda each: isinstance(each[1], RayActorError)):
+            problems.insert(0, f"rank {rank} {_reason(failure)}")
+        if mistakes and problems:
+            self.stop()  # the others wait for it
+        if mistakes:
+            raise mistakes[0]
+        if problems:
+            raise RankLostError(problems[0])
+        return found
+
+
+def _reason(error: RayError) -> str:
+    if isinstance(error, RayActorError):
+        return "died"
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    return f"failed: {type(cause).__name__}: {first_line(cause)}"
 
 
 class ShardedLearner:
@@ -43,10 +150,6 @@ class ShardedLearner:
         scratch: a folder for what it recovers from, on a disk that all ranks see; made, and removed in the end.
         max_restarts: so often ranks may die within one call.
         log: told when one died, and what was done.
-
-    Raises:
-        ModelError: there is no such model, or its family is refused.
-        InfrastructureError: the ranks do not start.
     """
 
     critic = None
@@ -74,7 +177,7 @@ class ShardedLearner:
 
     @property
     def num_steps(self) -> int:
-        """See `Trained.num_steps`."""
+        """See `Learner.num_steps`."""
         return cast("int", self._run("num_steps"))
 
     @property

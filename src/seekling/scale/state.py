@@ -107,7 +107,6 @@ def _part(value: Tensor, like: Tensor) -> Tensor:
 @runtime_checkable
 class _KeepsItself(Protocol):
     def save(self, folder: Path) -> None: ...
-
     def load(self, folder: Path) -> None: ...
 
 

@@ -21,7 +21,7 @@ from seekling.learn.loss import (
     cross_entropy,
     denominator,
     token_weights,
-)  # fmt: skip
+)
 from seekling.types import Trajectory
 
 
@@ -36,11 +36,7 @@ class SentBatch:
 
     @classmethod
     def of(cls, batch: Batch, aggregation: Aggregation, divide_by: float | None) -> SentBatch:
-        """Weigh the tokens of a batch.
-
-        Raises:
-            NothingToLearnError: none is trained.
-        """
+        """Weigh the tokens of a batch; a NothingToLearnError where none is trained."""
         num_trained_B = batch.num_trained_B
         kept = [index for index, count in enumerate(num_trained_B.tolist()) if count]
         if not kept:
@@ -102,9 +98,8 @@ def name_of(loss: TokenLoss, tokens: TokenData) -> tuple[types.LossFnType | None
         return None, None
     if config.kind == "importance_sampling":
         return "importance_sampling", None
-    bounds: dict[str, float | str] = {
-        "clip_low_threshold": 1 - config.clip_low, "clip_high_threshold": 1 + config.clip_high
-    }  # fmt: skip
+    bounds: dict[str, float | str] = {"clip_low_threshold": 1 - config.clip_low}
+    bounds["clip_high_threshold"] = 1 + config.clip_high
     names: dict[str, types.LossFnType] = {"ppo": "ppo", "cispo": "cispo"}
     return names.get(config.kind), bounds
 

@@ -42,11 +42,7 @@ _RETRY = RetryConfig(progress_timeout=600.0)
 
 @contextlib.contextmanager
 def failures_told(what: str) -> Iterator[None]:
-    """Failures of the service in words that say what to do.
-
-    Raises:
-        InfrastructureError: the service cannot be reached, refuses, or has forgotten the run's session.
-    """
+    """Raise failures of the service as InfrastructureErrors, in words that say what to do."""
     try:
         yield
     except (tinker.TinkerError, RuntimeError, ValueError, OSError, TimeoutError) as error:
@@ -69,8 +65,7 @@ class Service:
         """The service of a recipe.
 
         Raises:
-            ConfigError: there is no key, or it would be sent in the clear to another machine, or the service has not
-                the model, or not for episodes so long.
+            ConfigError: its key is missing or would be sent in the clear, or it has not the model so long.
             InfrastructureError: it does not answer.
         """
         address = recipe.scale.address or os.environ.get("TINKER_BASE_URL")
@@ -94,11 +89,10 @@ class Service:
         if found is None:
             has = ", ".join(sorted(filter(None, lengths)))
             raise ConfigError(f"the Tinker service has no model {recipe.model.spec!r}; set model.spec to one of: {has}")
-        if lengths[found] < recipe.cache_tokens:
+        if lengths[found] < (tokens := recipe.cache_tokens):
             raise ConfigError(
-                f"the Tinker service takes {lengths[found]} tokens of {found}, and an episode has up to "
-                f"{recipe.cache_tokens}; lower rollout.episode_tokens and eval.rollout.episode_tokens, or give our own "
-                "server more --context-tokens"
+                f"the Tinker service takes {lengths[found]} tokens of {found}, an episode has up to {tokens}; lower "
+                "rollout.episode_tokens and eval.rollout.episode_tokens, or give our own server more --context-tokens"
             )
         return cls(address, key, found)
 
@@ -167,13 +161,13 @@ class TinkerSampler:
         return Sample(tuple(token_ids), tuple(logprobs), "length", self.policy_version)
 
     def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
-        """Nothing: how the service guesses ahead is its own affair."""
+        """Nothing: drafts and caches are the service's affair."""
 
     def close_session(self, session: int) -> None:
-        """Nothing: caches are the service's."""
+        """Nothing, too."""
 
     def release_caches(self) -> None:
-        """Nothing: caches are the service's."""
+        """Nothing, too."""
 
     def close(self) -> None:
         """End the session."""
@@ -181,13 +175,7 @@ class TinkerSampler:
 
 
 class TinkerLearner:
-    """A `Learner` whose adapters train on the service.
-
-    Args:
-        service: has the base model.
-        rank: of the adapters.
-        seed: of their first weights.
-    """
+    """A `Learner` whose adapters, of this rank and begun with this seed, train on the service."""
 
     critic = None
 
@@ -308,14 +296,8 @@ class TinkerLearner:
 
     def state(self) -> dict[str, object]:
         """All that training goes on from: the path says where the rest is on the service."""
-        return {
-            "path": self._save_state(),
-            "num_steps": self.num_steps,
-            "num_skipped": self._num_skipped,
-            "rank": self.rank,
-            "adam": self._adam.model_dump(),
-            "reference": self._reference,
-        }
+        counts = {"num_steps": self.num_steps, "num_skipped": self._num_skipped, "rank": self.rank}
+        return {"path": self._save_state(), **counts, "adam": self._adam.model_dump(), "reference": self._reference}
 
     def take_state(self, state: Mapping[str, object]) -> None:
         """Go on from what `state` gave."""

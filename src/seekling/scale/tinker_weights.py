@@ -33,11 +33,7 @@ class TinkerSync:
         _sampler(sampler).take(_learner(learner).sampling_client(), version)
 
     def publish_exported(self, folder: Path, sampler: Sampler, version: int) -> None:
-        """See `WeightSync.publish_exported`.
-
-        Raises:
-            DataError: the service has not the folder's policy.
-        """
+        """See `WeightSync.publish_exported`; a DataError where the service has not the folder's policy."""
         path = saved_path(folder)
         if path is None and folder != self._base:
             raise DataError(f"{folder} was not exported from a Tinker service; ask it in this process: seekling eval")
@@ -45,11 +41,7 @@ class TinkerSync:
 
 
 class TinkerCheckpoint:
-    """A `Checkpoint`: training states stay on the service, policies are fetched and merged here.
-
-    Args:
-        dtype: of the merged weights.
-    """
+    """A `Checkpoint`: training states stay on the service, policies are fetched and merged here, in this dtype."""
 
     def __init__(self, dtype: Dtype) -> None:
         self._dtype: Dtype = dtype

@@ -33,17 +33,10 @@ class WeightStore:
         self._folder = folder
 
     def write(self, weights: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> int:
-        """Add a version.
-
-        Args:
-            weights: by the names of the plain transformers model.
-            dtype: what they are rounded to; None: nothing.
+        """Add a version of weights, by the names of the plain transformers model, rounded to `dtype` if there is one.
 
         Returns:
             Its number, higher than any that is there.
-
-        Raises:
-            OSError: the folder cannot be written to, or is full.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self._folder)
@@ -56,11 +49,7 @@ class WeightStore:
         return number
 
     def read(self, number: int) -> dict[str, Tensor]:
-        """The weights of a version, after their checksum was compared.
-
-        Raises:
-            InfrastructureError: it is not there, or damaged, also after some seconds.
-        """
+        """The weights of a version; an InfrastructureError where it is missing or damaged, also after some seconds."""
         folder = self._path(number)
         for _ in range(TRIES):
             try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seekling.serve.agent import Agent, load_agent, open_agent
-    from seekling.serve.asking import Answer, Asker, Quote, Source, open_asker
+    from seekling.serve.agent import Agent, load_agent, open_agent, open_asker
+    from seekling.serve.asking import Answer, Asker, Quote, Source
 
 __all__ = ["Agent", "Answer", "Asker", "Quote", "Source", "load_agent", "open_agent", "open_asker"]
 

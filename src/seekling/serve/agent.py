@@ -44,15 +44,11 @@ class Agent:
     calibration: Calibration | None = None
     """Of its policy's confidence."""
 
-    def roller_over(self, env: SearchEnv) -> Roller:
-        """The roller, with another environment."""
-        return self.roller.over(env)
-
     def asker(self) -> Asker:
         """What asks as held-out questions are asked, which is greedily unless the recipe says otherwise."""
         env = self.env.with_config(self.recipe.evaluated.env)
         return Asker(
-            self.roller_over(env),
+            self.roller.over(env),
             self.library,
             eval_decoding(self.recipe),
             num_slots=self.sampler.num_slots,
@@ -63,14 +59,7 @@ class Agent:
         )
 
     def ask(self, question: str) -> Answer:
-        """Answer one question; blocks until it is answered.
-
-        Args:
-            question: in words.
-
-        Raises:
-            InfrastructureError: a search, the sandbox or the sampler failed.
-        """
+        """Answer one question; blocks until it is answered. Raises InfrastructureError."""
         with self.asker() as asker:
             return asker.submit(question).result()
 
@@ -83,13 +72,9 @@ OpenSampler = Callable[[Recipe, Path], tuple[Sampler, PreTrainedTokenizerBase]]
 def open_agent(
     recipe: Recipe, library: Library, model_dir: Path, open_sampler: OpenSampler | None = None
 ) -> Iterator[Agent]:
-    """Load the model and open what it needs; the sandbox is closed at the end.
+    """Load the model of a directory and open what it needs; the sandbox is closed at the end.
 
-    Args:
-        recipe: its model, env, sandbox, retrieval, rollout and eval sections.
-        library: what the tools search.
-        model_dir: a directory that `resolve_model` returned.
-        open_sampler: where samples come from; None: from this process, with what the recipe names.
+    `open_sampler` says where samples come from; None: from this process, with what the recipe names.
     """
     tools = all_tools(library, recipe.retrieval.top_k, recipe.env.tools)
     with contextlib.ExitStack() as stack:
@@ -120,18 +105,13 @@ def _open_sampler(recipe: Recipe, model_dir: Path) -> tuple[Sampler, PreTrainedT
 
 def make_sampler(recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalSampler:
     """The in-process engine as a recipe's rollout section describes it."""
-    rollout = recipe.rollout
-    return LocalSampler(
-        model, tokenizer, draft_tokens=rollout.draft_tokens, eight_bits=rollout.weight_bits == 8,
-        **_sampler_settings(recipe),
-    )  # fmt: skip
+    settings, eight_bits = _sampler_settings(recipe), recipe.rollout.weight_bits == 8
+    return LocalSampler(model, tokenizer, draft_tokens=recipe.rollout.draft_tokens, eight_bits=eight_bits, **settings)
 
 
 def _sampler_settings(recipe: Recipe) -> dict[str, int]:
-    rollout = recipe.rollout
-    return {
-        "in_flight": rollout.in_flight, "episode_tokens": recipe.cache_tokens, "cache_bytes": rollout.cache_bytes
-    }  # fmt: skip
+    in_flight, cache_bytes = recipe.rollout.in_flight, recipe.rollout.cache_bytes
+    return {"in_flight": in_flight, "episode_tokens": recipe.cache_tokens, "cache_bytes": cache_bytes}
 
 
 @contextlib.contextmanager
@@ -164,6 +144,15 @@ def load_agent(
     library = open_library(recipe.retrieval.folder(folder), recipe.retrieval)
     with open_agent(recipe, library, resolve_model(str(model_dir))) as agent:
         yield replace(agent, calibration=read_calibration(model_dir))
+
+
+@contextlib.contextmanager
+def open_asker(
+    run: Path | str, *, policy: str = "", in_flight: int = 16, log: Callable[[str], None] = lambda line: None
+) -> Iterator[Asker]:
+    """Open a run's agent to be asked many questions at once; see `load_agent`."""
+    with load_agent(run, policy=policy, in_flight=in_flight, log=log) as agent, agent.asker() as asker:
+        yield asker
 
 
 def training_decoding(recipe: Recipe) -> Decoding:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import functools
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,8 +42,7 @@ class Answer:
     """What the agent said, and what it is based on."""
 
     text: str | None
-    """As it was said, also where `is_found` is False; None when the agent gave no answer, and `stop_reason` says why.
-    """
+    """As it was said, also where `is_found` is False; None without an answer, and `stop_reason` says why."""
     is_found: bool
     """The agent gave an answer, it is not "unknown", and confidence reaches the threshold of the run, if it has one."""
     quotes: tuple[Quote, ...]
@@ -69,9 +67,8 @@ class Answer:
 class Asker:
     """Asks an agent; a context manager, and `close` ends what is being asked.
 
-    A failing search, sandbox or engine raises an InfrastructureError from `ask`, `stream` and a submitted future; it
-    ends that one question, and others go on. Cancelling (the task, the iterator, the future) ends the episode and gives
-    its place in the batch to the next question.
+    A failing search, sandbox or engine raises an InfrastructureError for that one question. Cancelling (the task, the
+    iterator, the future) ends the episode and gives its place in the batch to the next question.
 
     Args:
         roller: policy and environment; used by nobody else meanwhile.
@@ -112,15 +109,7 @@ class Asker:
         self._thread.close()
 
     async def stream(self, question: str, *, before: Sequence[Exchange] = ()) -> AsyncGenerator[Turn | Answer, None]:
-        """Yield each turn as it ends, and the answer last.
-
-        Args:
-            question: in words.
-            before: the conversation so far.
-
-        Raises:
-            InfrastructureError: a search, the sandbox or the sampler failed.
-        """
+        """Yield each turn as it ends, and the answer last; see `submit`."""
         loop, turns = asyncio.get_running_loop(), asyncio.Queue[Turn | None]()
 
         def put(turn: Turn | None) -> None:
@@ -147,15 +136,9 @@ class Asker:
         before: Sequence[Exchange] = (),
         on_turn: Callable[[Turn], None] = lambda turn: None,
     ) -> concurrent.futures.Future[Answer]:
-        """Begin to answer a question, from any thread.
+        """Begin to answer a question that follows a conversation, from any thread.
 
-        Args:
-            question: in words.
-            before: the conversation so far.
-            on_turn: called in the asker's thread with each turn as it ends.
-
-        Returns:
-            The answer, when it is there, or an InfrastructureError; cancelling gives it up.
+        `on_turn` is called in the asker's thread with each turn as it ends.
         """
         return self._thread.submit(self._answer(stand_alone(question, before), on_turn))
 
@@ -174,14 +157,9 @@ class Asker:
 def answer_of(
     episode: Episode, question: str, library: Library, calibration: Calibration | None, folder: str = ""
 ) -> Answer:
-    """What a finished episode says, and where that stands.
+    """What a finished episode says of its question, and where that stands in the library that was searched.
 
-    Args:
-        episode: of the question.
-        question: as it was asked.
-        library: what was searched.
-        calibration: of the policy's confidence.
-        folder: that the corpus was read from; links lead to its files. Empty when unknown.
+    Links lead to files in `folder`, which the corpus was read from; it is empty when unknown.
     """
     confidence = calibration.confidence(episode) if calibration is not None else None
     is_sure = calibration is None or calibration.shows(confidence)
@@ -211,29 +189,3 @@ def _link_of(folder: str, document: Document) -> str:
         return address
     path = Path(folder) / document.metadata["file"]
     return str(path) if folder and path.is_file() else document.metadata["file"]
-
-
-@contextlib.contextmanager
-def open_asker(
-    run: Path | str,
-    *,
-    policy: str = "",
-    in_flight: int = 16,
-    log: Callable[[str], None] = lambda line: None,
-) -> Iterator[Asker]:
-    """Open a run's agent to be asked many questions at once.
-
-    Args:
-        run: a run folder, such as `runs/demo`.
-        policy: another than the best; see `trained_policy`.
-        in_flight: questions at once; the recipe's rollout.cache_bytes may lower it.
-        log: told which policy it is.
-
-    Raises:
-        ConfigError: the folder is not a run, or has no such policy.
-        IndexMismatchError: its index is missing or damaged.
-    """
-    from seekling.serve.agent import load_agent  # which needs this module
-
-    with load_agent(run, policy=policy, in_flight=in_flight, log=log) as agent, agent.asker() as asker:
-        yield asker

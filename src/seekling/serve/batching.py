@@ -1,8 +1,8 @@
 """Queries of concurrent requests, searched together.
 
 A batch is whatever has come while the one before was searched, so nobody waits for a batch to fill up: one client alone
-is served as fast as without batching, many clients share the encoder and the pass over the index. Equal queries that
-wait at the same time are searched once, as the episodes of one group often begin alike.
+is served as fast as without batching, many clients share the encoder and the pass over the index. Equal queries of a
+batch are searched once, as the episodes of one group often begin alike.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from seekling.serve.admission import busy
+from seekling.serve.requests import busy
 
 _LINGER = 0.05
 """After a batch, so much of its time passes before the next: whoever was just answered can ask again and share it.
@@ -30,22 +29,14 @@ class Key(NamedTuple):
 
 
 Search = Callable[[Sequence[Key]], list[bytes]]
-"""Answers to queries, in their order; runs in a thread of its own."""
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    key: Key
-    answer: asyncio.Future[bytes]
-    num_asking: int = 0
-    """Requests that still want the answer."""
+"""Answers to different queries, in their order; runs in a thread of its own."""
 
 
 class Batcher:
     """Collects queries and has them searched, one batch at a time.
 
     Args:
-        search: does the work; only ever called once at a time.
+        search: does the work.
         batch_queries: in one batch, at most.
         waiting_queries: that may wait; a single request may bring more when none wait.
         on_batch: told the size of each batch.
@@ -57,12 +48,11 @@ class Batcher:
         *,
         batch_queries: int,
         waiting_queries: int,
-        on_batch: Callable[[int], None] = lambda size: None,
+        on_batch: Callable[[float], None] = lambda size: None,
     ) -> None:
         self._search, self._on_batch = search, on_batch
         self._batch_queries, self._waiting_queries = batch_queries, waiting_queries
-        self._waiting: deque[_Job] = deque()
-        self._jobs: dict[Key, _Job] = {}
+        self._waiting: deque[tuple[Key, asyncio.Future[bytes]]] = deque()
         self._has_come = asyncio.Event()
 
     @property
@@ -71,67 +61,51 @@ class Batcher:
         return len(self._waiting)
 
     async def ask(self, keys: Sequence[Key]) -> list[bytes]:
-        """The answers, in the order of the keys.
-
-        Raises:
-            RefusedRequestError: too many queries are waiting; none of these was added.
-        """
-        new = [key for key in dict.fromkeys(keys) if key not in self._jobs]
-        if self._waiting and len(self._waiting) + len(new) > self._waiting_queries:
+        """The answers, in the order of the keys; a RefusedRequestError where too many are waiting to add any."""
+        if self._waiting and len(self._waiting) + len(keys) > self._waiting_queries:
             raise busy(f"{len(self._waiting)} queries")
         loop = asyncio.get_running_loop()
-        for key in new:
-            self._jobs[key] = job = _Job(key, loop.create_future())
-            self._waiting.append(job)
-        jobs = [self._jobs[key] for key in keys]
-        for job in jobs:
-            job.num_asking += 1
+        asked = [(key, loop.create_future()) for key in keys]
+        self._waiting.extend(asked)
         self._has_come.set()
-        try:
-            # Unlike awaiting a future, waiting for it does not cancel it for the others who want it.
-            await asyncio.wait([job.answer for job in jobs])
-        finally:
-            for job in jobs:
-                job.num_asking -= 1
-        return [job.answer.result() for job in jobs]
+        await asyncio.gather(*(future for _, future in asked), return_exceptions=True)
+        return [future.result() for _, future in asked]
 
     async def run(self) -> None:
         """Search what comes, until cancelled."""
+        loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="search") as executor:
             while True:
                 await self._has_come.wait()
                 batch = self._next_batch()
-                if batch:
-                    self._on_batch(len(batch))
-                    began = asyncio.get_running_loop().time()
-                    await self._answer(batch, executor)
-                    await asyncio.sleep(_LINGER * (asyncio.get_running_loop().time() - began))
-                else:
+                if not batch:
                     self._has_come.clear()
+                    continue
+                self._on_batch(len(batch))
+                began = loop.time()
+                await self._answer(batch, executor)
+                await asyncio.sleep(_LINGER * (loop.time() - began))
 
-    def _next_batch(self) -> list[_Job]:
-        batch: list[_Job] = []
+    def _next_batch(self) -> dict[Key, list[asyncio.Future[bytes]]]:
+        """Who asks what; those that were cancelled have given up."""
+        batch: dict[Key, list[asyncio.Future[bytes]]] = {}
         while self._waiting and len(batch) < self._batch_queries:
-            job = self._waiting.popleft()
-            if job.num_asking:
-                batch.append(job)
-            else:  # whoever asked has given up
-                del self._jobs[job.key]
+            key, future = self._waiting.popleft()
+            if not future.cancelled():
+                batch.setdefault(key, []).append(future)
         return batch
 
-    async def _answer(self, batch: list[_Job], executor: ThreadPoolExecutor) -> None:
-        work = asyncio.get_running_loop().run_in_executor(executor, self._search, [job.key for job in batch])
+    async def _answer(self, batch: dict[Key, list[asyncio.Future[bytes]]], executor: ThreadPoolExecutor) -> None:
+        work = asyncio.get_running_loop().run_in_executor(executor, self._search, list(batch))
         await asyncio.wait([work])
         error = work.exception()
         if error is not None and len(batch) > 1:
-            # One bad query must not fail the others.
-            for job in batch:
-                await self._answer([job], executor)
+            for key, futures in batch.items():  # one bad query must not fail the others
+                await self._answer({key: futures}, executor)
             return
-        for place, job in enumerate(batch):
-            del self._jobs[job.key]
-            if error is None:
-                job.answer.set_result(work.result()[place])
-            else:
-                job.answer.set_exception(error)
-                job.answer.exception()  # seen, even if nobody is left who asks
+        for place, futures in enumerate(batch.values()):
+            for future in futures:
+                if error is not None and not future.cancelled():
+                    future.set_exception(error)
+                elif not future.cancelled():
+                    future.set_result(work.result()[place])

@@ -10,37 +10,19 @@ import asyncio
 import concurrent.futures
 import contextlib
 import random
-import time
 from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from seekling.errors import SeeklingError
 from seekling.rollout.chat import ChatReply
 from seekling.rollout.local_chat import ChatRequest, LocalChat
-from seekling.serve.admission import Admission
-from seekling.serve.chat_form import (
-    CLIENT_GONE,
-    DONE,
-    ERROR_REPLIES,
-    ChatBody,
-    EventStream,
-    about_reply,
-    chunk,
-    completion,
-    failed_event,
-    models_list,
-    read_chat,
-    unless_gone,
-    usage_chunk,
-    usage_of,
-)
+from seekling.serve import chat_form
 from seekling.serve.gate import Gate, GateRules
-from seekling.serve.request_body import RefusedRequestError
+from seekling.serve.requests import CLIENT_GONE, RefusedRequestError, Room
 from seekling.types import Json
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -53,51 +35,33 @@ _CHARS_PER_TOKEN = 64
 def make_chat_app(
     chat: LocalChat, *, rules: GateRules | None = None, waiting_bytes: int = MAX_WAITING_BYTES
 ) -> Starlette:
-    """The server of one model.
+    """The server of one model: POST /v1/chat/completions, GET /v1/models and GET /health.
 
     Args:
         chat: the model; its name is the one that clients ask for.
         rules: whom to let in; None lets in every program of this machine.
         waiting_bytes: of all requests whose replies are not finished; more are told to come back (503).
-
-    Returns:
-        An ASGI app with POST /v1/chat/completions, GET /v1/models and GET /health.
     """
-    created, model = int(time.time()), chat.endpoint.model
-    admission = Admission(body_bytes=MAX_BODY_BYTES, waiting_bytes=waiting_bytes)
+    model, room = chat.endpoint.model, Room(body_bytes=MAX_BODY_BYTES, waiting_bytes=waiting_bytes)
 
-    async def completions(request: Request) -> Response:
-        with contextlib.ExitStack() as held:
-            admitted = await admission.read(request)
-            held.callback(admitted.release)
-            body = read_chat(admitted.body, model)
-            ready = await _ready(body, chat)
-            about = about_reply(model)
-            if body.stream:
-                return EventStream(_stream(chat, ready, about, body.wants_usage), held.pop_all())
-            reply = await unless_gone(request, asyncio.wrap_future(chat.submit(ready)))
-            if reply is None:
-                return Response(status_code=CLIENT_GONE)
-            return JSONResponse(completion(about, {"content": reply.text}, _finish(reply), _usage(reply)))
-
-    async def models(request: Request) -> Response:
-        return models_list(model, created)
-
-    async def health(request: Request) -> Response:
-        return JSONResponse({"status": "ok", "model": model})
+    async def complete(request: Request, raw: bytes, held: contextlib.ExitStack) -> Response:
+        body = chat_form.read_chat(raw, model)
+        ready, about = await _ready(body, chat), chat_form.about_reply(model)
+        if body.stream:
+            return chat_form.events(_stream(chat, ready, about, body.wants_usage))
+        reply = await chat_form.unless_gone(request, asyncio.wrap_future(chat.submit(ready)))
+        if reply is None:
+            return Response(status_code=CLIENT_GONE)
+        return chat_form.completion(about, {"content": reply.text}, _finish(reply), _usage(reply))
 
     return Starlette(
-        routes=[
-            Route("/v1/chat/completions", completions, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/health", health),
-        ],
+        routes=chat_form.openai_routes(model, room, complete),
         middleware=[Middleware(Gate, rules or GateRules())],
-        exception_handlers=ERROR_REPLIES,
+        exception_handlers=chat_form.ERROR_REPLIES,
     )
 
 
-async def _ready(body: ChatBody, chat: LocalChat) -> ChatRequest:
+async def _ready(body: chat_form.ChatBody, chat: LocalChat) -> ChatRequest:
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stop) > 8 or not all(stop):
         raise RefusedRequestError(400, "stop takes up to 8 texts, none of them empty")
@@ -128,18 +92,18 @@ async def _stream(chat: LocalChat, ready: ChatRequest, about: dict[str, Json], w
     future = chat.submit(ready, tell)
     future.add_done_callback(lambda _: tell(None))
     try:
-        yield chunk(about, {"role": "assistant", "content": ""})
+        yield chat_form.chunk(about, {"role": "assistant", "content": ""})
         while (piece := await pieces.get()) is not None:
-            yield chunk(about, {"content": piece})
+            yield chat_form.chunk(about, {"content": piece})
         try:
             reply = future.result()
         except (SeeklingError, concurrent.futures.CancelledError) as error:
-            yield failed_event(str(error) or "the server stops")
+            yield chat_form.failed_event(str(error) or "the server stops")
             return
-        yield chunk(about, {}, finish=_finish(reply))
+        yield chat_form.chunk(about, {}, finish=_finish(reply))
         if with_usage:
-            yield usage_chunk(about, _usage(reply))
-        yield DONE
+            yield chat_form.usage_chunk(about, _usage(reply))
+        yield chat_form.DONE
     finally:
         future.cancel()
 
@@ -149,4 +113,4 @@ def _finish(reply: ChatReply) -> str:
 
 
 def _usage(reply: ChatReply) -> dict[str, Json]:
-    return usage_of(reply.prompt_tokens, reply.completion_tokens)
+    return chat_form.usage_of(reply.prompt_tokens, reply.completion_tokens)

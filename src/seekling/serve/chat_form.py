@@ -18,14 +18,20 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
 
 from seekling.errors import SeeklingError
-from seekling.serve.admission import BROKEN
-from seekling.serve.request_body import RefusedRequestError, read_fields, read_object
+from seekling.serve.requests import (
+    BROKEN,
+    Admitted,
+    Body,
+    RefusedRequestError,
+    Room,
+    read_fields,
+    read_object,
+)
 from seekling.types import Json, Message, Role
 
-CLIENT_GONE = 499
 _LOOK_EVERY_S = 0.5
 _UNSUPPORTED = ("tools", "functions", "response_format", "logprobs", "audio", "prediction")
 _Result = TypeVar("_Result")
@@ -56,6 +62,8 @@ class _StreamOptions(pydantic.BaseModel):
 class ChatBody(pydantic.BaseModel):
     """What a request may say; fields we do not know are ignored, those we cannot do are refused."""
 
+    model_config = pydantic.ConfigDict(extra="allow")
+
     model: str
     messages: Annotated[list[Said], Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -76,39 +84,26 @@ class ChatBody(pydantic.BaseModel):
         return self.stream_options is not None and self.stream_options.include_usage
 
 
-def read_chat(raw: bytes, model: str) -> ChatBody:
-    """Read a chat request.
-
-    Args:
-        raw: its body.
-        model: the one name of a model that is known here.
-
-    Raises:
-        RefusedRequestError: it is not JSON, asks for what we cannot do, or for another model.
-    """
+def read_openai(raw: bytes, kind: type[Body]) -> Body:
+    """Read a request. Halves of characters, which no tokenizer takes, would fail amid others' replies: refused."""
     row = read_object(raw, status=400)
-    check_text(row)
-    for name in _UNSUPPORTED:
-        if row.get(name):
-            raise RefusedRequestError(
-                400, f"this server does not support {name!r}; leave it out", "unsupported_parameter"
-            )
-    body = read_fields(row, ChatBody, status=400)
-    if body.model != model:
-        raise RefusedRequestError(404, f"there is no model {body.model!r} here, only {model!r}", "model_not_found")
-    return body
-
-
-def check_text(row: Mapping[str, Json]) -> None:
-    """Refuse halves of characters, which JSON can hold and no tokenizer takes: they would fail amid others' replies.
-
-    Raises:
-        RefusedRequestError: there is one.
-    """
     try:
         json.dumps(row, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise RefusedRequestError(400, f"the body is not JSON ({error})", "invalid_json") from None
+    return read_fields(row, kind, status=400)
+
+
+def read_chat(raw: bytes, model: str) -> ChatBody:
+    """Read a chat request; one that asks for what we cannot do, or for another model than this, is refused."""
+    body = read_openai(raw, ChatBody)
+    for name, value in (body.model_extra or {}).items():
+        if name in _UNSUPPORTED and value:
+            what = f"this server does not support {name!r}; leave it out"
+            raise RefusedRequestError(400, what, "unsupported_parameter")
+    if body.model != model:
+        raise RefusedRequestError(404, f"there is no model {body.model!r} here, only {model!r}", "model_not_found")
+    return body
 
 
 def about_reply(model: str) -> dict[str, Json]:
@@ -116,40 +111,53 @@ def about_reply(model: str) -> dict[str, Json]:
     return {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
 
-def models_list(model: str, created: int) -> JSONResponse:
-    """The reply to GET /v1/models."""
-    row = {"id": model, "object": "model", "created": created, "owned_by": "seekling"}
-    return JSONResponse({"object": "list", "data": [row]})
+def openai_routes(
+    model: str, room: Room, complete: Callable[[Request, bytes, contextlib.ExitStack], Awaitable[Response]]
+) -> list[Route]:
+    """The addresses that every server of one model has; `complete` answers the bodies of chat requests."""
+    listed = {"id": model, "object": "model", "created": int(time.time()), "owned_by": "seekling"}
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [listed]})
+
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "ok", "model": model})
+
+    return [
+        Route("/v1/chat/completions", Admitted(room, complete), methods=["POST"]),
+        Route("/v1/models", models),
+        Route("/health", health),
+    ]
 
 
 def completion(
     about: Mapping[str, Json], message: Mapping[str, Json], finish: str, usage: Mapping[str, Json], **more: Json
-) -> dict[str, Json]:
+) -> JSONResponse:
     """A whole reply."""
     said: dict[str, Json] = {"role": "assistant", **message}
     choice: dict[str, Json] = {"index": 0, "message": said, "finish_reason": finish}
-    return {**about, "object": "chat.completion", "choices": [choice], "usage": dict(usage), **more}
+    return JSONResponse({**about, "object": "chat.completion", "choices": [choice], "usage": dict(usage), **more})
 
 
 def chunk(about: Mapping[str, Json], delta: dict[str, Json], *, finish: str | None = None, **more: Json) -> str:
     """A piece of a streamed reply."""
     choice: dict[str, Json] = {"index": 0, "delta": delta, "finish_reason": finish}
-    return event({**about, "object": "chat.completion.chunk", "choices": [choice], **more})
+    return _event({**about, "object": "chat.completion.chunk", "choices": [choice], **more})
 
 
 def usage_chunk(about: Mapping[str, Json], usage: Mapping[str, Json]) -> str:
     """The piece that says what a streamed reply used."""
-    return event({**about, "object": "chat.completion.chunk", "choices": [], "usage": dict(usage)})
-
-
-def event(row: Mapping[str, Json]) -> str:
-    """One server-sent event."""
-    return f"data: {json.dumps(row, ensure_ascii=False)}\n\n"
+    return _event({**about, "object": "chat.completion.chunk", "choices": [], "usage": dict(usage)})
 
 
 def failed_event(message: str) -> str:
     """The event of a stream that fails after it began."""
-    return event({"error": {"message": message, "type": "server_error"}})
+    return _event({"error": {"message": message, "type": "server_error"}})
+
+
+def _event(row: Mapping[str, Json]) -> str:
+    """One server-sent event."""
+    return f"data: {json.dumps(row, ensure_ascii=False)}\n\n"
 
 
 DONE = "data: [DONE]\n\n"
@@ -157,24 +165,13 @@ DONE = "data: [DONE]\n\n"
 
 def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, Json]:
     """Tokens, as OpenAI counts them."""
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-    }
+    total = prompt_tokens + completion_tokens
+    return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}
 
 
-class EventStream(StreamingResponse):
-    """A stream that lets go of what its request holds when it ends, begun or not."""
-
-    def __init__(self, events: AsyncIterator[str], held: contextlib.ExitStack) -> None:
-        super().__init__(events, media_type="text/event-stream")
-        self._held = held
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        with self._held:
-            await super().__call__(scope, receive, send)
+def events(pieces: AsyncIterator[str]) -> Response:
+    """A streamed reply."""
+    return StreamingResponse(pieces, media_type="text/event-stream")
 
 
 async def unless_gone(request: Request, work: Awaitable[_Result]) -> _Result | None:
@@ -201,29 +198,19 @@ def refusal(error: RefusedRequestError) -> JSONResponse:
     return error_reply(error.status, str(error), error.code, error.headers)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedRequestError)
-    return refusal(error)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}: {error.detail}"
-    return error_reply(error.status_code, what, "not_found", error.headers)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    return error_reply(503, str(error), "engine_failed")
-
-
-async def _broken(request: Request, error: Exception) -> Response:
+async def _error(request: Request, error: Exception) -> Response:
+    match error:
+        case RefusedRequestError():
+            return refusal(error)
+        case HTTPException():
+            what = f"{request.method} {request.url.path}: {error.detail}"
+            return error_reply(error.status_code, what, "not_found", error.headers)
+        case SeeklingError():
+            return error_reply(503, str(error), "engine_failed")
     return error_reply(500, f"the request failed: {type(error).__name__}: {error}", "internal_error", BROKEN)
 
 
-ERROR_REPLIES: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
-    RefusedRequestError: _refused,
-    HTTPException: _http_error,
-    SeeklingError: _failed,
-    Exception: _broken,
-}
+ERROR_REPLIES: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = dict.fromkeys(
+    (RefusedRequestError, HTTPException, SeeklingError, Exception), _error
+)
 """How exceptions become replies."""

@@ -51,11 +51,7 @@ class _Said(NamedTuple):
 
 
 def stand_alone(question: str, before: Sequence[Exchange]) -> str:
-    """Reword a follow-up question so that it can be understood without the conversation.
-
-    Args:
-        question: in words.
-        before: the conversation so far, questions as they were typed or as they were reworded.
+    """Reword a follow-up question so that it can be understood without the conversation before it.
 
     Example:
         >>> stand_alone("And when was he born?", [("Who built Orla Mill?", "Tobias Wren")])

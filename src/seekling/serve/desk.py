@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from seekling.config import ServeConfig
 from seekling.errors import SeeklingError
 from seekling.retrieval.library import Library
-from seekling.serve.admission import busy
-from seekling.serve.agent_metrics import AgentMetrics
 from seekling.serve.agent_replies import Feedback
 from seekling.serve.asking import Answer, Asker, Exchange
-from seekling.serve.episodes import Episodes, Kept
-from seekling.serve.request_body import RefusedRequestError
+from seekling.serve.episodes import Episodes
+from seekling.serve.metrics import AgentMetrics
+from seekling.serve.requests import RefusedRequestError, busy
 from seekling.types import Json, Turn
 
 _LOG = logging.getLogger(__name__)
@@ -44,16 +43,7 @@ class Asked:
 
 
 class Desk:
-    """Takes questions and feedback.
-
-    Args:
-        asker: answers.
-        library: what it searches.
-        episodes: where answers and feedback are kept.
-        config: limits.
-        metrics: counts.
-        name: of the agent.
-    """
+    """Takes questions and feedback; `asker` answers, `library` is what it searches, `name` the agent's."""
 
     def __init__(
         self,
@@ -68,15 +58,11 @@ class Desk:
         self.library, self.config, self.metrics, self.name = library, config, metrics, name
         self._asker, self._episodes = asker, episodes
         self._num_asked = 0
-        metrics.watch(lambda: self._num_asked)
+        metrics.num_open.set_function(lambda: self._num_asked)
 
     @contextlib.contextmanager
     def room(self) -> Iterator[None]:
-        """Room for one question, as long as the block lasts.
-
-        Raises:
-            RefusedRequestError: as many as may wait are waiting (503).
-        """
+        """Room for one question, as long as the block lasts; refused (503) where as many as may wait are waiting."""
         if self._num_asked >= self.config.in_flight + self.config.waiting_questions:
             raise busy(f"{self._num_asked - self.config.in_flight} questions")
         self._num_asked += 1
@@ -86,11 +72,7 @@ class Desk:
             self._num_asked -= 1
 
     def let_in(self, question: str, before: Sequence[Exchange], key: str, about: dict[str, Json]) -> Asked:
-        """Check a question.
-
-        Raises:
-            RefusedRequestError: it is empty or too long.
-        """
+        """Check a question; a RefusedRequestError where it is empty or too long."""
         limit = self.config.question_chars
         if not question.strip():
             raise RefusedRequestError(400, "the last message of the user is empty; ask something")
@@ -126,7 +108,7 @@ class Desk:
                         break
                     yield each
                 outcome = "found" if each.is_found else "not_found"
-                await asyncio.to_thread(self._keep, asked, each)
+                await asyncio.to_thread(self._episodes.keep, asked.id, asked.key, each)
                 asked.about.update(outcome=outcome, turns=len(each.episode.turns), searches=each.episode.num_searches)
                 yield each
             except TimeoutError:
@@ -137,7 +119,8 @@ class Desk:
                 outcome = "failed"
                 raise
             finally:
-                self.metrics.count_question(outcome, time.monotonic() - began)
+                self.metrics.questions.labels(outcome).inc()
+                self.metrics.seconds.observe(time.monotonic() - began)
 
     async def documents(self) -> Library:
         """What is searched: the index as it stands now, also after `seekling index --update`."""
@@ -157,11 +140,7 @@ class Desk:
         raise AssertionError("an episode ends with an answer")
 
     async def take_feedback(self, feedback: Feedback, key: str) -> None:
-        """Keep what somebody said of an answer; it is on disk when this returns.
-
-        Raises:
-            RefusedRequestError: this key got no such answer (404), or the correction is too long.
-        """
+        """Keep what somebody said of an answer that this key got; it is on disk when this returns."""
         if len(feedback.correction) > self.config.question_chars:
             what = f"the correction has {len(feedback.correction)} characters; this server takes "
             raise RefusedRequestError(400, f"{what}{self.config.question_chars}: give the answer alone")
@@ -170,9 +149,4 @@ class Desk:
         )
         if not is_kept:
             raise RefusedRequestError(404, f"there is no answer {feedback.id!r:.80} of yours here", "answer_not_found")
-        self.metrics.count_feedback(feedback.thumbs or "correction")
-
-    def _keep(self, asked: Asked, answer: Answer) -> None:
-        documents = list(dict.fromkeys(quote.document_id for quote in answer.quotes))
-        kept = Kept(answer.question, answer.text, answer.is_found, documents, answer.confidence, answer.episode)
-        self._episodes.keep(asked.id, asked.key, kept)
+        self.metrics.feedback.labels(feedback.thumbs or "correction").inc()

@@ -11,13 +11,15 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from seekling.errors import DataError
-from seekling.types import Episode
+
+if TYPE_CHECKING:
+    from seekling.serve.asking import Answer
 
 SERVED = "served.sqlite"
 """The file in a run folder."""
@@ -42,20 +44,6 @@ ORDER BY feedback.number
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """An answer that is kept."""
-
-    question: str
-    """As the agent was asked it, standing for itself."""
-    answer: str | None
-    is_found: bool
-    document_ids: Sequence[str]
-    """Pages that it quotes."""
-    confidence: float | None
-    episode: Episode
-
-
-@dataclass(frozen=True, slots=True)
 class Judged:
     """An answer with the newest feedback on it."""
 
@@ -69,13 +57,10 @@ class Judged:
 
 
 class Episodes:
-    """The file, open. Safe to share between threads; close it at the end.
-
-    Args:
-        path: of the file, which is made when it is missing.
+    """The file, open; made when it is missing. Safe to share between threads; close it at the end.
 
     Raises:
-        DataError: the file cannot be opened, or is something else.
+        DataError: the file cannot be opened or written, or is something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,11 +71,12 @@ class Episodes:
             self._database.execute("PRAGMA synchronous=FULL")
             self._database.executescript(_SCHEMA)
 
-    def keep(self, answer_id: str, key: str, kept: Kept) -> None:
-        """Keep an answer under its id, for the key that asked."""
+    def keep(self, answer_id: str, key: str, answer: Answer) -> None:
+        """Keep an answer, with its episode and the pages that it quotes, under its id for the key that asked."""
+        quoted = list(dict.fromkeys(quote.document_id for quote in answer.quotes))
         row = (
-            *(answer_id, time.time(), key, kept.question, kept.answer, kept.is_found),
-            *(json.dumps(list(kept.document_ids)), kept.confidence, json.dumps(kept.episode.to_json())),
+            *(answer_id, time.time(), key, answer.question, answer.text, answer.is_found),
+            *(json.dumps(quoted), answer.confidence, json.dumps(answer.episode.to_json())),
         )
         with self._explained(), self._lock:
             self._database.execute(f"INSERT INTO answers VALUES ({', '.join('?' * len(row))})", row)

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seekling.errors import ConfigError
 from seekling.serve.chat_form import error_reply, refusal
 from seekling.serve.keys import Keys, RateLimit
-from seekling.serve.request_body import RefusedRequestError
+from seekling.serve.requests import RefusedRequestError
 from seekling.types import Json
 
 _HEADERS = {
@@ -33,10 +33,6 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 """Of every reply that does not say otherwise."""
-
-
-def _say_nothing(row: dict[str, Json]) -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class GateRules:
     """For the body of a request to arrive."""
     open_paths: frozenset[str] = frozenset({"/health"})
     """Need no key."""
-    on_reply: Callable[[dict[str, Json]], None] = _say_nothing
+    on_reply: Callable[[dict[str, Json]], None] = lambda row: None
     """Told of every request when it has been answered: what a log line says of it."""
     limits_keyless: bool = False
     """Without keys, all requests but those to `open_paths` share one rate; else they have none."""
@@ -59,10 +55,6 @@ class Gate:
     """ASGI middleware: checks a request before the app sees it.
 
     The name of its key is put into the request's state as `key`, what handlers add to `about` there is logged.
-
-    Args:
-        app: what it stands before.
-        rules: whom to let in.
     """
 
     def __init__(self, app: ASGIApp, rules: GateRules) -> None:
@@ -97,36 +89,31 @@ class Gate:
             else:
                 await self._app(scope, self._patient(receive), send_noting)
         finally:
-            route = scope.get("route")
-            self._rules.on_reply(
-                {
-                    "id": request_id,
-                    "key": state["key"],
-                    "method": scope["method"],
-                    "route": route.path if route is not None else "other",
-                    "status": status,
-                    "seconds": round(time.perf_counter() - started, 4),
-                    **state["about"],
-                }
-            )
+            route, seconds = scope.get("route"), round(time.perf_counter() - started, 4)
+            about = {"id": request_id, "key": state["key"], "method": scope["method"]}
+            about |= {"route": route.path if route is not None else "other", "status": status, "seconds": seconds}
+            self._rules.on_reply({**about, **state["about"]})
 
     def _check(self, scope: Scope) -> str:
         """The name of the request's key; empty where none is needed."""
-        headers, keys = Headers(scope=scope), self._rules.keys
+        headers, keys, is_open = Headers(scope=scope), self._rules.keys, scope["path"] in self._rules.open_paths
         origin, host = headers.get("origin"), headers.get("host", "")
-        if origin is not None and urlsplit(origin).netloc != host:
+        try:
+            is_own, is_here = (
+                origin is None or urlsplit(origin).netloc == host,
+                is_local(urlsplit(f"//{host}").hostname),
+            )
+        except ValueError:
+            is_own = is_here = False
+        if not is_own:
             raise RefusedRequestError(403, "pages of other sites may not ask this server", "cross_origin")
-        name = ""
-        if keys.are_needed and scope["path"] not in self._rules.open_paths:
-            found = keys.name_of(_key_in(headers))
-            if found is None:
-                what = "the Authorization header does not hold a key of this server"
-                raise RefusedRequestError(401, what, "invalid_api_key", {"WWW-Authenticate": "Bearer"})
-            name = found
-        if not keys.are_needed and not is_local(host.rpartition(":")[0] if _has_port(host) else host):
+        name = keys.name_of(_key_in(headers)) if keys.are_needed and not is_open else ""
+        if name is None:
+            what = "the Authorization header does not hold a key of this server"
+            raise RefusedRequestError(401, what, "invalid_api_key", {"WWW-Authenticate": "Bearer"})
+        if not keys.are_needed and not is_here:
             raise RefusedRequestError(403, f"this server does not answer by the name {host!r:.80}", "unknown_host")
-        is_limited = name or (self._rules.limits_keyless and scope["path"] not in self._rules.open_paths)
-        if is_limited and (wait_s := self._rules.rate.wait_s(name)):
+        if (name or (self._rules.limits_keyless and not is_open)) and (wait_s := self._rules.rate.wait_s(name)):
             whose = "with this key" if name else "without a key"
             what = f"too many requests {whose}; try again in {wait_s:.1f} s"
             raise RefusedRequestError(429, what, "rate_limit_exceeded", {"Retry-After": str(math.ceil(wait_s))})
@@ -152,12 +139,12 @@ class Gate:
         return receive_in_time
 
 
-def is_local(host: str) -> bool:
+def is_local(host: str | None) -> bool:
     """Whether only this machine can be meant by a name or address."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address((host or "").strip("[]")).is_loopback
     except ValueError:
-        return host.lower() == "localhost"
+        return host is not None and host.lower() == "localhost"
 
 
 def json_line(row: dict[str, Json]) -> str:
@@ -171,7 +158,3 @@ def _key_in(headers: Headers) -> str:
         return given.strip()
     # Tinker's clients send only keys that begin like this.
     return headers.get("x-api-key", "").strip().removeprefix("tml-")
-
-
-def _has_port(host: str) -> bool:
-    return host.rpartition(":")[2].isdecimal() and not host.endswith("]") and (host.count(":") == 1 or "]" in host)

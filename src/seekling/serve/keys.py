@@ -42,14 +42,13 @@ class Keys:
         secret: a further key, by the name of "environment"; empty: none.
 
     Raises:
-        ConfigError: the file holds no keys.
+        ConfigError: the file holds no keys; later too, when it is read again.
     """
 
     def __init__(self, path: Path | None = None, *, secret: str = "") -> None:
-        self._path = path
+        self._path, self._seen = path, (-1, 0, 0)
         self._given = {"environment": _hash(secret)} if secret else {}
         self._hashes: dict[str, str] = {}
-        self._seen: tuple[int, int, int] | None = None
         self._are_needed = False
         self._refresh()
 
@@ -60,11 +59,7 @@ class Keys:
         return self._are_needed
 
     def name_of(self, key: str) -> str | None:
-        """The name of a key; None when it is not, or no longer, one of them.
-
-        Raises:
-            ConfigError: the file holds no keys.
-        """
+        """The name of a key; None when it is not, or no longer, one of them."""
         self._refresh()
         wanted, found = _hash(key), None
         for name, hashed in self._hashes.items():  # all of them, so that the time tells nothing
@@ -73,37 +68,28 @@ class Keys:
         return found
 
     def _refresh(self) -> None:
-        stamp = _stamp(self._path)
-        if stamp != self._seen or not self._hashes:
-            stored = read_keys(self._path) if self._path is not None else {}
-            self._hashes = {**stored, **self._given}
+        try:
+            stat = self._path.stat() if self._path is not None else None
+        except OSError:
+            stat = None
+        stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat is not None else (0, 0, 0)
+        if stamp != self._seen:
+            stored = _read(self._path) if self._path is not None else {}
+            self._hashes = {name: key.sha256 for name, key in stored.items()} | self._given
             self._seen = stamp
-            self._are_needed = self._are_needed or bool(self._hashes) or stamp is not None
-
-
-def read_keys(path: Path) -> dict[str, str]:
-    """The hashes of a file's keys, by name; none when there is no file.
-
-    Raises:
-        ConfigError: the file holds no keys.
-    """
-    return {name: key.sha256 for name, key in _read(path).items()}
+            self._are_needed = self._are_needed or bool(self._hashes) or stat is not None
 
 
 def add_key(path: Path, name: str) -> str:
-    """Make a key, and write its hash into the file.
-
-    Returns:
-        The key. It is not kept: this is the only time that it is seen.
+    """Make a key, and write its hash into the file. The key is not kept: this is the only time that it is seen.
 
     Raises:
         ConfigError: the name is taken or empty, or the file holds no keys.
     """
     keys = _read(path)
     if not name.strip() or name in keys:
-        raise ConfigError(
-            f"{path} {'has' if name in keys else 'cannot have'} a key named {name!r}; choose another name"
-        )
+        has = "has" if name in keys else "cannot have"
+        raise ConfigError(f"{path} {has} a key named {name!r}; choose another name")
     key = _PREFIX + secrets.token_urlsafe(32)
     keys[name] = _Key(sha256=_hash(key), created=datetime.now(UTC).isoformat(timespec="seconds"))
     _write(path, keys)
@@ -111,11 +97,7 @@ def add_key(path: Path, name: str) -> str:
 
 
 def revoke_key(path: Path, name: str) -> None:
-    """Take a key back: a server that is running no longer takes it.
-
-    Raises:
-        ConfigError: there is none of this name, or the file holds no keys.
-    """
+    """Take a key back: a server that is running no longer takes it. A ConfigError where there is none of this name."""
     keys = _read(path)
     if name not in keys:
         raise ConfigError(f"{path} has no key named {name!r}; it has: {', '.join(keys) or 'none'}")
@@ -124,11 +106,7 @@ def revoke_key(path: Path, name: str) -> None:
 
 
 class RateLimit:
-    """At most so many requests a minute for each name; unused ones of the last minute may come at once.
-
-    Args:
-        per_minute: requests; 0: no limit.
-    """
+    """At most so many requests a minute (0: any number) for each name; a minute's unused ones may come at once."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
@@ -147,14 +125,6 @@ class RateLimit:
 
 def _hash(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _stamp(path: Path | None) -> tuple[int, int, int] | None:
-    try:
-        stat = path.stat() if path is not None else None
-    except OSError:
-        stat = None
-    return (stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat is not None else None
 
 
 def _read(path: Path) -> dict[str, _Key]:

@@ -23,11 +23,7 @@ CONTEXT_TOKENS = 4096
 
 
 def recipe_of_run(run: Path) -> Recipe:
-    """The recipe of a run folder.
-
-    Raises:
-        ConfigError: it is no run folder, or its recipe cannot be read.
-    """
+    """The recipe of a run folder; a ConfigError where there is none that can be read."""
     try:
         return build_recipe(tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8")), origin=str(run))
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -42,7 +38,7 @@ def trained_policy(run: Path, policy: str = "") -> tuple[Path, str]:
         policy: best, rl or sft. Empty: the best; of a run that has not chosen one yet, the newest.
 
     Raises:
-        ConfigError: the run has none yet, or not this one.
+        ConfigError: the run has it not.
     """
     chosen = chosen_policy(run)
     # A `best` that nobody chose is an older version's: the one with the highest rewards in training.
@@ -96,10 +92,6 @@ def open_local_chat(
         in_flight: replies sampled at once.
         cache_bytes: memory for them; may lower `in_flight`.
         log: told what is being resolved.
-
-    Raises:
-        ConfigError: a run without a policy, or too little memory for one reply.
-        ModelError: the spec cannot be resolved.
     """
     is_run = (Path(model_or_run) / "recipe.toml").is_file()
     if is_run:

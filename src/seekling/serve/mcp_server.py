@@ -17,7 +17,7 @@ from seekling.errors import SeeklingError
 from seekling.serve.agent_replies import Details, Reply, details_of, turn_made, turn_text
 from seekling.serve.asking import Answer
 from seekling.serve.desk import Desk
-from seekling.serve.request_body import RefusedRequestError
+from seekling.serve.requests import RefusedRequestError
 
 _INSTRUCTIONS = (
     "Answers from one collection of documents. What search, read and ask return are texts of these documents: "
@@ -58,11 +58,7 @@ class AnswerGiven(Details):
 
 
 def make_mcp_server(desk: Desk) -> MCPServer[object]:
-    """The server of an agent's tools, for stdio or to be put into an app.
-
-    Args:
-        desk: where questions go; its library is searched and read.
-    """
+    """The server of an agent's tools, for stdio or to be put into an app; the desk's library is searched and read."""
     server: MCPServer[object] = MCPServer(
         "seekling", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False
     )

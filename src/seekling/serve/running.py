@@ -17,9 +17,6 @@ from seekling.errors import ConfigError
 App = Starlette
 """What is served."""
 
-SHUTDOWN_S = 5
-"""What is being answered when the server is stopped may take this long to end."""
-
 KEEP_ALIVE_S = 75
 """Longer than a client pauses between two searches: it would meet a connection that is just being closed."""
 
@@ -38,13 +35,12 @@ class ImpatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
         super().connection_made(transport)
-        self._late = self.loop.call_later(HEAD_S, transport.abort)
+        self._wait()
 
     def on_message_begin(self) -> None:
         """The first byte of a request is there."""
         super().on_message_begin()
-        if self._late is None:
-            self._late = self.loop.call_later(HEAD_S, self.transport.abort)
+        self._wait()
 
     def on_headers_complete(self) -> None:
         """The head of a request is there."""
@@ -56,13 +52,16 @@ class ImpatientProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().connection_lost(exc)
 
+    def _wait(self) -> None:
+        self._late = self._late or self.loop.call_later(HEAD_S, self.transport.abort)
+
     def _stop_waiting(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
 
 
-def run_app(app: App, *, host: str, port: int, on_start: Callable[[str], None], shutdown_s: int = SHUTDOWN_S) -> None:
+def run_app(app: App, *, host: str, port: int, on_start: Callable[[str], None], shutdown_s: int = 5) -> None:
     """Serve until the process is told to stop; what is being answered is ended first.
 
     Args:

@@ -25,10 +25,9 @@ from tinker import types
 
 from seekling.errors import DataError, InfrastructureError, SeeklingError
 from seekling.rollout.local_chat import LoopThread
-from seekling.serve.admission import Admission, Admitted
-from seekling.serve.chat_form import ERROR_REPLIES, error_reply
+from seekling.serve.chat_form import ERROR_REPLIES, error_reply, refusal
 from seekling.serve.gate import Gate, GateRules
-from seekling.serve.request_body import RefusedRequestError, read_fields, read_object
+from seekling.serve.requests import Admitted, RefusedRequestError, Room, read_body
 from seekling.tinker.engine import Engine
 from seekling.tinker.handlers import Handlers, Work
 from seekling.tinker.wire import Reply, failure
@@ -89,20 +88,31 @@ class _Answers:
         """Something else in the engine's thread."""
         await asyncio.wrap_future(self._thread.submit(work))
 
-    async def retrieve(self, request_id: str, owner: str) -> Reply | None:
-        """An answer; None while there is none.
+    def taking(self, answer: _Answer, room: Room) -> Admitted:
+        """An address whose requests are answered at once, or begin work that holds their room."""
 
-        Raises:
-            RefusedRequestError: this key has no such request (410).
-        """
+        async def handler(request: Request, raw: bytes, held: contextlib.ExitStack) -> Response:
+            found = answer(raw, request.state.key)
+            if isinstance(found, Work):
+                self.begin(found, request.state.key, held.pop_all().close)
+                found = found.promise()
+            return JSONResponse(found)
+
+        return Admitted(room, handler)
+
+    async def retrieve(self, request: Request, raw: bytes, held: contextlib.ExitStack) -> Response:
+        """An answer, or that there is none yet; 410 where this key has no such request."""
+        held.close()
+        request_id = read_body(raw, types.FutureRetrieveRequest, status=422).request_id
         asked_by, future = self._kept.get(request_id, ("", None))
-        if future is None or asked_by != owner:
+        if future is None or asked_by != request.state.key:
             raise RefusedRequestError(410, f"there is no request {request_id!r:.200} of yours; send it again")
         await asyncio.wait([asyncio.wrap_future(future)], timeout=_POLL_S)
         if not future.done():
-            return None
+            return JSONResponse({"type": "try_again", "request_id": request_id, "queue_state": "active"}, 408)
         error = future.exception()
-        return future.result() if error is None else failure(f"{type(error).__name__}: {error}", is_users=False)
+        reply = future.result() if error is None else failure(f"{type(error).__name__}: {error}", is_users=False)
+        return Response(reply.body, media_type="application/x-protobuf" if reply.is_proto else "application/json")
 
 
 async def _answered(work: Work) -> Reply:
@@ -115,29 +125,18 @@ async def _answered(work: Work) -> Reply:
 def make_tinker_app(
     engine: Engine, names: tuple[str, ...], *, rules: GateRules | None = None, waiting_bytes: int = _WAITING_BYTES
 ) -> Starlette:
-    """The server of one base model.
+    """The server of one base model: an ASGI app with the addresses that the pinned tinker SDK asks.
 
     Args:
         engine: has it.
         names: by which programs may ask for it; by the first, which the server gives, they load the tokenizer.
         rules: whom to let in; None lets in every program of this machine.
         waiting_bytes: of all requests that are not yet answered; more are told to come back (429).
-
-    Returns:
-        An ASGI app with the addresses that the pinned tinker SDK asks.
     """
     handlers, answers = Handlers(engine, names), _Answers()
-    admission = Admission(body_bytes=_BODY_BYTES, waiting_bytes=waiting_bytes)
+    room = Room(body_bytes=_BODY_BYTES, waiting_bytes=waiting_bytes)
     # However much is waiting, programs fetch answers and say that they are there.
-    always = Admission(body_bytes=2**16, waiting_bytes=2**26)
-
-    async def retrieve(request: Request) -> Response:
-        body = _read(await _small_body(request, always), types.FutureRetrieveRequest)
-        reply = await answers.retrieve(body.request_id, request.state.key)
-        if reply is None:
-            row = {"type": "try_again", "request_id": body.request_id, "queue_state": "active"}
-            return JSONResponse(row, 408)
-        return Response(reply.body, media_type="application/x-protobuf" if reply.is_proto else "application/json")
+    always = Room(body_bytes=2**16, waiting_bytes=2**26)
 
     async def finish(request: Request) -> Response:
         handlers.session(session_id := str(request.path_params["session_id"]), request.state.key)
@@ -151,11 +150,11 @@ def make_tinker_app(
         forgetting.cancel()
         await asyncio.to_thread(answers.close)
 
-    posts = {
-        "retrieve_future": retrieve,
+    posts: dict[str, Admitted | Callable[[Request], Awaitable[Response]]] = {
+        "retrieve_future": Admitted(always, answers.retrieve),
         "sessions/{session_id}/finish": finish,
-        "session_heartbeat": _handler(_of(types.SessionHeartbeatRequest, handlers.heartbeat), answers, always),
-        **{name: _handler(answer, answers, admission) for name, answer in _requests(handlers).items()},
+        "session_heartbeat": answers.taking(_of(types.SessionHeartbeatRequest, handlers.heartbeat), always),
+        **{name: answers.taking(answer, room) for name, answer in _requests(handlers).items()},
     }
     gets: dict[str, Callable[[Request], dict[str, Json]]] = {
         "samplers/{sampler_id}": lambda asked: handlers.sampler(asked.path_params["sampler_id"], asked.state.key),
@@ -169,7 +168,7 @@ def make_tinker_app(
             *_external_routes(handlers),
         ],
         middleware=[Middleware(Gate, rules or GateRules(open_paths=OPEN_PATHS))],
-        exception_handlers={**ERROR_REPLIES, DataError: _wrong},
+        exception_handlers={**ERROR_REPLIES, RefusedRequestError: _refused, DataError: _wrong},
         lifespan=lifespan,
     )
 
@@ -219,42 +218,8 @@ def _requests(handlers: Handlers) -> dict[str, _Answer]:
     }
 
 
-def _read(raw: bytes, kind: type[_Body]) -> _Body:
-    return read_fields(read_object(raw, status=422), kind, status=422)
-
-
 def _of(kind: type[_Body], answer: Callable[[_Body, str], dict[str, Json] | Work]) -> _Answer:
-    return lambda raw, owner: answer(_read(raw, kind), owner)
-
-
-async def _admitted(request: Request, admission: Admission) -> Admitted:
-    try:
-        return await admission.read(request)
-    except RefusedRequestError as error:
-        # To 429 the SDK slows down; to 503 it would give up some day.
-        status = 429 if error.status == 503 else error.status
-        raise RefusedRequestError(status, str(error), error.code, error.headers) from None
-
-
-async def _small_body(request: Request, admission: Admission) -> bytes:
-    admitted = await _admitted(request, admission)
-    body = admitted.body
-    admitted.release()
-    return body
-
-
-def _handler(answer: _Answer, answers: _Answers, admission: Admission) -> Callable[[Request], Awaitable[Response]]:
-    async def handler(request: Request) -> Response:
-        with contextlib.ExitStack() as held:
-            admitted = await _admitted(request, admission)
-            held.callback(admitted.release)
-            found = answer(admitted.body, request.state.key)
-            if isinstance(found, Work):
-                answers.begin(found, request.state.key, held.pop_all().close)
-                found = found.promise()
-            return JSONResponse(found)
-
-    return handler
+    return lambda raw, owner: answer(read_body(raw, kind, status=422), owner)
 
 
 def _get(answer: Callable[[Request], dict[str, Json]]) -> Callable[[Request], Awaitable[Response]]:
@@ -262,6 +227,13 @@ def _get(answer: Callable[[Request], dict[str, Json]]) -> Callable[[Request], Aw
         return JSONResponse(answer(request))
 
     return handler
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedRequestError)
+    if error.status == 503:  # to 429 the SDK slows down; to 503 it would give up some day
+        error.status = 429
+    return refusal(error)
 
 
 async def _wrong(request: Request, error: Exception) -> Response:

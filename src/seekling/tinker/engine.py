@@ -45,15 +45,13 @@ _ROW_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A policy to sample with: the base model with adapters."""
+    """A policy to sample with: the base model with adapters, whose values are in `masters` or in `folder`, if any."""
 
     key: str
     """The same key means the same weights."""
     rank: int = 1
     masters: Mapping[str, Tensor] | None = None
-    """The adapters' values by name; None: they are in `folder`."""
     folder: Path | None = None
-    """Neither: the base model."""
 
 
 @dataclass(slots=True)
@@ -73,16 +71,12 @@ class Engine:
 
     Args:
         folder: of the base model.
-        saves: folder in which saved weights are kept.
+        saves: where saved weights are kept.
         dtype: of the forward pass.
         in_flight: samples drawn at once.
         context_tokens: prompt and answer together, and a datum; the model may allow less.
         cache_bytes: for the samples' caches.
         max_models: that train at once.
-
-    Raises:
-        ModelError: the model cannot be loaded, or its family is refused.
-        ConfigError: not even one answer fits into `cache_bytes`.
     """
 
     def __init__(
@@ -104,12 +98,9 @@ class Engine:
         self.context_tokens = min(context_tokens, int(config.max_position_embeddings or 2**31))
         self.eos_ids = end_of_turn_ids(self._base, tokenizer)
         self.models: dict[str, Model] = {}
+        sampled, tokens = copy.deepcopy(self._base), self.context_tokens
         self._sampler = LocalSampler(
-            copy.deepcopy(self._base),
-            tokenizer,
-            in_flight=in_flight,
-            episode_tokens=self.context_tokens,
-            cache_bytes=cache_bytes,
+            sampled, tokenizer, in_flight=in_flight, episode_tokens=tokens, cache_bytes=cache_bytes
         )
         self._sampled_key, self._num_sampling = "", 0
         self._turn, self._has_ended = asyncio.Lock(), asyncio.Event()
@@ -118,11 +109,7 @@ class Engine:
         self._held: dict[int, str] = {}
 
     async def create(self, model_id: str, owner: str, *, rank: int, seed: int | None) -> None:
-        """Begin a model with new adapters, which change nothing yet.
-
-        Raises:
-            ConfigError: there are as many models as may be.
-        """
+        """Begin a model with new adapters, which change nothing yet; a ConfigError where there are enough models."""
         if len(self.models) >= self._max_models:
             raise ConfigError(
                 f"{len(self.models)} models are training on this server, as many as --max-models allows; end a "
@@ -176,11 +163,7 @@ class Engine:
         return model.learner.optim_step(adam.learning_rate)
 
     async def save(self, model: Model, path: SavedPath, *, may_replace: bool) -> None:
-        """Write a model's adapters; with the optimizer's state, or for samplers, then in PEFT's layout too.
-
-        Raises:
-            DataError: there are weights of this name already.
-        """
+        """Write adapters under a new name; with the optimizer's state, or for samplers, in PEFT's layout too."""
         folder = self._folder_of(path)
         if folder.exists() and not may_replace:
             raise DataError(f"{path} exists already; choose another name, or give overwrite=True where it is a state")
@@ -201,11 +184,7 @@ class Engine:
             del model.unnamed[oldest]
 
     def saved(self, path: SavedPath, owner: str) -> Weights:
-        """Weights that were saved under a path.
-
-        Raises:
-            DataError: there are none, or another key's.
-        """
+        """Weights that were saved under a path with this key, else a DataError."""
         folder = self._folder_of(path)
         try:
             about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
@@ -218,11 +197,7 @@ class Engine:
         return Weights(f"{path}@{(folder / WEIGHTS).stat().st_mtime_ns}", rank, folder=folder)
 
     async def load(self, model: Model, weights: Weights, *, with_optimizer: bool) -> None:
-        """Go on from saved weights; without the optimizer's state its moments start afresh.
-
-        Raises:
-            DataError: they are damaged, for samplers, of another rank or of another base model. Nothing has changed.
-        """
+        """Go on from saved weights, or raise a DataError and change nothing; `with_optimizer`: from its state too."""
         assert weights.folder is not None
         if weights.rank != model.rank:
             raise DataError(f"the saved adapters have the rank {weights.rank}, the model {model.rank}; make them equal")
@@ -233,13 +208,7 @@ class Engine:
     async def sample(
         self, weights: Weights, request: SampleRequest, *, num_samples: int, num_scored: int
     ) -> tuple[list[Sample], np.ndarray | None]:
-        """Continue a prompt several times, and score its last tokens.
-
-        Args:
-            weights: of the policy.
-            request: what every sample is asked for; each gets a session and a seed of its own.
-            num_samples: of them.
-            num_scored: tokens at the end of the prompt whose log-probabilities are wanted.
+        """Continue a prompt `num_samples` times, each with a seed of its own, and score its last `num_scored` tokens.
 
         Returns:
             The samples, and (T,) float32 log-probabilities of the prompt, NaN where there is none; None without any.
@@ -288,12 +257,8 @@ class Engine:
             holder = self._holders[weights.rank] = self._new_learner(weights.rank, seed=0)
         if self._held.get(weights.rank) != weights.key:
             state = holder.state()
-            if weights.folder is not None:
-                state["masters"] = _read_masters(weights.folder)
-            elif weights.masters is not None:
-                state["masters"] = dict(weights.masters)
-            else:
-                state["masters"] = {name: torch.zeros_like(value) for name, value in state["masters"].items()}
+            zeros = {name: torch.zeros_like(value) for name, value in state["masters"].items()}
+            state["masters"] = _read_masters(weights.folder) if weights.folder else dict(weights.masters or zeros)
             if not holder.fits(state):
                 raise DataError(f"{weights.key} holds the weights of another base model; serve that one")
             holder.take_state(state)

@@ -12,23 +12,16 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tinker import types
 
 from seekling.env.protocol.stopping import StopRule
 from seekling.errors import DataError
 from seekling.rollout.sampler import SampleRequest
-from seekling.serve.request_body import RefusedRequestError
+from seekling.serve.requests import RefusedRequestError
 from seekling.tinker.engine import Engine, Model, Weights
-from seekling.tinker.wire import (
-    Reply,
-    SavedPath,
-    check_tokens,
-    json_reply,
-    loss_reply,
-    read_loss_request,
-    sample_reply,
-)
+from seekling.tinker.wire import Reply, SavedPath, check_tokens, json_reply, loss_reply, read_loss_request, sample_reply
 from seekling.types import Json
 
 _FORGOTTEN_S = 600.0
@@ -56,6 +49,9 @@ class SamplerSession:
     maker: Model | None = None
 
 
+_Owned = TypeVar("_Owned", Model, SamplerSession, Session)
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a request begins; its answer is fetched under the id."""
@@ -75,12 +71,7 @@ class Work:
 
 
 class Handlers:
-    """Sessions, models and samplers of one engine.
-
-    Args:
-        engine: trains and samples.
-        names: of the base model; by the first, which the server gives, programs load the tokenizer.
-    """
+    """Sessions, models and samplers of one engine; `names` are of its base model, see `make_tinker_app`."""
 
     def __init__(self, engine: Engine, names: tuple[str, ...]) -> None:
         self._engine, self._names = engine, names
@@ -118,9 +109,10 @@ class Handlers:
     def get_info(self, body: types.GetInfoRequest, owner: str) -> dict[str, Json]:
         """What a model is made of."""
         model = self._model(body.model_id, owner)
-        data: dict[str, Json] = {"model_name": self._names[0], "tokenizer_id": self._names[0]}
-        return {"type": "get_info", "model_data": data, "model_id": body.model_id, "is_lora": True,
-                "lora_rank": model.rank, "model_name": self._names[0]}  # fmt: skip
+        name = self._names[0]
+        data: dict[str, Json] = {"model_name": name, "tokenizer_id": name}
+        about: dict[str, Json] = {"is_lora": True, "lora_rank": model.rank, "model_name": name}
+        return {"type": "get_info", "model_data": data, "model_id": body.model_id, **about}
 
     def sampler(self, sampler_id: str, owner: str) -> dict[str, Json]:
         """What a sampling session samples with."""
@@ -129,9 +121,8 @@ class Handlers:
 
     def capabilities(self) -> dict[str, Json]:
         """The base model, by its names."""
-        about: dict[str, Json] = {
-            "max_context_length": self._engine.context_tokens, "trainable": True, "sampleable": True
-        }  # fmt: skip
+        about: dict[str, Json] = {"max_context_length": self._engine.context_tokens}
+        about |= {"trainable": True, "sampleable": True}
         return {"supported_models": [{"model_name": name, **about} for name in self._names]}
 
     def create_model(self, body: types.CreateModelRequest, owner: str) -> Work:
@@ -167,24 +158,21 @@ class Handlers:
 
     def save_weights(self, body: types.SaveWeightsRequest, owner: str) -> Work:
         """Keep a model's state."""
-        path = SavedPath.read(f"tinker://{body.model_id}/weights/{body.path or uuid.uuid4().hex}")
+        name = body.path or uuid.uuid4().hex
+        return self._save("save_weights", body.model_id, body.seq_id, owner, f"weights/{name}", body.overwrite)
 
-        async def run(model: Model) -> Reply:
-            await self._engine.save(model, path, may_replace=body.overwrite)
-            return json_reply({"path": str(path), "type": "save_weights"})
-
-        return self._in_turn(body.model_id, body.seq_id, owner, run)
+    def save_weights_external(self, body: types.SaveWeightsExternalRequest, owner: str) -> Work:
+        """Keep a model's adapters to be fetched."""
+        if body.age_encryption_recipients:
+            raise DataError("files are not encrypted here; leave out age_encryption_recipients")
+        place = f"external_weights/{body.path}"
+        return self._save("save_weights_external", body.model_id, body.seq_id, owner, place)
 
     def save_weights_for_sampler(self, body: types.SaveWeightsForSamplerRequest, owner: str) -> Work:
         """Keep a model's adapters to sample with: under a name on disk, or without one in memory."""
         if body.path is not None:
-            path = SavedPath.read(f"tinker://{body.model_id}/sampler_weights/{body.path}")
-
-            async def run(model: Model) -> Reply:
-                await self._engine.save(model, path, may_replace=False)
-                return json_reply({"path": str(path), "type": "save_weights_for_sampler"})
-
-            return self._in_turn(body.model_id, body.seq_id, owner, run)
+            place = f"sampler_weights/{body.path}"
+            return self._save("save_weights_for_sampler", body.model_id, body.seq_id, owner, place)
         session_id = body.model_id.partition(":")[0]
         sampler_id = f"{session_id}:sample:{body.sampling_session_seq_id}"
 
@@ -195,17 +183,16 @@ class Handlers:
 
         return self._in_turn(body.model_id, body.seq_id, owner, run_unnamed)
 
-    def save_weights_external(self, body: types.SaveWeightsExternalRequest, owner: str) -> Work:
-        """Keep a model's adapters to be fetched."""
-        if body.age_encryption_recipients:
-            raise DataError("files are not encrypted here; leave out age_encryption_recipients")
-        path = SavedPath.read(f"tinker://{body.model_id}/external_weights/{body.path}")
+    def _save(
+        self, kind: str, model_id: str, seq_id: int | None, owner: str, place: str, may_replace: bool = False
+    ) -> Work:
+        path = SavedPath.read(f"tinker://{model_id}/{place}")
 
         async def run(model: Model) -> Reply:
-            await self._engine.save(model, path, may_replace=False)
-            return json_reply({"path": str(path), "type": "save_weights_external"})
+            await self._engine.save(model, path, may_replace=may_replace)
+            return json_reply({"path": str(path), "type": kind})
 
-        return self._in_turn(body.model_id, body.seq_id, owner, run)
+        return self._in_turn(model_id, seq_id, owner, run)
 
     def external_files(self, model_id: str, name: str, owner: str) -> dict[str, Path]:
         """The files of saved adapters that may be fetched."""
@@ -221,8 +208,6 @@ class Handlers:
         weights = self._engine.saved(path, owner)
         _check_adam(body.optimizer_config.type if body.optimizer_config else "adamw")
         is_new = body.session_id is not None
-        if is_new and body.base_model is not None:
-            self._check_base(body.base_model)
         model_id = f"{body.session_id}:train:{body.model_seq_id}" if is_new else body.model_id or ""
 
         async def run(model: Model) -> Reply:
@@ -237,6 +222,8 @@ class Handlers:
         if not is_new:
             return self._in_turn(model_id, body.seq_id, owner, run)
         self.session(body.session_id or "", owner)
+        if body.base_model is not None:
+            self._check_base(body.base_model)
         return Work(f"{model_id}:0", run_new, model_id)
 
     def forward_backward(self, raw: bytes, owner: str) -> Work:
@@ -310,30 +297,17 @@ class Handlers:
         return Work(f"{model_id}:{seq_id}", functools.partial(run, model), model_id, numbered=(model, seq_id))
 
     def _model(self, model_id: str, owner: str) -> Model:
-        model = self._engine.models.get(model_id)
-        if model is None or model.owner != owner:
-            what = "a server forgets its models when it or their program ends; begin anew from a saved state"
-            raise RefusedRequestError(404, f"there is no model {model_id!r:.200} of yours here; {what}")
-        return model
+        what = "a server forgets its models when it or their program ends; begin anew from a saved state"
+        return _own(self._engine.models.get(model_id), owner, f"model {model_id!r:.200} of yours here; {what}")
 
     def _sampler(self, sampler_id: str, owner: str) -> SamplerSession:
-        found = self.samplers.get(sampler_id)
-        if found is None or found.owner != owner:
-            raise RefusedRequestError(404, f"there is no sampling session {sampler_id!r:.200} of yours; make a new one")
-        return found
+        what = f"sampling session {sampler_id!r:.200} of yours; make a new one"
+        return _own(self.samplers.get(sampler_id), owner, what)
 
     def session(self, session_id: str, owner: str) -> Session:
-        """A session of a key.
-
-        Raises:
-            RefusedRequestError: there is none.
-        """
-        session = self.sessions.get(session_id)
-        if session is None or session.owner != owner:
-            raise RefusedRequestError(
-                404, f"there is no session {session_id!r:.200} of yours; make a new ServiceClient"
-            )
-        return session
+        """A session of a key; a RefusedRequestError where there is none."""
+        what = f"session {session_id!r:.200} of yours; make a new ServiceClient"
+        return _own(self.sessions.get(session_id), owner, what)
 
     def _check_base(self, name: str) -> None:
         if name not in self._names:
@@ -356,3 +330,9 @@ class Handlers:
 def _check_adam(kind: str) -> None:
     if kind != "adamw":
         raise DataError(f"the optimizer {kind!r} is not supported; take AdamParams")
+
+
+def _own(found: _Owned | None, owner: str, what: str) -> _Owned:
+    if found is None or found.owner != owner:
+        raise RefusedRequestError(404, f"there is no {what}")
+    return found

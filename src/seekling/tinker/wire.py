@@ -38,12 +38,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class LossRequest:
-    """A forward pass, with or without gradients."""
+    """A forward pass, with or without gradients. All targets are trained; the loss multiplies `advantages_A`."""
 
     model_id: str
     seq_id: int
     batch: Batch
-    """Every target is trained; its `advantages_A` are what the loss multiplies."""
     loss: TokenLoss
     is_forward_only: bool
 
@@ -72,12 +71,7 @@ _LOSSES: dict[str, Callable[[float, float], TokenLoss]] = {
 
 
 def read_loss_request(raw: bytes, *, vocabulary: int, max_tokens: int) -> LossRequest:
-    """Read the body of /forward_backward.
-
-    Args:
-        raw: a protobuf message.
-        vocabulary: token ids are below it.
-        max_tokens: of one datum.
+    """Read the protobuf body of /forward_backward; token ids are below `vocabulary`, a datum has `max_tokens` at most.
 
     Raises:
         DataError: it asks for what the server cannot do, or is no such message; says what and where.
@@ -95,10 +89,8 @@ def read_loss_request(raw: bytes, *, vocabulary: int, max_tokens: int) -> LossRe
     config = {name: value.number for name, value in message.loss_fn_config_v2.items()}
     allowed = set(_CLIP) if message.loss_fn in ("ppo", "cispo") else set()
     if not config.keys() <= allowed:
-        raise DataError(
-            f"loss_fn_config of {message.loss_fn} holds {', '.join(sorted(config))}; it may hold "
-            f"{', '.join(sorted(allowed)) or 'nothing'}"
-        )
+        may = ", ".join(sorted(allowed)) or "nothing"
+        raise DataError(f"loss_fn_config of {message.loss_fn} holds {', '.join(sorted(config))}; it may hold {may}")
     if not message.data:
         raise DataError("there is no data; send at least one Datum")
     needed = ("weights",) if message.loss_fn == "cross_entropy" else ("logprobs", "advantages")
@@ -125,9 +117,8 @@ def _read_datum(
     given = {name: _read_tensor(name, tensor) for name, tensor in datum.loss_fn_inputs.items()}
     unknown = sorted(given.keys() - {"target_tokens", *needed})
     if unknown:
-        raise DataError(
-            f"loss_fn_inputs holds {', '.join(unknown)}; this loss takes target_tokens, {', '.join(needed)}"
-        )
+        takes = ", ".join(needed)
+        raise DataError(f"loss_fn_inputs holds {', '.join(unknown)}; this loss takes target_tokens, {takes}")
     if needed == ("weights",):
         given.setdefault("weights", np.ones(len(input_N), np.float32))
     for name in ("target_tokens", *needed):
@@ -148,11 +139,7 @@ def _read_datum(
 
 
 def check_tokens(token_ids: Sequence[int] | np.ndarray, *, vocabulary: int, max_tokens: int) -> None:
-    """See that a model can read the tokens.
-
-    Raises:
-        DataError: there are none or too many, or one is no token of the model.
-    """
+    """See that a model can read the tokens; a DataError where there are none or too many, or one is not the model's."""
     if not 0 < len(token_ids) <= max_tokens:
         raise DataError(f"there are {len(token_ids)} tokens; this server takes 1 to {max_tokens}: see --context-tokens")
     lowest, highest = int(np.min(token_ids)), int(np.max(token_ids))
@@ -226,11 +213,7 @@ class SavedPath:
 
     @classmethod
     def read(cls, path: str) -> SavedPath:
-        """Read one.
-
-        Raises:
-            DataError: it is none, or its name is no plain file name.
-        """
+        """Read one; a DataError where it is none, or its name is no plain file name."""
         match = _PATH.fullmatch(path)
         if match is None:
             raise DataError(
