@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from seekling.config import SandboxConfig
 from seekling.env.sandbox import Result, Sandbox, SandboxSession
-from seekling.errors import SandboxError, ToolError
+from seekling.errors import InfrastructureError, SandboxError, ToolError
 
 SECRET_IN_MEMORY = "CANARY-" + "in-the-trainer"
 SECRETS = ("CANARY-", "root:x:0", "root:*:0")
@@ -195,6 +196,22 @@ def opened(**limits: float) -> Sandbox:
         return Sandbox(LIMITS.model_copy(update=limits))
     except SandboxError as error:
         pytest.skip(f"no sandbox on this machine: {error}")
+
+
+def running(session: SandboxSession, program: str) -> tuple[threading.Thread, list[Result | InfrastructureError]]:
+    """A program in a thread, and where its end will be found."""
+    ends: list[Result | InfrastructureError] = []
+
+    def run() -> None:
+        try:
+            ends.append(session.run(program))
+        except InfrastructureError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.15)
+    return thread, ends
 
 
 def fork_server_pid(sandbox: Sandbox) -> int:

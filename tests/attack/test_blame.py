@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seekling.env.sandbox import Result, Sandbox
+from seekling.env.sandbox import Sandbox
 from seekling.errors import InfrastructureError
 from tests.attack.arena import (
     FUNCTIONS,
@@ -24,6 +24,7 @@ from tests.attack.arena import (
     children_of,
     fork_server_pid,
     opened,
+    running,
     wait_until,
 )  # fmt: skip
 
@@ -37,16 +38,7 @@ def sandbox() -> Iterator[Sandbox]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_program_that_the_machine_kills_for_memory_is_not_to_blame(sandbox: Sandbox, number: signal.Signals):
     session = sandbox.open(FUNCTIONS)
-    outcome: list[Result | InfrastructureError] = []
-
-    def run() -> None:
-        try:
-            outcome.append(session.run("import time\nprint('begun')\ntime.sleep(50)"))
-        except InfrastructureError as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    thread, outcome = running(session, "import time\nprint('begun')\ntime.sleep(50)")
     server = fork_server_pid(sandbox)
     wait_until(lambda: len(children_of(server)) == 1, "no program")
     time.sleep(0.2)

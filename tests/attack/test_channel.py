@@ -137,9 +137,8 @@ def test_a_forged_ending_deceives_only_the_forger(arena: Arena, frame: object):
         ("read_section('nope:1')", "KeyError: 'nope:1'"),
         ("huge()", "RuntimeError: huge() returned something that cannot be passed on: 20,0"),
         ("not_json()", "RuntimeError: not_json() returned something that cannot be passed on: Object of type object"),
-        ("search_pages()", "TypeError: search_pages() missing a required argument: 'query'"),
-        ("search_pages('a', 'b')", "TypeError: search_pages() too many positional arguments"),
-        ("search_pages(q='a')", "TypeError: search_pages() missing a required argument: 'query'"),
+        ("search_pages()", "TypeError: search_pages() missing 1 required positional argument: 'query'"),
+        ("search_pages(q='a')", "TypeError: search_pages() got an unexpected keyword argument 'q'"),
     ],
 )
 def test_a_failing_host_function_is_an_exception_inside_the_program(arena: Arena, call: str, message: str):

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from seekling.env.sandbox import Result, Sandbox, SandboxSession
+from seekling.env.sandbox import Sandbox
 from seekling.errors import InfrastructureError
 from tests.attack.arena import (
     FUNCTIONS,
@@ -29,6 +28,7 @@ from tests.attack.arena import (
     is_running,
     num_fds,
     opened,
+    running,
     wait_until,
 )
 
@@ -62,22 +62,6 @@ def sandbox() -> Iterator[Sandbox]:
         yield sandbox
 
 
-def running(session: SandboxSession) -> tuple[threading.Thread, list[Result | InfrastructureError]]:
-    """A stubborn program in a thread, and where its end will be found."""
-    ends: list[Result | InfrastructureError] = []
-
-    def run() -> None:
-        try:
-            ends.append(session.run(STUBBORN))
-        except InfrastructureError as error:
-            ends.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    time.sleep(0.15)
-    return thread, ends
-
-
 def family_of(pid: int) -> list[int]:
     family = [pid]
     for member in family:
@@ -105,7 +89,7 @@ def test_a_killed_fork_server_takes_its_programs_along_and_is_replaced(
 ):
     busy, idle = sandbox.open(FUNCTIONS), sandbox.open(FUNCTIONS)
     assert idle.run("x = 1").outcome == "ok"
-    thread, results = running(busy)
+    thread, results = running(busy, STUBBORN)
     family = family_of(sandbox.fork_server_pid)
     with caplog.at_level(logging.WARNING, logger="seekling.sandbox"):
         os.kill(sandbox.fork_server_pid if which.endswith("started") else fork_server_pid(sandbox), signal.SIGKILL)
@@ -165,7 +149,7 @@ def test_a_hundred_sessions_are_open_at_once_and_cost_little(sandbox: Sandbox):
 
 def test_closing_a_session_ends_the_program_that_runs_in_it(sandbox: Sandbox):
     session = sandbox.open(FUNCTIONS)
-    thread, ends = running(session)
+    thread, ends = running(session, STUBBORN)
     session.close()
     thread.join(timeout=60)
     assert isinstance(ends[0], InfrastructureError)

@@ -8,7 +8,7 @@ import pytest
 
 from seekling.config import EnvConfig
 from seekling.env.tools import tool_from_function
-from seekling.errors import ConfigError, InfrastructureError
+from seekling.errors import InfrastructureError
 from seekling.types import StopReason, ToolCall
 from tests.env.fakes import QUESTION, FakeLibrary, ScriptedSandbox, count_words, make_env
 
@@ -127,12 +127,6 @@ def test_a_readable_call_beside_an_unreadable_one_is_made_and_the_other_is_told(
     assert "Alnwick" in turn.observation
     assert "the call is not JSON" in turn.observation
     assert [call.name for call in turn.calls] == ["search"]
-
-
-def test_the_code_protocol_needs_a_sandbox():
-    env = make_env(protocol="code")
-    with pytest.raises(ConfigError, match="needs a sandbox"):
-        type(env)(env.protocol, env.tools, env.config, count_tokens=len)
 
 
 def test_a_dead_sandbox_is_an_infrastructure_failure():

@@ -8,11 +8,8 @@ from typing import Literal
 
 import pytest
 
-from seekling.config import EnvConfig
-from seekling.env.protocol import make_protocol
 from seekling.env.tools import (
     LIBRARY_TOOLS,
-    Tool,
     all_tools,
     library_tools,
     load_tool,
@@ -202,12 +199,3 @@ def test_a_tool_that_cannot_be_loaded_is_a_configuration_error(tmp_path: Path, c
     path.write_text(content)
     with pytest.raises(ConfigError, match=problem):
         load_tool(spec.format(path=path))
-
-
-def test_a_protocol_refuses_tools_with_taken_names_and_a_library_without_its_tools():
-    tools = library_tools(FakeLibrary(), 3)
-    taken = Tool("answer", "Answers.", {"type": "object", "properties": {}, "required": []}, lambda: "")
-    with pytest.raises(ConfigError, match="the name is taken"):
-        make_protocol(EnvConfig(), tools | {"answer": taken})
-    with pytest.raises(ConfigError, match="search_pages, view_sections, read_section are missing"):
-        make_protocol(EnvConfig(), {"search": tools["search"]})

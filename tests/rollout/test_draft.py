@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import cache
-
 import numpy as np
 import pytest
-import torch
 
 from seekling.env.protocol.stopping import StopRule
 from seekling.models import load_policy
-from seekling.rollout.engine import draft
 from seekling.rollout.engine.draft import HISTORY_N, Draft, Drafter, ngrams_of
 from seekling.rollout.sampler import SampleRequest
 from seekling.types import Trajectory
-from tests.rollout.policies import encode, open_sampler, plain_logprobs, sample_all
+from tests.rollout.policies import encode, open_sampler, sample_all
 
 
 def context(*token_ids: int) -> np.ndarray:
@@ -73,24 +68,6 @@ def test_a_wrong_token_of_the_history_is_not_held_against_the_lookup_behind_it()
     assert drafter.draft(text, limit=2) == Draft((3, 1), 0)
 
 
-def test_what_was_guessed_beyond_the_end_of_a_turn_is_not_held_against_its_source(tiny_model_dir):
-    """Short turns whose drafts are right to their last token."""
-    plain = open_sampler(tiny_model_dir, draft_tokens=0)
-    prompt = encode(plain._tokenizer, REPETITIVE[0])
-    (free,) = sample_all(plain, [SampleRequest(1, prompt, 4, seed=3)])
-    assert len(set(free.token_ids)) == 4
-    stop = plain._tokenizer.decode(list(free.token_ids[:3]))
-    sampler = open_sampler(tiny_model_dir, draft_tokens=4)
-    text = [*prompt, *free.token_ids]
-    for number in range(60):
-        sampler._drafter.remember([*text, 0, 0], len(text) + 2)  # goes on, and wrongly, after the turn's end
-        (sample,) = sample_all(sampler, [SampleRequest(number, prompt, 9, seed=3, stops=StopRule((stop,)))])
-        assert sample.token_ids == free.token_ids[:3]
-        sampler.close_session(number)
-    assert sampler.stats.drafted_tokens > sampler.stats.accepted_tokens >= 60
-    assert sampler._drafter._history.acceptance == 1.0
-
-
 REPETITIVE = [
     "Cahors lost its walls in 1111. Cahors lost its walls in 1111. Cahors lost",
     "Fowey, Evora, Delft; Fowey, Evora, Delft; Fowey",
@@ -128,35 +105,6 @@ def test_drafts_change_no_token_and_no_logprob(tiny_model_dir, temperature):
         assert 0 < accepted[1][1] <= accepted[1][0]
         assert accepted[2][1] > accepted[1][1]
         assert accepted[2][2] < accepted[1][2] < accepted[0][2]
-
-
-def test_tokens_drawn_through_drafts_are_distributed_as_the_model_says(tiny_model_dir, monkeypatch):
-    """Pearson's chi-square of 2,048 draws of three tokens; drafts guess the second and the third."""
-    num_draws, at_once, temperature = 2_048, 64, 0.15
-    monkeypatch.setattr(draft, "MIN_ACCEPTANCE", 0.0)  # however bad the guesses are
-    sampler = open_sampler(tiny_model_dir, draft_tokens=2, in_flight=at_once)
-    prompt = encode(sampler._tokenizer, REPETITIVE[0])
-    requests = [SampleRequest(n % at_once, prompt, 3, temperature=temperature, seed=n) for n in range(num_draws)]
-    counts: Counter[tuple[int, ...]] = Counter()
-    for start in range(0, num_draws, at_once):
-        counts.update(sample.token_ids for sample in sample_all(sampler, requests[start : start + at_once]))
-    assert 0 < sampler.stats.accepted_tokens < sampler.stats.drafted_tokens
-    assert sampler.stats.drafted_tokens > num_draws / 2
-    model, _ = load_policy(tiny_model_dir, dtype="float32")
-
-    @cache
-    def following(*token_ids: int) -> torch.Tensor:
-        return torch.softmax(plain_logprobs(model, [*prompt, *token_ids])[-1] / temperature, -1)
-
-    def expected(first: int, second: int, third: int) -> float:
-        return num_draws * float(following()[first] * following(first)[second] * following(first, second)[third])
-
-    common = {drawn: (count, expected(*drawn)) for drawn, count in counts.items() if expected(*drawn) >= 5}
-    rare = num_draws - sum(count for count, _ in common.values()), num_draws - sum(each for _, each in common.values())
-    bins = [*common.values(), rare]
-    statistic = sum((count - each) ** 2 / each for count, each in bins)
-    assert len(bins) > 15
-    assert statistic < len(bins) + 4 * (2 * len(bins)) ** 0.5
 
 
 def test_turns_after_a_draft_continue_from_the_right_cache(tiny_model_dir):

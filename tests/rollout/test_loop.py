@@ -50,6 +50,18 @@ def one_episode(env, renderer, turns, **settings):
     return episode, trajectory, sampler
 
 
+def asked(tokenizer, env):
+    """The prompt of `QUESTION`, as the tiny model's template writes it."""
+    messages = [f"<|im_start|>{each.role}\n{each.content}<|im_end|>\n" for each in env.protocol.prompt(QUESTION)]
+    return encode(tokenizer, "".join(messages) + "<|im_start|>assistant\n")
+
+
+def message(tokenizer, text):
+    """An observation of a user's, up to the start of the next turn."""
+    parts = ("\n<|im_start|>user\n", text, "<|im_end|>\n<|im_start|>assistant\n")
+    return tuple(token_id for part in parts for token_id in encode(tokenizer, part))
+
+
 def assert_segments(trajectory, segments):
     """Compare with hand-written (ids, is trained) pieces; trained ones have the script's log-probabilities."""
     assert trajectory.token_ids_T.tolist() == [token_id for ids, _ in segments for token_id in ids]
@@ -70,9 +82,7 @@ def test_tags_mask_prompt_information_and_complaint_and_train_every_sampled_toke
         "\nMy last action was not valid: it holds no tag that is both opened and closed. "
         "I must write one of the tags search, answer and close it. Again:\n"
     )
-    prompt = encode(
-        tokenizer, f"<|im_start|>user\n{env.protocol.prompt(QUESTION)[0].content}<|im_end|>\n<|im_start|>assistant\n"
-    )
+    prompt = asked(tokenizer, env)
     segments = [
         (prompt, False),
         (turns[0][0], True),
@@ -102,54 +112,30 @@ def test_tools_close_the_turn_with_masked_tokens_and_train_a_sampled_end(tokeniz
     call = encode(tokenizer, '<tool_call>{"name": "search", "arguments": {"query_list": ["Fowey"]}}</tool_call>')
     mumble, answer = (*encode(tokenizer, "I know it."), end), (*encode(tokenizer, "Answer: Alnwick"), end)
     _, trajectory, _ = one_episode(env, renderer, [(call, "stop"), (mumble, "eos"), (answer, "eos")])
-    system, user = env.protocol.prompt(QUESTION)
-    prompt = (
-        f"<|im_start|>system\n{system.content}<|im_end|>\n<|im_start|>user\n{user.content}<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
     response = f'<tool_response>\nQuery: Fowey\nDocument 1:\n"Harbour of Fowey"\n{FOWEY}\n</tool_response>'
     complaint = (
         "Your last turn was not valid: it holds neither a call nor the answer mark. "
         "Make one call of a tool, as JSON in its tags, or write the answer after its mark, once."
     )
-    open_user = encode(tokenizer, "\n<|im_start|>user\n")
-    close_user = encode(tokenizer, "<|im_end|>\n<|im_start|>assistant\n")
     segments = [
-        (encode(tokenizer, prompt), False),
+        (asked(tokenizer, env), False),
         (call, True),
-        ((end, *open_user, *encode(tokenizer, response), *close_user), False),
+        ((end, *message(tokenizer, response)), False),
         (mumble, True),
-        ((*open_user, *encode(tokenizer, complaint), *close_user), False),
+        (message(tokenizer, complaint), False),
         (answer, True),
     ]
     assert_segments(trajectory, segments)
 
 
 def test_code_masks_what_programs_print(tokenizer, renderer):
-    end = tokenizer.eos_token_id
     env = make_env(protocol="code", count_tokens=renderer.count_tokens)
     program = encode(tokenizer, "```python\nprint(read_section('alnwick:full'))\n```\n")
     answer = encode(tokenizer, ANSWER)
     _, trajectory, sampler = one_episode(env, renderer, [(program, "stop"), (answer, "stop")])
-    system, user = env.protocol.prompt(QUESTION)
-    prompt = (
-        f"<|im_start|>system\n{system.content}<|im_end|>\n<|im_start|>user\n{user.content}<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
     output = "Output:\nAlnwick lies on the river Aln and holds a fair in May."
-    segments = [
-        (encode(tokenizer, prompt), False),
-        (program, True),
-        (
-            (
-                *(end, *encode(tokenizer, "\n<|im_start|>user\n")),
-                *encode(tokenizer, output),
-                *encode(tokenizer, "<|im_end|>\n<|im_start|>assistant\n"),
-            ),
-            False,
-        ),
-        (answer, True),
-    ]
+    observed = (tokenizer.eos_token_id, *message(tokenizer, output))
+    segments = [(asked(tokenizer, env), False), (program, True), (observed, False), (answer, True)]
     assert_segments(trajectory, segments)
     assert sampler.requests[0].stops.strings == ("\n```\n", "</answer>")
 

@@ -12,7 +12,6 @@ from seekling.models import load_policy
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import SampleRequest, TurnEnd
-from seekling.types import StopReason
 from tests.env.fakes import QUESTION, FakeLibrary, make_env
 from tests.rollout.memory import memorised, prompt_of
 from tests.rollout.policies import encode, open_sampler, sample_all
@@ -78,24 +77,6 @@ def test_a_thought_that_reaches_its_cap_ends_the_turn_as_cut(model_dir, draft_to
         assert (cut.token_ids, cut.finish) == (whole.token_ids[: opened + cap], "length")
     (enough,) = sample_all(sampler, [requested(sampler, session=99, thought_tokens=num_open + 1)])
     assert (enough.token_ids, enough.finish) == (whole.token_ids, "stop")
-
-
-def test_the_cap_of_a_recipe_ends_the_episode_as_out_of_tokens(model_dir):
-    sampler, library = open_sampler(model_dir, episode_tokens=1024), FakeLibrary()
-    renderer = Renderer(sampler._tokenizer)
-    env = make_env(library=library, count_tokens=renderer.count_tokens)
-    decoding = Decoding(120, 1024, temperature=0.0, thought_tokens=4)
-    (group,) = Roller(env, sampler, renderer).rollout([QUESTION], decoding)
-    (episode,) = group.episodes
-    assert (episode.stop_reason, episode.turns[0].kind, library.queries) == (StopReason.MAX_TOKENS, "invalid", [])
-    assert episode.turns[0].action.startswith("<think>")
-
-
-def test_a_thought_without_an_end_lasts_until_the_turns_budget(model_dir):
-    sampler = open_sampler(model_dir, episode_tokens=1024)
-    rambling = (*prompt_of(sampler._tokenizer), *encode(sampler._tokenizer, TURN + AFTER))
-    (sample,) = sample_all(sampler, [requested(sampler, prompt_ids=rambling, max_new_tokens=15)])
-    assert (len(sample.token_ids), sample.finish) == (15, "length")
 
 
 @pytest.mark.parametrize(

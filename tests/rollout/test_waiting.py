@@ -115,42 +115,6 @@ def test_other_episodes_decode_while_one_waits_for_a_program(tiny_model_dir, san
     assert "The gate was opened." in episode.turns[0].observation
 
 
-def test_programs_of_many_episodes_may_all_wait_in_a_tool_and_keep_their_variables_apart(tiny_model_dir, sandbox):
-    """Each program's tool waits until all of them are called, so one after the other would never end."""
-    num_episodes, tokenizer = 6, load_policy(tiny_model_dir, dtype="float32")[1]
-    barrier = threading.Barrier(num_episodes, timeout=FAILS_AFTER_S)
-
-    def meet(number: int) -> int:
-        """Wait for the others."""
-        barrier.wait()
-        return number
-
-    def turn(program):
-        return encode(tokenizer, f"```python\n{program}\n```\n"), "stop"
-
-    scripts = [
-        [
-            turn(f"mine = meet({number})"),
-            turn("print('mine is', mine)"),
-            (encode(tokenizer, "<answer> x </answer>"), "stop"),
-        ]
-        for number in range(num_episodes)
-    ]
-    renderer = Renderer(tokenizer)
-    env = make_env(
-        protocol="code",
-        sandbox=sandbox,
-        user_tools=[tool_from_function(meet)],
-        count_tokens=renderer.count_tokens,
-    )
-    (group,) = Roller(env, ScriptedSampler(scripts), renderer).rollout(
-        [QUESTION], Decoding(64, 1024), group_size=num_episodes
-    )
-    assert [episode.turns[1].observation for episode in group.episodes] == [
-        f"Output:\nmine is {number}" for number in range(num_episodes)
-    ]
-
-
 @pytest.mark.parametrize("protocol", ["tags", "tools"])
 def test_an_index_in_this_process_is_searched_between_decode_steps(protocol):
     def convert(miles: float) -> float:

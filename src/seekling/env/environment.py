@@ -27,7 +27,7 @@ from seekling.env.protocol import Action, Protocol
 from seekling.env.sandbox import Sandbox
 from seekling.env.tools import Outcome, SearchResult, Tool, run_tool
 from seekling.env.withholding import Withheld, missed_pages
-from seekling.errors import ConfigError, InfrastructureError
+from seekling.errors import InfrastructureError
 from seekling.types import Json, Message, Question, StopReason, ToolCall, Turn
 
 
@@ -49,9 +49,6 @@ class SearchEnv:
 
     The protocol is made by `make_protocol` of the same tools and config; `count_tokens` measures observations, and is
     safe to call from several threads.
-
-    Raises:
-        ConfigError: the protocol is code, which runs programs, and there is no sandbox.
     """
 
     def __init__(
@@ -63,8 +60,7 @@ class SearchEnv:
         sandbox: Sandbox | None = None,
         count_tokens: Callable[[str], int],
     ) -> None:
-        if protocol.name == "code" and sandbox is None:
-            raise ConfigError("the code protocol runs programs and needs a sandbox; open one and pass it as sandbox=")
+        assert protocol.name != "code" or sandbox is not None, "the code protocol runs programs and needs a sandbox"
         self.protocol, self.config, self.sandbox = protocol, config, sandbox
         self.tools = {name: tools[name] for name in protocol.tool_names}
         self.budget = Budget(config.observation_tokens, count_tokens)

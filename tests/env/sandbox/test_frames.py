@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 
 import pytest
@@ -34,6 +35,13 @@ NAMES = {name for frame in (Output, Call, Done, Ready) for name in frame.model_f
 def test_any_bytes_are_a_frame_or_a_frame_error(body: bytes):
     with contextlib.suppress(FrameError):
         parse_frame(body)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(NAMES)) | st.text(max_size=3), OPS), OPS)
+def test_any_json_with_the_fields_of_frames_is_a_frame_or_a_frame_error(fields: dict[str, object], op: object):
+    with contextlib.suppress(FrameError):
+        frame = parse_frame(json.dumps({**fields, "op": op}).encode())
+        assert isinstance(frame, Output | Call | Done | Ready)
 
 
 @pytest.mark.parametrize("depth", [400, 600, 990, 5000, 200_000])

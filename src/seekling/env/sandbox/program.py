@@ -145,23 +145,14 @@ def _call(functions: Mapping[str, HostFunction], name: str, args: list[Json], kw
     except InfrastructureError:
         raise
     except Exception as error:  # whatever a tool raises is a consequence of how the program called it
-        raise _describe(function, name, args, kwargs, error) from error
+        raise _describe(error) from error
 
 
 async def _wait_for(value: Awaitable[object]) -> object:
     return await value
 
 
-def _describe(
-    function: HostFunction, name: str, args: list[Json], kwargs: dict[str, Json], error: Exception
-) -> HostCallError:
-    if isinstance(error, TypeError):
-        try:
-            inspect.signature(function).bind(*args, **kwargs)
-        except TypeError as problem:  # the number or the names of the arguments
-            return HostCallError("TypeError", f"{name}() {problem}")
-        except ValueError:  # a built-in without a signature
-            pass
+def _describe(error: Exception) -> HostCallError:
     kind = next((cls.__name__ for cls in type(error).__mro__ if _is_known(cls)), "RuntimeError")
     # str(KeyError("x")) is "'x'", and the program's KeyError would quote it once more.
     text = error.args[0] if len(error.args) == 1 and isinstance(error.args[0], str) else str(error)
