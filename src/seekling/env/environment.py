@@ -25,7 +25,7 @@ from seekling.env.budget import Budget, Observation
 from seekling.env.programs import ProgramRunner
 from seekling.env.protocol import Action, Protocol
 from seekling.env.sandbox import Sandbox
-from seekling.env.tools import Outcome, SearchResult, Tool, run_tool
+from seekling.env.tools import Outcome, Tool, run_tool
 from seekling.env.withholding import Withheld, missed_pages
 from seekling.errors import InfrastructureError
 from seekling.types import Json, Message, Question, StopReason, ToolCall, Turn
@@ -94,16 +94,12 @@ class Session:
         self._num_turns = self._num_searches = 0
         self._is_over = False
         self._tools: Mapping[str, Tool] = env.tools
-        self._withheld = Withheld(question.withheld)
-        if question.withheld or not env.config.repeat_passages:
+        self._withheld = Withheld(question.withheld, missed=missed_pages(question, env.config.failing_share))
+        if question.withheld or self._withheld.missed or not env.config.repeat_passages:
             self._tools = {
                 name: replace(tool, function=tool.withholding(self._withheld)) if tool.withholding else tool
                 for name, tool in env.tools.items()
             }
-        self._missed_pages = missed_pages(question, env.config.failing_share)
-        """What searches do not find until one action has searched."""
-        if self._missed_pages:
-            self._tools = {name: self._missing_pages(tool) for name, tool in self._tools.items()}
         self._programs: ProgramRunner | None = None
         if env.sandbox is not None and env.protocol.name == "code":
             self._programs = ProgramRunner(env.sandbox, self._tools, self._refusal)
@@ -137,7 +133,7 @@ class Session:
         except InfrastructureError as error:
             return self._end(turn, StopReason.INFRA_FAILURE, failure=f"{type(error).__name__}: {error}")
         if self._num_searches:
-            self._missed_pages = frozenset()
+            self._withheld.missed = frozenset()
         is_cut = observation.is_truncated
         turn = replace(turn, observation=observation.text, calls=calls, is_observation_truncated=is_cut)
         return StepResult(turn, is_over=False)
@@ -175,25 +171,6 @@ class Session:
         if not self._env.config.repeat_passages:
             self._withheld.passages.update(hit.passage for search in outcome.searches for hit in search.hits)
         return outcome
-
-    def _missing_pages(self, tool: Tool) -> Tool:
-        if not tool.is_retrieval:
-            return tool
-
-        def search(**arguments: object) -> object:
-            found, missed = tool.function(**arguments), self._missed_pages
-            if not isinstance(found, list):
-                return found
-            shown: list[object] = []
-            for each in found:
-                if isinstance(each, SearchResult):
-                    hits = tuple(hit for hit in each.hits if hit.passage.document_id not in missed)
-                    shown.append(replace(each, hits=hits))
-                elif not (isinstance(each, dict) and each.get("page_id") in missed):
-                    shown.append(each)
-            return shown
-
-        return replace(tool, function=search)
 
     def _refusal(self, tool: Tool, arguments: Mapping[str, Json]) -> str:
         """Why a call that fits its tool may not be made, or empty; a search that may be made is counted."""

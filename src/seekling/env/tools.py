@@ -60,7 +60,7 @@ class Tool:
     may_wait: bool = True
     """A call may wait for something outside of this process. Then it runs in a thread, several at a time."""
     is_retrieval: bool = False
-    """It searches: its calls are counted, limited by `max_searches`, and made to fail by `failing_share`."""
+    """It searches: its calls are counted, and limited by `max_searches`."""
     withholding: Callable[[Withheld], Callable[..., object]] | None = None
     """Makes the same function for an episode that is not shown everything; None: it has nothing to keep back."""
     check: Callable[[Mapping[str, Json]], None] = lambda arguments: None
@@ -273,11 +273,11 @@ class _LibraryView:
 
     def search_pages(self, query: str) -> list[dict[str, str]]:
         """List of {"page_id", "title"}, best first."""
-        return withholding.pages(self._library.search_pages(query), self._withheld.texts)
+        return withholding.pages(self._library.search_pages(query), self._withheld)
 
     def view_sections(self, page_id: str) -> list[dict[str, str]]:
         """List of {"section_id", "section_name"}."""
-        return withholding.pages(self._library.view_sections(page_id), self._withheld.texts)
+        return withholding.pages(self._library.view_sections(page_id), self._withheld)
 
     def read_section(self, section_id: str) -> str:
         """Text of the section."""

@@ -95,28 +95,34 @@ class Withheld:
     """No passage, sentence or name that holds one of them."""
     passages: set[Passage] = field(default_factory=set)
     """None of these; grows where an episode is shown each passage once."""
+    missed: frozenset[str] = frozenset()
+    """Ids of the pages that searches do not find until one action has searched."""
 
     def has(self, passage: Passage) -> bool:
         """Whether a passage is not to be shown."""
-        return passage in self.passages or says(f"{passage.title}. {passage.text}", self.texts)
+        said = f"{passage.title}. {passage.text}"
+        return passage in self.passages or (bool(self.texts) and says(said, self.texts))
 
 
 def search(find: Callable[[str, int], list[Hit]], query: str, top_k: int, withheld: Withheld) -> list[Hit]:
-    """The best `top_k` passages that may be shown: as many as ever, so that their number tells nothing."""
-    if not withheld.texts and not withheld.passages:
-        return find(query, top_k)
-    wanted = 4 * top_k
+    """The best `top_k` passages that may be shown: as many as ever, so that their number tells nothing.
+
+    Of these, passages of missed pages are left out.
+    """
+    wanted = 4 * top_k if withheld.texts or withheld.passages else top_k
     while True:
         hits = find(query, wanted)
         kept = [hit for hit in hits if not withheld.has(hit.passage)]
         if len(kept) >= top_k or len(hits) < wanted:
-            return [replace(hit, rank=rank) for rank, hit in enumerate(kept[:top_k])]
+            best = [replace(hit, rank=rank) for rank, hit in enumerate(kept[:top_k])]
+            return [hit for hit in best if hit.passage.document_id not in withheld.missed]
         wanted *= 4
 
 
-def pages(found: list[dict[str, str]], withheld: Sequence[str]) -> list[dict[str, str]]:
-    """Pages or sections of a list whose names hold none of the texts."""
-    return [each for each in found if not any(says(name, withheld) for name in each.values())]
+def pages(found: list[dict[str, str]], withheld: Withheld) -> list[dict[str, str]]:
+    """Pages or sections of a list that are not missed, and whose names hold none of the texts."""
+    found = [each for each in found if each.get("page_id") not in withheld.missed]
+    return [each for each in found if not any(says(name, withheld.texts) for name in each.values())]
 
 
 def _fold(text: str) -> str:
