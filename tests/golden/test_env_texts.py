@@ -22,7 +22,7 @@ def river_length(river: str) -> int:
 
 
 def transcript(name: str) -> str:
-    """A whole episode: prompt, a search, a tool's error, an invalid action, an observation that is cut, the answer."""
+    """A whole episode: prompt, searches, an observation that is cut, an invalid action, a tool's error, the answer."""
     protocol_name, _, variant = name.partition("-")
     env = make_env(
         protocol=protocol_name,
@@ -41,6 +41,8 @@ def transcript(name: str) -> str:
     ]
     if variant:
         actions.append(grammar.act(grammar.call_action("river_length", {"river": "Tweed"}), think="How long is it?"))
+    if variant == "tool":  # searches are as without it
+        del actions[:2]
     actions.append(grammar.act(grammar.answer_action("Alnwick"), think="I know."))
     for action in actions:
         result = session.step(action, finish="stop")
