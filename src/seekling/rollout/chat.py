@@ -55,7 +55,6 @@ class ChatModel(Protocol):
     @property
     def endpoint(self) -> EndpointConfig:
         """What it is: verdicts and replies are kept under its address, name and fields."""
-        ...
 
     def ask(self, messages: Sequence[Message], **settings: Unpack[AskSettings]) -> ChatReply:
         """Get one reply.
@@ -64,7 +63,6 @@ class ChatModel(Protocol):
             InfrastructureError: no reply after all tries, or this one request was refused.
             ConfigError: the endpoint refuses the key, the address, the model or the parameters.
         """
-        ...
 
 
 class ChatClient:

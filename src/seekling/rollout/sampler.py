@@ -5,6 +5,7 @@ Where a sampled turn ends is decided here too, token by token and in the same wa
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -72,17 +73,14 @@ class Sampler(Protocol):
     @property
     def policy_version(self) -> int:
         """Version of the weights in use, as the last `WeightSync.publish` named it."""
-        ...
 
     @property
     def num_slots(self) -> int:
         """Requests that are worth awaiting at once; more wait for each other."""
-        ...
 
     @property
     def dtype(self) -> str:
         """Arithmetic of the policy, as torch names it, such as torch.bfloat16."""
-        ...
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Continue a prompt. A prompt without room for a token gets an empty sample that ends as "length".
@@ -90,23 +88,18 @@ class Sampler(Protocol):
         Raises:
             InfrastructureError: the engine failed.
         """
-        ...
 
     def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
         """Texts that the policy is likely to resemble, for a sampler that guesses ahead; others do nothing."""
-        ...
 
     def close_session(self, session: int) -> None:
         """Give the session's cache back. Unknown sessions are ignored."""
-        ...
 
     def release_caches(self) -> None:
         """Give the caches' memory back while something else, such as learning, needs it. No sample may be running."""
-        ...
 
     def close(self) -> None:
         """Give everything back; nothing can be sampled afterwards."""
-        ...
 
 
 @typing.runtime_checkable
@@ -119,7 +112,6 @@ class TakesWeights(Sampler, Protocol):
         Raises:
             InfrastructureError: samples are still running, or the weights are another model's. Nothing has changed.
         """
-        ...
 
 
 _WINDOW = 8
@@ -201,8 +193,6 @@ def draft_rates(episodes: Sequence[Episode]) -> dict[str, float]:
 
 def derive_seed(*parts: int | str) -> int:
     """A 63-bit seed from a run's seed, a stage, a step, a question and an episode number; the same everywhere."""
-    import hashlib
-
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int(np.frombuffer(digest, dtype="<u8")[0] >> np.uint64(1))
 
