@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seekling.env.budget import Block, Budget
+from seekling.env.protocol.grammar import Block, Budget
 from tests.env.fakes import count_words
 
 

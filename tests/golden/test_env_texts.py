@@ -16,6 +16,13 @@ from tests.env.fakes import QUESTION, make_env
 FOLDER = Path(__file__).parent / "env"
 
 
+CALLS = {
+    "tags": "<river_length> Tweed </river_length>",
+    "code": '```python\nprint(river_length(river="Tweed"))\n```\n',
+    "tools": '<tool_call>{"name": "river_length", "arguments": {"river": "Tweed"}}</tool_call>',
+}
+
+
 def river_length(river: str) -> int:
     """Length of a river in kilometres."""
     return {"Aln": 40}[river]
@@ -40,7 +47,7 @@ def transcript(name: str) -> str:
         "I am not sure.",
     ]
     if variant:
-        actions.append(grammar.act(grammar.call_action("river_length", {"river": "Tweed"}), think="How long is it?"))
+        actions.append(f"<think> How long is it? </think>\n{CALLS[protocol_name]}")
     if variant == "tool":  # searches are as without it
         del actions[:2]
     actions.append(grammar.act(grammar.answer_action("Alnwick"), think="I know."))

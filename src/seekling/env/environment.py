@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from seekling.config import EnvConfig
-from seekling.env.budget import Budget, Observation
 from seekling.env.programs import ProgramRunner
 from seekling.env.protocol import Action, Protocol
+from seekling.env.protocol.grammar import Budget, Observation
 from seekling.env.sandbox import Sandbox
 from seekling.env.tools import Outcome, Tool, run_tool
 from seekling.env.withholding import Withheld, missed_pages

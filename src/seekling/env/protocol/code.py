@@ -19,12 +19,19 @@ import re
 from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
-from seekling.env.budget import Block, Budget, Observation
-from seekling.env.protocol.grammar import Action, Protocol, nothing_found, read_answer, search_blocks
+from seekling.env.protocol.grammar import (
+    Action,
+    Block,
+    Budget,
+    Observation,
+    Protocol,
+    nothing_found,
+    read_answer,
+    search_blocks,
+)
 from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.schema import signature
 from seekling.env.tools import LIBRARY_TOOLS, Outcome, Tool
-from seekling.types import Json
 
 INSTRUCTIONS = """\
 Answer the question by writing Python. In each turn, think inside <think> and </think>, then write one block that \
@@ -96,12 +103,10 @@ class CodeProtocol(Protocol):
 
     def search_action(self, *queries: str) -> Action:
         """A program that prints the pages found for each query."""
-        return Action("code", "\n".join(f"print(search_pages({_literal(query)}))" for query in queries))
-
-    def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
-        """A program that prints what the call returns."""
-        written = ", ".join(f"{key}={_literal(value)}" for key, value in arguments.items())
-        return Action("code", f"print({name}({written}))")
+        literals = (
+            json.dumps(query, ensure_ascii=False) for query in queries
+        )  # in double quotes, as most code has them
+        return Action("code", "\n".join(f"print(search_pages({each}))" for each in literals))
 
     def _write(self, action: Action) -> str:
         if action.kind == "answer":
@@ -115,8 +120,3 @@ def _read_block(language: str, program: str) -> Action:
     if not program.strip():
         return Action("invalid", error="the block is empty; open it with the word python right after the fence")
     return Action("code", program)
-
-
-def _literal(value: Json) -> str:
-    """A value as Python source; texts in double quotes, as most code has them."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -113,11 +113,6 @@ def drop_opened_thought(text: str) -> str:
     return text
 
 
-def visible_text(text: str) -> str:
-    """The text without its thoughts."""
-    return re.sub(THOUGHT, "", drop_opened_thought(text), flags=re.DOTALL)
-
-
 def cut_after_stop(text: str, rule: StopRule) -> tuple[str, bool]:
     """A whole reply up to and with its stop string, and whether there is one.
 

@@ -19,12 +19,21 @@ import re
 from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
-from seekling.env.budget import Block, Budget, Observation
-from seekling.env.protocol.grammar import Action, Protocol, nothing_found, read_answer, search_blocks, text_blocks
+from seekling.env.protocol.grammar import (
+    Action,
+    Block,
+    Budget,
+    Observation,
+    Protocol,
+    nothing_found,
+    read_answer,
+    search_blocks,
+    text_blocks,
+)
 from seekling.env.protocol.stopping import THOUGHT, StopRule, drop_opened_thought
 from seekling.env.schema import properties_of, type_name
 from seekling.env.tools import Outcome, Tool
-from seekling.types import Json, Message, Question
+from seekling.types import Message, Question
 
 INSTRUCTIONS = """\
 Answer the question by searching. In each turn, think inside <think> and </think>, then write one of these tags, \
@@ -78,12 +87,6 @@ class TagsProtocol(Protocol):
         """A search for the one query."""
         (query,) = queries
         return self._read_tag("search", query.strip())
-
-    def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
-        """A call in the tool's own tag."""
-        parameter = _text_parameter(self._tools[name])
-        text = str(arguments[parameter]) if parameter else json.dumps(dict(arguments), ensure_ascii=False)
-        return self._read_tag(name, text.strip())
 
     def _write(self, action: Action) -> str:
         name = action.calls[0][0] if action.calls else action.kind

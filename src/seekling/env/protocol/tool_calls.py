@@ -20,9 +20,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from seekling.config import EnvConfig
-from seekling.env.budget import Block, Budget, Observation
 from seekling.env.protocol.grammar import (
     Action,
+    Block,
+    Budget,
+    Observation,
     Protocol,
     describe_call,
     nothing_found,
@@ -105,10 +107,6 @@ class ToolsProtocol(Protocol):
     def search_action(self, *queries: str) -> Action:
         """One call with all queries."""
         return _call_action((("search", {"query_list": [query.strip() for query in queries]}),))
-
-    def call_action(self, name: str, arguments: Mapping[str, Json]) -> Action:
-        """One call."""
-        return _call_action(((name, arguments),))
 
     def _write(self, action: Action) -> str:
         if action.kind == "answer":
