@@ -126,6 +126,21 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_stopped(recipe, tmp_pat
     assert 4 + 1 + 4 <= len(server.requests) <= 4 + 2 + 4
 
 
+def test_closed_book_and_gold_passage_bound_from_below_and_above(recipe, tmp_path):
+    def respond(body):
+        text = body["messages"][0]["content"]
+        assert "<search>" not in text
+        return 200, completion(next((year for year in MILLS.values() if year in text), "I do not know"))
+
+    with chat_server(respond) as server:
+        below = evaluate(recipe, tmp_path / "run", server, "--mode", "closed-book", name="closed")
+        above = evaluate(recipe, tmp_path / "run", server, "--mode", "gold-passage", name="gold")
+    assert (below["em"]["k"], below["em"]["n"], above["em"]["k"], above["em"]["n"]) == (0, 4, 4, 4)
+    assert below["question_set_hash"] == above["question_set_hash"]
+    assert (above["settings"]["protocol"], above["settings"]["max_generations"]) == ("gold-passage", 1)
+    assert above["searches_per_question"] == 0
+
+
 def test_samples_give_mean_and_pass_at_k_and_each_is_an_evaluation(recipe, tmp_path):
     def respond(body):
         # The seed of the first sample of a question is another one than that of the second.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,6 +27,10 @@ def command(
     ] = "",
     name: Annotated[str, typer.Option(help="What to call this policy in the files: eval-NAME.")] = "model",
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/eval-<recipe>-<name>.")] = None,
+    mode: Annotated[
+        Literal["search", "closed-book", "gold-passage"],
+        typer.Option(help="search, or a bound of it: closed-book, gold-passage."),
+    ] = "search",
     samples: Annotated[int, typer.Option(min=1, help="Samples per question; more need eval.rollout.temperature.")] = 1,
     dev: Annotated[bool, typer.Option("--dev", help="Ask the recipe's development questions, as dev-NAME.")] = False,
     questions: Annotated[Path | None, typer.Option(help="Question file instead of the recipe's test set.")] = None,
@@ -40,7 +44,7 @@ def command(
 
     All test questions are asked, greedily unless the recipe says otherwise, and every episode is written. An evaluation
     that was interrupted goes on where it stopped, and asks again what failed for reasons of infrastructure. With
-    --endpoint a served model plays by the recipe's rules.
+    --endpoint a served model plays by the recipe's rules. --mode closed-book and gold-passage bound every result.
     """
     resolved = load_recipe(recipe, [*(overrides or []), *_model_change(model)])
     name = f"dev-{name}" if dev else name
@@ -50,6 +54,7 @@ def command(
 
     request = EvalRequest(
         name=name,
+        mode=mode,
         num_samples=samples,
         questions=questions,
         is_dev=dev,

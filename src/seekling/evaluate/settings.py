@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from seekling.config import Recipe
+
+Mode = Literal["search", "closed-book", "gold-passage"]
+"""The recipe's own game, or one of its bounds (`evaluate.bounds`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +58,21 @@ class EvalSettings(DecodingSettings, SearchSettings):
     """Address of the served model; empty for a local one."""
 
     @staticmethod
-    def from_recipe(recipe: Recipe, *, model: str = "", endpoint: str = "", num_passages: int = 0) -> EvalSettings:
+    def from_recipe(
+        recipe: Recipe, *, model: str = "", endpoint: str = "", num_passages: int = 0, mode: Mode = "search"
+    ) -> EvalSettings:
         """The settings under which a recipe evaluates its own model, or another one that is served at an endpoint."""
         env, rollout = recipe.evaluated.env, recipe.evaluated.rollout
         retrieval = "remote" if recipe.retrieval.url else recipe.retrieval.index.kind
         return EvalSettings(
-            protocol=env.protocol,
+            protocol=env.protocol if mode == "search" else mode,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
             min_p=rollout.min_p,
             turn_tokens=rollout.turn_tokens,
             episode_tokens=rollout.episode_tokens,
             thought_tokens=0 if endpoint else recipe.rollout.thought_tokens,  # of a served model no tokens are seen
-            max_generations=env.num_generations,
+            max_generations=env.num_generations if mode == "search" else 1,
             max_searching_turns=env.num_useful_searches,
             max_searches=env.max_searches,
             observation_tokens=env.observation_tokens,
@@ -84,6 +90,8 @@ class EvalSettings(DecodingSettings, SearchSettings):
         decoding = "greedy" if self.temperature == 0 else f"temperature {self.temperature:g}, top-p {self.top_p:g}"
         if self.temperature and self.min_p:
             decoding += f", min-p {self.min_p:g}"
+        if self.protocol in ("closed-book", "gold-passage"):
+            return f"{self.protocol}, {decoding}, 1 generation, no search"
         return (
             f"{self.protocol}, {decoding}, up to {self.max_generations} generations of which "
             f"{self.max_searching_turns} can search and be followed by an answer, {self.retrieval} top {self.top_k}"

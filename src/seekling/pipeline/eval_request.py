@@ -12,11 +12,13 @@ from pathlib import Path
 from seekling.config import EndpointConfig, JudgeConfig, Recipe
 from seekling.corpus.questions import question_set_hash, read_questions
 from seekling.corpus.splits import with_shared_text
+from seekling.env.environment import SearchEnv
 from seekling.errors import ConfigError, DataError
+from seekling.evaluate.bounds import PlainProtocol, gold_passages
 from seekling.evaluate.compare import SampleSummary, summarize_samples
 from seekling.evaluate.confidence import read_calibration
 from seekling.evaluate.result_files import read_records
-from seekling.evaluate.settings import EvalSettings
+from seekling.evaluate.settings import EvalSettings, Mode
 from seekling.evaluate.summary import EvalSummary
 from seekling.files import write_atomically
 from seekling.models import resolve_model
@@ -40,6 +42,7 @@ class EvalRequest:
 
     name: str = "model"
     """Of the policy in the files: `eval-<name>`."""
+    mode: Mode = "search"
     num_samples: int = 1
     questions: Path | None = None
     """A question file instead of the recipe's test questions."""
@@ -84,12 +87,14 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
     judge_config = request.judge or (recipe.judge if recipe.eval.judge else None)
     folder = RunFolder(path, recipe)
     world = open_world(recipe, path, reporter)
-    questions, served = _questions(recipe, request, world), request.endpoint
+    served = request.endpoint
+    questions = _with_gold(_questions(recipe, request, world), recipe, request, world, reporter)
     settings = EvalSettings.from_recipe(
         recipe,
         model=served.model if served is not None else "",
         endpoint=served.url if served is not None else "",
         num_passages=num_passages_of(recipe, folder),
+        mode=request.mode,
     )
     _claim(folder, request, settings, questions)
     calibration = read_calibration(Path(settings.model)) if settings.model and not settings.endpoint else None
@@ -171,7 +176,7 @@ def _claim(folder: RunFolder, request: EvalRequest, settings: EvalSettings, ques
     """Note what is evaluated under this name; an earlier evaluation of something else must not be gone on with."""
     path = folder.path / "requests" / f"{request.name}.json"
     now: dict[str, Json] = {
-        "mode": "search",  # folders of earlier versions have others
+        "mode": request.mode,
         "model": settings.model,
         "endpoint": settings.endpoint,
         "extra": json.dumps(request.endpoint.fields, sort_keys=True) if request.endpoint is not None else "",
@@ -194,16 +199,40 @@ def _open_roller(
         client = ChatClient(request.endpoint)
         count_tokens, counter = token_counter(recipe, reporter)
         with open_env(recipe, world.library, count_tokens) as (env, layers):
-            rules = env.with_config(recipe.evaluated.env)
-            roller = ChatRoller(rules, client, in_flight=request.in_flight, price=request.price)
+            roller = ChatRoller(
+                _env_of(env, recipe, world, request.mode), client, in_flight=request.in_flight, price=request.price
+            )
             served: dict[str, Json] = {"spec": request.endpoint.model, "resolved": request.endpoint.url}
             yield roller, served | {"dtype": "", "token_counter": counter}, layers
         return
     model_dir = resolve_model(recipe.model.spec, log=reporter.line)
     with open_agent(recipe, world.library, model_dir) as agent:
         model: dict[str, Json] = {"spec": recipe.model.spec, "resolved": model_dir.name}
-        local = agent.roller.over(agent.env.with_config(recipe.evaluated.env))
+        local = agent.roller.over(_env_of(agent.env, recipe, world, request.mode))
         yield local, model | {"dtype": agent.sampler.dtype}, agent.sandbox_layers
+
+
+def _with_gold(
+    questions: list[Question], recipe: Recipe, request: EvalRequest, world: World, reporter: Reporter
+) -> list[Question]:
+    """Those that the mode can ask: a gold passage needs a page of the corpus."""
+    if request.mode != "gold-passage":
+        return questions
+    found = [question for question in questions if gold_passages(world.library, question, recipe)]
+    if not found:
+        raise DataError(f"none of {len(questions)} questions names a page of the corpus (supporting_ids)")
+    if len(found) < len(questions):
+        reporter.line(f"note: {len(questions) - len(found)} of {len(questions)} questions name no page of the corpus")
+    return found
+
+
+def _env_of(env: SearchEnv, recipe: Recipe, world: World, mode: Mode) -> SearchEnv:
+    rules = recipe.evaluated.env
+    if mode == "search":
+        return env.with_config(rules)
+    one_turn = {"max_turns": 1, "forced_answer": False, "invalid_action": "retry", "failing_share": 0.0}
+    protocol = PlainProtocol(mode, world.library, recipe, env.with_config(rules).budget)
+    return SearchEnv(protocol, {}, rules.model_copy(update=one_turn), count_tokens=env.budget.count_tokens)
 
 
 def _put_together(folder: RunFolder, request: EvalRequest) -> SampleSummary | None:
