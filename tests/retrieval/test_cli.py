@@ -90,19 +90,6 @@ def test_update_says_how_many_pages_it_kept(index, corpus):
     assert "nothing to do" in run("index", corpus, "--out", index, "--passage-words", 12, "--update").stdout
 
 
-def test_index_by_another_language_is_recorded_and_searched_by_it(tmp_path):
-    corpus = write_corpus(
-        tmp_path / "c.jsonl", [("1", "Eins", "Die H\u00e4user der Stadt."), ("2", "Zwei", "Ein Garten.")]
-    )
-    options = ["--language", "german", "--no-stop-words"]
-    assert run("index", corpus, "--out", tmp_path / "index", *options).exit_code == 0
-    assert read_record(tmp_path / "index").terms["stemmer"] == "snowball/german"
-    hits = json.loads(run("search", tmp_path / "index", "Haus", "--json").stdout)["hits"]
-    assert [hit["document_id"] for hit in hits] == ["1"]
-    result = run("index", corpus, "--out", tmp_path / "other", "--language", "klingon")
-    assert "there is no stemmer for 'klingon'" in result.stderr
-
-
 def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
     pytest.importorskip("pytrec_eval", reason="needs the extra recall")
     questions = tmp_path / "qa.jsonl"

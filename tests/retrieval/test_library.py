@@ -80,12 +80,6 @@ def test_what_a_model_makes_up_is_explained(library, function, arguments, messag
         getattr(library, function)(*arguments)
 
 
-def test_a_library_refuses_an_index_that_is_not_as_expected(tmp_path):
-    build_index(write_corpus(tmp_path / "c.jsonl"), tmp_path / "index", IndexConfig(passage_words=12))
-    with pytest.raises(IndexMismatchError, match="passage_words"):
-        open_library(tmp_path / "index", RetrievalConfig(index=IndexConfig(passage_words=13)))
-
-
 # As wiki-search has it: titles are searched, sections are flat
 
 

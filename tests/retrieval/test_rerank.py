@@ -9,7 +9,7 @@ from seekling.config import RetrievalConfig
 from seekling.errors import ModelError
 from seekling.retrieval.index import open_index
 from seekling.retrieval.local_models import CrossEncoder, RerankRetriever
-from tests.retrieval.towns import QUERIES, build_towns, config_for, write_tiny_cross_encoder, write_tiny_encoder
+from tests.retrieval.towns import QUERIES, build_towns, config_for, write_tiny_cross_encoder
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,6 @@ def test_of_two_logits_the_second_speaks_for_the_passage(tmp_path):
 def test_a_classifier_of_many_classes_is_refused(tmp_path):
     with pytest.raises(ModelError, match="3 scores"):
         CrossEncoder(str(write_tiny_cross_encoder(tmp_path / "three", num_labels=3)))
-
-
-def test_an_encoder_without_a_classifier_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="lacks"):
-        CrossEncoder(str(write_tiny_encoder(tmp_path / "plain")))
 
 
 def test_a_long_query_leaves_room_for_the_passage(cross_encoder_dir):

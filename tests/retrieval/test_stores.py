@@ -56,11 +56,6 @@ def same_hits(found, expected):
         assert hits[0].passage == exact[0].passage
 
 
-def test_a_store_finds_what_the_index_finds(index_dir, encoder, url):
-    assert fill_store(index_dir, url) == len(open_index(index_dir).search(["x"], 1000)[0])
-    same_hits(open_store(url, encoder).search(QUERIES, 4), open_index(index_dir).search(QUERIES, 4))
-
-
 def test_a_chroma_server_finds_what_the_index_finds(index_dir, encoder, chroma_url):
     url = f"chroma:{chroma_url}#towns"
     fill_store(index_dir, url)
