@@ -1,4 +1,4 @@
-"""Losses and advantages against values worked by hand and naive versions."""
+"""Losses and advantages against values worked by hand; TRL's are in test_trl_values.py."""
 
 from __future__ import annotations
 
@@ -89,25 +89,6 @@ def test_no_other_subset_of_that_size_varies_more(rewards, count):
 TOKENS = st.lists(st.tuples(LOGPROBS, LOGPROBS, LOGPROBS, st.floats(-3, 3)), min_size=1, max_size=7)
 
 
-def naive_surrogate(config, tokens, index):
-    """One token's loss in plain Python; tokens are (logprob, old, behaviour, advantage)."""
-    logprob, old, behaviour, advantage = tokens[index]
-    denominator = behaviour if config.old_logprobs == "rollout" else old
-    low, high = 1 - config.clip_low, 1 + config.clip_high
-    ratio = math.exp(logprob - denominator)
-    bounded = min(max(ratio, low), high)
-    if config.kind == "importance_sampling":
-        loss = -ratio * advantage
-    elif config.kind == "cispo":
-        loss = -bounded * advantage * logprob
-    else:
-        loss = -min(ratio * advantage, bounded * advantage)
-    weight = math.exp(denominator - behaviour)
-    if config.correction == "tis":
-        loss *= min(weight, config.correction_cap)
-    return loss
-
-
 OLD_AND_CORRECTION = [("rollout", "none"), ("recomputed", "none"), ("recomputed", "tis")]
 KINDS = ["ppo", "importance_sampling", "cispo"]
 
@@ -120,15 +101,6 @@ def settings_and_tensors(loss, tokens, choice):
     given_old = old if old_logprobs == "recomputed" else None
     config = LossConfig(kind=loss, old_logprobs=old_logprobs, correction=correction, **bounds)
     return config, logprobs, TokenData(behaviour, advantages, old_logprobs_A=given_old)
-
-
-@pytest.mark.parametrize("loss", KINDS)
-@given(tokens=TOKENS, choice=st.sampled_from(OLD_AND_CORRECTION))
-def test_each_loss_with_each_correction_equals_a_naive_one(loss, tokens, choice):
-    config, logprobs, known = settings_and_tensors(loss, tokens, choice)
-    found = make_policy_loss(config)(logprobs, known)
-    expected = [naive_surrogate(config, tokens, index) for index in range(len(tokens))]
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def gradient_of(config, logprobs, behaviour, advantages, **more):

@@ -26,11 +26,6 @@ def test_it_knows_the_capital_of_france_and_ends_its_turn(policy):
 
 def test_digits_are_single_tokens_and_special_tokens_are_whole(policy):
     _, tokenizer = policy
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
     assert tokenizer.convert_ids_to_tokens(tokenizer.encode("In 1984,")) == ["In", "Ġ", "1", "9", "8", "4", ","]
     assert tokenizer.encode("<|im_start|>user\nHi<|im_end|>\n") == [1, 4093, 198, 26843, 2, 198]
-
-
-def test_padding_is_not_the_end_of_a_turn(policy):
-    _, tokenizer = policy
-    assert tokenizer.eos_token == "<|im_end|>"
-    assert tokenizer.pad_token_id != tokenizer.eos_token_id

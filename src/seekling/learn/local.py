@@ -31,26 +31,7 @@ from seekling.types import Trajectory
 
 
 class LocalCritic(TrainedModel):
-    """A `Critic` in this process, over a model with the policy's weights, which is changed; its head trains whole."""
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        *,
-        lora_rank: int,
-        lora_alpha: int,
-        row_tokens: int,
-        max_grad_norm: float,
-        checkpoint_layers: bool,
-    ) -> None:
-        if lora_rank:
-            add_lora(model, rank=lora_rank, alpha=lora_alpha)
-        # float32 whatever the trunk is: a value in bfloat16 has two digits.
-        embeddings = cast("nn.Embedding", model.get_input_embeddings())
-        head = nn.Linear(embeddings.embedding_dim, 1, bias=False, device=model.device)
-        nn.init.zeros_(head.weight)
-        model.set_output_embeddings(head)
-        super().__init__(model, row_tokens=row_tokens, max_grad_norm=max_grad_norm, checkpoint_layers=checkpoint_layers)
+    """A `Critic` in this process, over a model whose output layer is one of values, which trains whole."""
 
     def values(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         """See `Critic.values`."""
@@ -152,10 +133,16 @@ class LocalLearner(TrainedModel):
 
     def add_critic(self, config: RlConfig, *, lora_rank: int, begins_at: Path | None = None) -> None:
         """See `Learner.add_critic`."""
+        model = self._copy_policy() if begins_at is None else self._load(begins_at)
+        if lora_rank:
+            add_lora(model, rank=lora_rank, alpha=self._lora_alpha)
+        # float32 whatever the trunk is: a value in bfloat16 has two digits.
+        embeddings = cast("nn.Embedding", model.get_input_embeddings())
+        head = nn.Linear(embeddings.embedding_dim, 1, bias=False, device=model.device)
+        nn.init.zeros_(head.weight)
+        model.set_output_embeddings(head)
         self.critic = LocalCritic(
-            self._copy_policy() if begins_at is None else self._load(begins_at),
-            lora_rank=lora_rank,
-            lora_alpha=self._lora_alpha,
+            model,
             row_tokens=config.row_tokens,
             max_grad_norm=config.critic.max_grad_norm,
             checkpoint_layers=self.checkpoints_layers,
