@@ -78,27 +78,30 @@ class PackedLinear(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in) to (..., out)."""
-        if self._has_few_rows(input):
+        if self._loop_takes(input):
             return self._multiply(input, input.new_empty(*input.shape[:-1], self.out_features), adds=False)
         output: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self._bias, "none", [], "")
         return output
 
     def add_to(self, other: Tensor, input: Tensor) -> Tensor:
         """The layer's output plus another tensor of its shape, rounded once."""
-        if self._has_few_rows(input):
+        if self._loop_takes(input):
             return self._multiply(input, other.clone(memory_format=torch.contiguous_format), adds=True)
         output: Tensor = torch.ops.mkldnn._linear_pointwise.binary(input, other, self._packed, self._bias, "add")
         return output
 
-    def _has_few_rows(self, input: Tensor) -> bool:
+    def _loop_takes(self, input: Tensor) -> bool:
         num_tokens = input.numel() // self.in_features
         return self.words is not None and input.dtype == torch.bfloat16 and 0 < num_tokens <= FEW_TOKENS
 
     def _multiply(self, input: Tensor, output: Tensor, *, adds: bool) -> Tensor:
-        assert self.words is not None
         rows = input.reshape(-1, self.in_features).contiguous()
-        product(rows, self.words, self.bias_words, output.view(-1, self.out_features), adds=adds)
+        self._product(rows, output.view(-1, self.out_features), adds)
         return output
+
+    def _product(self, rows: Tensor, output: Tensor, adds: bool) -> None:
+        assert self.words is not None
+        product(rows, self.words, self.bias_words, output, adds=adds)
 
 
 class EightBitLinear(PackedLinear):
@@ -114,20 +117,12 @@ class EightBitLinear(PackedLinear):
         """What a layer's loop takes of it."""
         return self.words, self.scale_N, self.bias_N
 
-    def forward(self, input: Tensor) -> Tensor:
-        """(..., in) to (..., out)."""
-        return self._product(input, input.new_empty(*input.shape[:-1], self.out_features), adds=False)
+    def _loop_takes(self, input: Tensor) -> bool:
+        return True
 
-    def add_to(self, other: Tensor, input: Tensor) -> Tensor:
-        """The layer's output plus another tensor of its shape, rounded once."""
-        return self._product(input, other.clone(memory_format=torch.contiguous_format), adds=True)
-
-    def _product(self, input: Tensor, output: Tensor, *, adds: bool) -> Tensor:
+    def _product(self, rows: Tensor, output: Tensor, adds: bool) -> None:
         assert self.words is not None
-        rows = input.reshape(-1, self.in_features).contiguous()
-        to = output.view(-1, self.out_features)
-        eight_bits.product(rows, self.words, self.scale_N, self.bias_N, to, adds=adds)
-        return output
+        eight_bits.product(rows, self.words, self.scale_N, self.bias_N, output, adds=adds)
 
 
 def sparing(layers: Iterable[PackedLinear]) -> Iterator[PackedLinear]:
