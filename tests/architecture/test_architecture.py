@@ -90,6 +90,7 @@ HEAVY = {
     "pypdf": {"corpus"},
     "trafilatura": {"corpus"},
     "pytrec_eval": {"evaluate"},
+    "wandb": {"pipeline/trackers.py"},
     "urllib3": {"client.py"},
     "starlette": {"serve", "tinker"},
     "uvicorn": {"serve"},

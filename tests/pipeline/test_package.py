@@ -74,14 +74,14 @@ def test_a_run_that_nobody_judged_says_so_and_a_known_base_has_name_and_licence(
     (unjudged / "checkpoints").mkdir(parents=True)
     (unjudged / "checkpoints" / "sft").symlink_to(run / "checkpoints" / "sft")
     toml = (run / "recipe.toml").read_text(encoding="utf-8").splitlines(keepends=True)
-    changed = {"spec = ": 'spec = "default"\n', "weights_dir = ": 'weights_dir = "http://me:secret@host:1/x"\n'}
+    changed = {"spec = ": 'spec = "default"\n', "project = ": 'project = "http://me:secret@host:1/x"\n'}
     lines = [next((new for name, new in changed.items() if line.startswith(name)), line) for line in toml]
     (unjudged / "recipe.toml").write_text("".join(lines), encoding="utf-8")
     export_run(unjudged, tmp_path / "out")
     text = (tmp_path / "out" / CARD).read_text(encoding="utf-8")
     assert "Not judged: no held-out questions were asked" in text
     assert " % [" not in text
-    assert 'weights_dir = "(an address)"' in text
+    assert 'project = "(an address)"' in text
     data = yaml.safe_load(text.split("---\n")[1])
     assert (data["base_model"], data["license"]) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
 

@@ -43,13 +43,6 @@ def test_another_recipe_is_refused_and_every_differing_setting_named(folder):
     RunFolder(folder.path, Recipe(name="demo", seed=3))
 
 
-def test_settings_that_are_gone_do_not_matter_where_a_run_left_them_at_their_defaults(folder):
-    toml = folder.path / "recipe.toml"
-    text = toml.read_text(encoding="utf-8").replace("[rl.health]", "[rl.health]\nmax_rollbacks = 3")
-    toml.write_text(text + '\n[tracking]\nto = []\nproject = "seekling"\nmode = "online"\n', encoding="utf-8")
-    RunFolder(folder.path, RECIPE)
-
-
 def test_a_run_goes_on_with_more_samplers_but_not_on_another_service(tmp_path):
     settings = {"model": {"lora_rank": 8}, "rl": {"steps": 0}, "scale": {"engine": "local"}}
     RunFolder(tmp_path / "run", build_recipe(settings))

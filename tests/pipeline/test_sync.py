@@ -143,7 +143,7 @@ def test_a_limit_of_zero_asks_nothing(tiny_model_dir, tmp_path):
 def test_a_skipped_update_is_told_in_the_terminal_and_logged(tiny_model_dir, tmp_path):
     recipe, reporter = Recipe(), QuietReporter()
     folder = RunFolder(tmp_path / "run", recipe)
-    run = _Run(recipe, folder, None, None, tiny_model_dir, reporter)
+    run = _Run(recipe, folder, None, None, tiny_model_dir, reporter, lambda *row: None)
     with run._training("sft", 2, LocalLearner(load_policy(tiny_model_dir, dtype="float32")[0])) as after_step:
         after_step(1, {"num_skipped_steps": 0}, "")
         after_step(2, {"num_skipped_steps": 1}, "")

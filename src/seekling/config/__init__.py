@@ -21,6 +21,7 @@ from seekling.config.training import (
     RolloutConfig,
     ScaleConfig,
     SftConfig,
+    TrackingConfig,
 )
 from seekling.config.world import (
     DataConfig,
@@ -39,4 +40,4 @@ __all__ += ["EndpointConfig", "EnvConfig", "EvalConfig", "EvalRolloutConfig", "E
 __all__ += ["GroupConfig", "HealthConfig", "IndexConfig", "JudgeConfig", "LossConfig", "ModelConfig"]
 __all__ += ["OptimizerConfig", "QuestionsConfig", "Recipe", "RetrievalConfig", "RewardConfig", "RlConfig"]
 __all__ += ["RolloutConfig", "SandboxConfig", "ScaleConfig", "SearchServerConfig", "Section", "ServeConfig"]
-__all__ += ["SftConfig", "build_recipe", "load_recipe", "recipe_to_toml"]
+__all__ += ["SftConfig", "TrackingConfig", "build_recipe", "load_recipe", "recipe_to_toml"]

@@ -10,7 +10,7 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pydantic
 
@@ -23,6 +23,7 @@ from seekling.config.training import (
     RolloutConfig,
     ScaleConfig,
     SftConfig,
+    TrackingConfig,
 )
 from seekling.config.world import DataConfig, EnvConfig, ModelConfig, RetrievalConfig
 from seekling.errors import ConfigError
@@ -33,8 +34,6 @@ RECIPES = {path.stem: path for path in (Path(__file__).parents[1] / "recipes").g
 
 class Recipe(Section):
     """A whole run: collect -> SFT -> RL -> eval."""
-
-    former: ClassVar[Mapping[str, object]] = {"tracking": {"to": [], "project": "seekling", "mode": "online"}}
 
     name: str = "run"
     seed: int = 0
@@ -50,6 +49,7 @@ class Recipe(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     scale: ScaleConfig = ScaleConfig()
     eval: EvalConfig = EvalConfig()
+    tracking: TrackingConfig = TrackingConfig()
     expected: ExpectedConfig = ExpectedConfig()
 
     @property

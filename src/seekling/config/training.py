@@ -87,6 +87,16 @@ class SftConfig(Section):
     """Tokens of one packed row."""
 
 
+class TrackingConfig(Section):
+    """Where metrics go besides `metrics.jsonl`."""
+
+    to: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Each needs the extra of its name."""
+    project: str = "seekling"
+    mode: Literal["online", "offline"] = "online"
+    """offline: W&B keeps the run in the run folder, for `wandb sync`."""
+
+
 class CheckpointConfig(Section):
     """Training states, from which an interrupted run goes on, and which of them stay until it is over."""
 

@@ -40,6 +40,7 @@ from seekling.pipeline.judge_reward import JudgedRoller, open_judge
 from seekling.pipeline.reporter import Reporter, deferred_interrupt
 from seekling.pipeline.run_folder import Candidate, RunFolder, best_of
 from seekling.pipeline.run_record import describe_run
+from seekling.pipeline.trackers import LogMetrics, open_trackers
 from seekling.pipeline.world import World, open_world
 from seekling.report.page import write_report
 from seekling.reward.functions import RewardFunction, make_reward
@@ -64,10 +65,11 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
         reporter.line(f"warning: metrics.jsonl: {folder.num_damaged} damaged line(s) are passed over")
     keep_freed_memory()  # first: an encoder's matrix products come before the sampler's
     with ExitStack() as stack:
+        track = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
         world = open_world(recipe, path, reporter)
         model_dir = resolve_model(recipe.model.spec, log=reporter.line)
         agent = stack.enter_context(open_sampling(recipe, folder, world.library, model_dir, reporter.line))
-        run = _Run(recipe, folder, world, agent, model_dir, reporter)
+        run = _Run(recipe, folder, world, agent, model_dir, reporter, track)
         folder.write_record(describe_run(recipe, folder, world, agent, model_dir))
         folder.add_seconds("setup", time.perf_counter() - started)
         summaries = run.all_stages()
@@ -86,6 +88,7 @@ class _Run:
     agent: Agent
     model_dir: Path
     reporter: Reporter
+    track: LogMetrics
     _learner: Learner | None = None
     _base: Path | None = None
     """The directory that the learner was made of."""
@@ -221,6 +224,7 @@ class _Run:
             def after_step(step: int, metrics: Mapping[str, float], note: str) -> None:
                 nonlocal last_save
                 folder.log_metrics(stage, step, metrics)
+                self.track(stage, step, metrics)
                 bar(note)
                 if metrics.get("num_skipped_steps"):
                     self.reporter.line(f"warning: {stage} step {step}: a gradient was not finite; update skipped")
@@ -318,6 +322,7 @@ class _Run:
             if summary.em.value is not None:
                 metrics = {"em": summary.em.value, "answered_rate": summary.answered.value or 0.0}
                 folder.log_metrics("dev", step, metrics)
+                self.track("dev", step, metrics)
         mine = [each for each in folder.progress.policies if each.stage == stage and each.step != step]
         if best_of([*mine, candidate]) == candidate:
             base, out = self._base or self.model_dir, folder.path / "checkpoints" / stage
@@ -339,6 +344,8 @@ class _Run:
             summary = evaluate_policy(
                 self.recipe, self.folder, self.agent, self.world.test, f"eval-{name}", self.reporter, extras
             )
+        if summary.em.value is not None:
+            self.track("eval", number, {"em": summary.em.value})
         sampler.release_caches()
         for cause, count in summary.exclusions.items():
             self.reporter.line(f"eval-{name}: {count} x {cause}, asked again when the same command is given again")
