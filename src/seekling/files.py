@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -50,6 +51,24 @@ def move_over(path: Path, new: Path, *, aside: Path) -> None:
     except OSError:
         os.replace(aside, path)
         raise
+
+
+@contextlib.contextmanager
+def sole_process(folder: Path) -> Iterator[None]:
+    """Hold a folder, which exists, for this process alone; the hold ends with the process, however that ends.
+
+    It is a POSIX record lock on `.lock`: forked children do not inherit it, so none keeps it for a dead parent.
+
+    Raises:
+        BlockingIOError: another living process holds it.
+        OSError: the folder cannot be written to.
+    """
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # the name of the error is the system's choice
+            raise BlockingIOError(f"{folder} is held by another process") from None
+        yield
 
 
 def link_or_copy(source: str, target: str) -> None:

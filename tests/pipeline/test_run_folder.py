@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -41,6 +43,21 @@ def test_another_recipe_is_refused_and_every_differing_setting_named(folder):
     assert "--out" in str(error.value)
     assert load_recipe(folder.path / "recipe.toml") == RECIPE
     RunFolder(folder.path, Recipe(name="demo", seed=3))
+
+
+def test_only_one_process_writes_to_a_run_and_a_killed_one_leaves_it_free(folder):
+    program = (
+        "import sys, pathlib; from seekling.files import sole_process\n"
+        "with sole_process(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(folder.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match=r"another process is writing to .*--out"), folder.written_here_only():
+            pass
+        other.kill()
+    with folder.written_here_only():
+        pass
 
 
 def test_a_run_goes_on_with_more_samplers_but_not_on_another_service(tmp_path):

@@ -95,7 +95,10 @@ def collect_episodes(recipe: Recipe, path: Path, request: CollectRequest, report
     claim(path / "requests" / "collect.json", now, what="a collection", instead="use another folder with --out")
     stopped = ""
     count_tokens, _ = token_counter(recipe, reporter)
-    with open_judge(request.judge, path, reporter) if request.judge else contextlib.nullcontext() as judge:
+    with (
+        folder.written_here_only(),
+        open_judge(request.judge, path, reporter) if request.judge else contextlib.nullcontext() as judge,
+    ):
         with (
             open_env(recipe, world.library, count_tokens) as (env, _),
             deferred_interrupt(reporter, "replies that are under way are paid for and kept") as is_interrupted,

@@ -100,6 +100,7 @@ def run_evaluation(recipe: Recipe, path: Path, request: EvalRequest, reporter: R
     calibration = read_calibration(Path(settings.model)) if settings.model and not settings.endpoint else None
     summaries: list[EvalSummary] = []
     with (
+        folder.written_here_only(),
         open_judge(judge_config, path, reporter) if judge_config else contextlib.nullcontext() as judge,
         _open_roller(recipe, world, request, reporter) as (roller, model, layers),
     ):

@@ -6,6 +6,7 @@ files, and `rewind` cuts the logs back to the step whose weights were saved.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -21,7 +22,7 @@ from pydantic.dataclasses import dataclass
 
 from seekling.config import Recipe, build_recipe, recipe_to_toml
 from seekling.errors import ConfigError, DataError
-from seekling.files import remove_leftovers, replacing, write_atomically
+from seekling.files import remove_leftovers, replacing, sole_process, write_atomically
 from seekling.types import EpisodeRecord, Json
 
 
@@ -106,6 +107,22 @@ class RunFolder:
         # A killed process has not noted its seconds; its last row of metrics tells how far it came.
         last_s = float(rows[-1].get("time_s", 0.0)) if rows else 0.0
         self._earlier_s = max(sum(self.progress.seconds.values()), last_s)
+
+    @contextlib.contextmanager
+    def written_here_only(self) -> Iterator[None]:
+        """Keep other processes from writing to this run meanwhile.
+
+        Raises:
+            ConfigError: one does.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(sole_process(self.path))
+            except BlockingIOError:
+                raise ConfigError(
+                    f"another process is writing to {self.path}; wait for it, stop it, or choose a folder with --out"
+                ) from None
+            yield
 
     @property
     def elapsed_s(self) -> float:

@@ -65,6 +65,7 @@ def run_recipe(recipe: Recipe, path: Path, reporter: Reporter) -> list[EvalSumma
         reporter.line(f"warning: metrics.jsonl: {folder.num_damaged} damaged line(s) are passed over")
     keep_freed_memory()  # first: an encoder's matrix products come before the sampler's
     with ExitStack() as stack:
+        stack.enter_context(folder.written_here_only())
         track = stack.enter_context(open_trackers(recipe, path))  # first: one that is missing is known at once
         world = open_world(recipe, path, reporter)
         model_dir = resolve_model(recipe.model.spec, log=reporter.line)
