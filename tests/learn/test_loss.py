@@ -86,21 +86,21 @@ def test_no_other_subset_of_that_size_varies_more(rewards, count):
     assert np.var(rewards_G[chosen]) == pytest.approx(best)
 
 
-TOKENS = st.lists(st.tuples(LOGPROBS, LOGPROBS, LOGPROBS, st.floats(-3, 3)), min_size=1, max_size=7)
+TOKENS = st.lists(st.tuples(LOGPROBS, LOGPROBS, LOGPROBS, st.floats(-3, 3), st.integers(0, 2)), min_size=1, max_size=7)
 
 
-OLD_AND_CORRECTION = [("rollout", "none"), ("recomputed", "none"), ("recomputed", "tis")]
-KINDS = ["ppo", "importance_sampling", "cispo"]
+OLD_AND_CORRECTION = [("rollout", "none"), ("recomputed", "none"), ("recomputed", "tis"), ("recomputed", "mask")]
+KINDS = ["ppo", "importance_sampling", "cispo", "gspo"]
 
 
 def settings_and_tensors(loss, tokens, choice):
     """A configuration, log-probabilities, and what is known of the tokens."""
     old_logprobs, correction = choice
     bounds = {} if loss == "importance_sampling" else {"clip_low": 0.3, "clip_high": 0.5}
-    logprobs, old, behaviour, advantages = torch.tensor(tokens, dtype=torch.float64).unbind(1)
+    logprobs, old, behaviour, advantages, sequences = torch.tensor(tokens, dtype=torch.float64).unbind(1)
     given_old = old if old_logprobs == "recomputed" else None
     config = LossConfig(kind=loss, old_logprobs=old_logprobs, correction=correction, **bounds)
-    return config, logprobs, TokenData(behaviour, advantages, old_logprobs_A=given_old)
+    return config, logprobs, TokenData(behaviour, advantages, old_logprobs_A=given_old, sequence_A=sequences)
 
 
 def gradient_of(config, logprobs, behaviour, advantages, **more):
@@ -141,7 +141,7 @@ def test_what_is_measured_is_what_the_loss_did(loss, tokens, choice):
     assert bool((found.ratios_A[found.is_clipped_high_A] > 1.5).all())
 
 
-@pytest.mark.parametrize(("kl", "value", "slope"), [("k1", 0.5, 1.0), ("k3", 0.1065307, 0.3934693)])
+@pytest.mark.parametrize(("kl", "value", "slope"), [("k1", 0.5, 1.0), ("k2", 0.125, 0.5), ("k3", 0.1065307, 0.3934693)])
 def test_kl_estimators_of_a_gap_of_a_half(kl, value, slope):
     logprobs = torch.tensor([-1.0], dtype=torch.float64, requires_grad=True)
     found = KL_ESTIMATORS[kl](logprobs, torch.tensor([-1.5], dtype=torch.float64))
@@ -155,6 +155,16 @@ def test_unbiased_estimators_average_to_the_divergence(kl):
     policy, reference = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.5, 0.3])
     estimate = (policy * KL_ESTIMATORS[kl](policy.log(), reference.log())).sum()
     assert estimate.item() == pytest.approx((policy * (policy / reference).log()).sum().item(), abs=1e-6)
+
+
+def test_the_gradient_of_k2_is_that_of_the_divergence():
+    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    policy = torch.softmax(logits, 0)
+    (exact,) = torch.autograd.grad((policy * (policy / reference).log()).sum(), logits, retain_graph=True)
+    sampled = (policy.detach() * KL_ESTIMATORS["k2"](policy.log(), reference.log())).sum()
+    (found,) = torch.autograd.grad(sampled, logits)
+    np.testing.assert_allclose(found, exact, atol=1e-12)
 
 
 def test_a_kl_in_the_reward_is_none_in_the_loss():

@@ -386,7 +386,9 @@ SLIME = {
 }
 
 
-@pytest.mark.parametrize("settings", [TINKER, SLIME, {"loss": "cispo"}, {"minibatches": 2}])
+@pytest.mark.parametrize(
+    "settings", [TINKER, SLIME, {"loss": "cispo", "baseline": "leave_one_out"}, {"loss": "gspo", "minibatches": 2}]
+)
 def test_reward_rises_with_other_pieces_too(tiny_model_dir, settings):
     *_, rows = train_on_the_toy(tiny_model_dir, steps=16, learning_rate=0.02, **settings)
     rewards = [metrics["reward_mean"] for _, metrics, _ in rows]

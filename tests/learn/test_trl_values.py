@@ -1,7 +1,7 @@
 """Losses, advantages and GAE against the values that TRL computes on the same tensors.
 
 `trl_values.json` was made once, in float64, by TRL's own lines: `GRPOTrainer._compute_loss` up to its metrics and the
-correction and advantage lines of `_generate_and_score_completions` of TRL 1.16.0, and
+correction and advantage lines of `_generate_and_score_completions` (also `RLOOTrainer`'s) of TRL 1.16.0, and
 `compute_advantages` and the value loss of `PPOTrainer` of TRL 0.11.4, the last with one that took tensors. They were
 called with plain tensors in the place of a model's output. Gradients are with respect to the log-probabilities.
 
@@ -9,7 +9,7 @@ The values at two temperatures are of TRL 1.16.0's `add_fused_lm_head`, `GRPOTra
 and `_compute_loss` (loss "bnpo", clipped at 0.2 and 0.28) over `wavy_model` in float32.
 
 TRL's deviation has 1/(G-1) and 1e-4 added; its whitening has 1/(N-1) and 1e-8; its CISPO bounds the ratio itself. TRL
-has no importance-sampled REINFORCE, sum, k1 in the loss, or constant of our kind to compare with.
+has no importance-sampled REINFORCE, sum, k1 or k2 in the loss, or constant of our kind to compare with.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from seekling.config import LossConfig
-from seekling.learn.advantage import generalized_advantages, group_advantages, whiten
+from seekling.learn.advantage import generalized_advantages, group_advantages, leave_one_out_advantages, whiten
 from seekling.learn.batch import Batch
 from seekling.learn.local import LocalLearner
-from seekling.learn.loss import TokenData, denominator, make_policy_loss, token_weights, value_loss
+from seekling.learn.loss import KL_ESTIMATORS, TokenData, denominator, make_policy_loss, token_weights, value_loss
 from seekling.types import Trajectory
 
 VALUES = json.loads((Path(__file__).parent / "trl_values.json").read_text(encoding="utf-8"))
@@ -38,7 +38,9 @@ LOSSES = {
     "ppo constant 5": {"aggregation": "constant", "aggregation_tokens": 5},
     "ppo token_mean k3 0.04": {"kl_coefficient": 0.04},
     "cispo token_mean": {"kind": "cispo", "clip_low": 1.0, "clip_high": 0.2},
+    "gspo sequence_mean": {"kind": "gspo", "aggregation": "sequence_mean", "clip_low": 0.05, "clip_high": 0.08},
     "ppo token_mean tis 1.3": {"old_logprobs": "recomputed", "correction": "tis", "correction_cap": 1.3},
+    "ppo token_mean mask 1.3": {"old_logprobs": "recomputed", "correction": "mask", "correction_cap": 1.3},
 }
 
 
@@ -120,6 +122,16 @@ def test_group_advantages_are_trls():
     scaled = by_group(lambda rewards: group_advantages(rewards, scale="sample_std"))
     # 1e-4 beside a deviation of about a half.
     np.testing.assert_allclose(scaled, ADVANTAGES["group_mean sample_std"], rtol=3e-4)
+
+
+def test_leave_one_out_advantages_are_trls_with_and_without_a_kl_in_the_reward():
+    np.testing.assert_allclose(by_group(leave_one_out_advantages), ADVANTAGES["leave_one_out"], atol=1e-8)
+    given = ADVANTAGES["leave_one_out k1"]
+    old, reference = torch.tensor(given["old"]), torch.tensor(given["reference"])
+    kl = given["coefficient"] * KL_ESTIMATORS["k1"](old, reference).sum(1).numpy()
+    totals = np.asarray(ADVANTAGES["rewards"]) - kl
+    found = np.concatenate([leave_one_out_advantages(totals[start : start + 4]) for start in (0, 4)])
+    np.testing.assert_allclose(found, given["advantages"], atol=1e-7)
 
 
 def rows(name):

@@ -80,7 +80,7 @@ STREAMS = [
     {},
     {"aggregation": "sum", "loss": "importance_sampling"},
     {"aggregation": "sequence_mean", "kl_coefficient": 0.3},
-    {"aggregation": "constant", "aggregation_tokens": 7},
+    {"aggregation": "constant", "aggregation_tokens": 7, "loss": "gspo"},
     {"old_logprobs": "recomputed", "correction": "tis", "loss": "cispo"},
 ]
 

@@ -149,7 +149,7 @@ class Recipe(Section):
         if self.rollout.temperature != 1 or self.rollout.temperature_range:
             yield "log-probabilities are those of temperature 1: set rollout.temperature = 1 and no temperature_range"
         if self.rl.has_critic:
-            yield 'there is no critic: set rl.advantage.baseline = "group_mean"'
+            yield 'there is no critic: set rl.advantage.baseline = "group_mean" or "leave_one_out"'
         if self.rl.optimizer.keep_moments:
             yield "the optimizer starts afresh with RL: set rl.optimizer.keep_moments = false"
         if self.rl.optimizer.stream_minibatches and self.rl.loss.aggregation != "sum":

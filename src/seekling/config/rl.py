@@ -67,7 +67,7 @@ class GroupConfig(Section):
 class AdvantageConfig(Section):
     """What a reward is compared with."""
 
-    baseline: Literal["group_mean", "gae"] = "group_mean"
+    baseline: Literal["group_mean", "leave_one_out", "gae"] = "group_mean"
     """gae trains a critic (section `rl.critic`)."""
     scale: Literal["none", "std", "sample_std"] = "std"
     """With `group_mean`: divide by the group's deviation, with 1/G (std) or 1/(G-1) (sample_std)."""
@@ -80,7 +80,7 @@ class AdvantageConfig(Section):
 class LossConfig(Section):
     """The policy loss, its correction for the sampler's arithmetic, and the KL to the policy before RL."""
 
-    kind: Literal["ppo", "importance_sampling", "cispo"] = "ppo"
+    kind: Literal["ppo", "importance_sampling", "cispo", "gspo"] = "ppo"
     clip_low: PositiveFloat = 0.2
     """Ratios are bounded below by 1 - clip_low; importance_sampling bounds nothing."""
     clip_high: PositiveFloat = 0.28
@@ -91,16 +91,16 @@ class LossConfig(Section):
     old_logprobs: Literal["rollout", "recomputed"] = "recomputed"
     """Denominator of the ratios: as the sampler gave them, or as the learner finds them before the first step, which
     takes a pass of its own only where a rollout has several steps."""
-    correction: Literal["none", "tis"] = "tis"
-    """Weight tokens by learner/sampler, cut off at `correction_cap` (tis); needs recomputed."""
+    correction: Literal["none", "tis", "mask"] = "tis"
+    """Weight tokens by learner/sampler, cut off at `correction_cap` (tis) or 0 above it (mask); needs recomputed."""
     correction_cap: PositiveFloat = 2.0
     drift_limit: Annotated[float, Field(ge=0)] = 0.2
     """Mean difference between the sampler's log-probabilities and the learner's, in nats per token, above which a step
     stops the run; rounding alone stays below a third of it in bfloat16. 0: no limit."""
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the KL to the policy before RL; 0 keeps no reference model."""
-    kl: Literal["k1", "k3"] = "k3"
-    """Its estimator: the log-ratio, or the low-variance one."""
+    kl: Literal["k1", "k2", "k3"] = "k3"
+    """Its estimator: log-ratio, half its square, or the low-variance one."""
     kl_in: Literal["loss", "reward"] = "loss"
 
     @pydantic.model_validator(mode="after")
@@ -115,13 +115,13 @@ class LossConfig(Section):
                 'old_logprobs = "recomputed"'
             )
         if self.kl_coefficient > 0 and self.kl == "k1" and self.kl_in == "loss":
-            yield 'kl = "k1" in the loss has a gradient of mean zero; use "k3", or kl_in = "reward"'
-        clips = (self.kind != "importance_sampling", 'kind = "ppo" or "cispo"')
+            yield 'kl = "k1" in the loss has a gradient of mean zero; use "k2" or "k3", or kl_in = "reward"'
+        clips = (self.kind != "importance_sampling", 'kind = "ppo", "cispo" or "gspo"')
         yield from _without_effect(self, "clip_low", *clips)
         yield from _without_effect(self, "clip_high", *clips)
         is_constant = self.aggregation == "constant"
         yield from _without_effect(self, "aggregation_tokens", is_constant, 'aggregation = "constant"')
-        yield from _without_effect(self, "correction_cap", self.correction != "none", 'correction = "tis"')
+        yield from _without_effect(self, "correction_cap", self.correction != "none", 'correction = "tis" or "mask"')
 
 
 class OptimizerConfig(Section):
@@ -245,6 +245,11 @@ class RlConfig(Section):
             yield (
                 "groups.ask_again asks those questions again whose groups have rewards that differ, and group_size = 1 "
                 "makes no groups; set one of them to another value"
+            )
+        if self.loss.kind == "gspo" and self.has_critic:
+            yield (
+                'loss.kind = "gspo" has one ratio for an episode and advantage.baseline = "gae" an advantage for each '
+                'token; use "ppo"'
             )
         if optimizer.stream_minibatches and (self.has_critic or self.updates_per_rollout > 1):
             yield (

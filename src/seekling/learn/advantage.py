@@ -56,6 +56,19 @@ def group_advantages(rewards_G: np.ndarray, *, scale: Literal["none", "std", "sa
     return centred_G if scale == "none" else centred_G / rewards_G.std(ddof=scale == "sample_std")
 
 
+def leave_one_out_advantages(rewards_G: np.ndarray) -> np.ndarray:
+    """Each of the (G,) rewards minus the mean of the others': (G,) advantages; G and equal rewards as above.
+
+    Source: RLOO (arXiv:2402.14740) section 3.2.
+
+    Example:
+        >>> leave_one_out_advantages(np.array([1.0, 0.0, 0.0, 0.0, 0.0])).tolist()
+        [1.0, -0.25, -0.25, -0.25, -0.25]
+    """
+    size = len(rewards_G)
+    return group_advantages(rewards_G, scale="none") * size / (size - 1)
+
+
 def generalized_advantages(
     rewards_A: np.ndarray, values_A: np.ndarray, *, gamma: float, gae_lambda: float
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -52,7 +52,7 @@ class TokenMeasures:
     """What a policy loss did with each token; all (A,)."""
 
     ratios_A: Tensor
-    """Current over old probability."""
+    """Current over old probability; of the whole trajectory with gspo."""
     is_clipped_low_A: Tensor
     """bool: the ratio is below its lower bound, and the bounded one counts."""
     is_clipped_high_A: Tensor
@@ -80,15 +80,16 @@ def make_policy_loss(config: LossConfig) -> PolicyLoss:
     """Put the loss of a recipe together: surrogate x correction + KL."""
     surrogate, cap = importance_sampling, config.correction_cap
     if config.kind != "importance_sampling":
-        bounded = {"ppo": clipped_policy_loss, "cispo": cispo}[config.kind]
+        bounded = {"ppo": clipped_policy_loss, "cispo": cispo, "gspo": gspo}[config.kind]
         surrogate = partial(bounded, clip_low=config.clip_low, clip_high=config.clip_high)
     kl_coefficient = config.kl_coefficient if config.kl_in == "loss" else 0.0
 
     def loss(logprobs_A: Tensor, data: TokenData) -> Tensor:
         data = _with_old(config, logprobs_A, data)
         loss_A = surrogate(logprobs_A, data)
-        if config.correction == "tis":
-            loss_A = loss_A * truncated_weights(data.denominator_A, data.behaviour_logprobs_A, cap)
+        if config.correction != "none":
+            correct = CORRECTIONS[config.correction]
+            loss_A = loss_A * correct(data.denominator_A, data.behaviour_logprobs_A, cap)
         if kl_coefficient > 0:
             assert data.reference_logprobs_A is not None, "a KL term needs the reference's log-probabilities"
             loss_A = loss_A + kl_coefficient * KL_ESTIMATORS[config.kl](logprobs_A, data.reference_logprobs_A)
@@ -102,15 +103,16 @@ def make_policy_measure(config: LossConfig) -> TokenMeasure:
 
     def measure(logprobs_A: Tensor, data: TokenData) -> TokenMeasures:
         data = _with_old(config, logprobs_A, data)
-        ratios_A = torch.exp(logprobs_A - data.denominator_A)
+        ratios_A = (sequence_ratios if config.kind == "gspo" else token_ratios)(logprobs_A, data)
         is_low_A, is_high_A = ratios_A < 1 - config.clip_low, ratios_A > 1 + config.clip_high
         if config.kind == "importance_sampling":
             is_low_A, is_high_A = torch.zeros_like(is_low_A), torch.zeros_like(is_high_A)
         elif config.kind != "cispo":  # the pessimistic minimum takes the bounded term on one side only
             is_low_A, is_high_A = is_low_A & (data.advantages_A < 0), is_high_A & (data.advantages_A > 0)
         weights_A = torch.ones_like(ratios_A)
-        if config.correction == "tis":
-            weights_A = truncated_weights(data.denominator_A, data.behaviour_logprobs_A, config.correction_cap)
+        if config.correction != "none":
+            correct = CORRECTIONS[config.correction]
+            weights_A = correct(data.denominator_A, data.behaviour_logprobs_A, config.correction_cap)
         return TokenMeasures(ratios_A, is_low_A, is_high_A, weights_A)
 
     return measure
@@ -133,7 +135,7 @@ def importance_sampling(logprobs_A: Tensor, data: TokenData) -> Tensor:
 
     Source: REINFORCE (Williams, 1992) with the importance weight of tinker's `importance_sampling` loss.
     """
-    return -torch.exp(logprobs_A - data.denominator_A) * data.advantages_A
+    return -token_ratios(logprobs_A, data) * data.advantages_A
 
 
 def clipped_policy_loss(
@@ -143,9 +145,34 @@ def clipped_policy_loss(
 
     Source: PPO (arXiv:1707.06347) eq. 7; clip-higher from DAPO (arXiv:2503.14476).
     """
-    ratio_A = torch.exp(logprobs_A - data.denominator_A)
+    return _pessimistic(token_ratios(logprobs_A, data), data, clip_low, clip_high)
+
+
+def gspo(logprobs_A: Tensor, data: TokenData, *, clip_low: float, clip_high: float) -> Tensor:
+    """PPO's surrogate with one ratio per trajectory.
+
+    Source: GSPO (arXiv:2507.18071) eq. 5 to 7; meant for `sequence_mean` and bounds of some 1e-4.
+    """
+    return _pessimistic(sequence_ratios(logprobs_A, data), data, clip_low, clip_high)
+
+
+def _pessimistic(ratio_A: Tensor, data: TokenData, clip_low: float, clip_high: float) -> Tensor:
     clipped_A = ratio_A.clamp(1 - clip_low, 1 + clip_high)
     return -torch.minimum(ratio_A * data.advantages_A, clipped_A * data.advantages_A)
+
+
+def token_ratios(logprobs_A: Tensor, data: TokenData) -> Tensor:
+    """(A,) how much likelier each token is now than it was."""
+    return torch.exp(logprobs_A - data.denominator_A)
+
+
+def sequence_ratios(logprobs_A: Tensor, data: TokenData) -> Tensor:
+    """(A,) the geometric mean of the ratios of the trajectory that each token belongs to."""
+    assert data.sequence_A is not None, "ratios of trajectories need to know whose tokens they are"
+    _, owner_A, count_B = torch.unique(data.sequence_A, return_inverse=True, return_counts=True)
+    sum_B = torch.zeros(len(count_B), dtype=logprobs_A.dtype, device=logprobs_A.device)
+    mean_B = sum_B.index_add(0, owner_A, logprobs_A - data.denominator_A) / count_B
+    return torch.exp(mean_B)[owner_A]
 
 
 def cispo(logprobs_A: Tensor, data: TokenData, *, clip_low: float, clip_high: float) -> Tensor:
@@ -179,9 +206,27 @@ def truncated_weights(old_logprobs_A: Tensor, behaviour_logprobs_A: Tensor, cap:
     return torch.exp(old_logprobs_A - behaviour_logprobs_A).clamp(max=cap)
 
 
+def masked_weights(old_logprobs_A: Tensor, behaviour_logprobs_A: Tensor, cap: float) -> Tensor:
+    """The same weight, but 0 where it is above `cap`: such a token teaches nothing.
+
+    Source: masked importance sampling (Liu et al., 2025, "When speed kills stability"), per token.
+    """
+    weight_A = torch.exp(old_logprobs_A - behaviour_logprobs_A)
+    return torch.where(weight_A <= cap, weight_A, 0.0)
+
+
+CORRECTIONS = {"tis": truncated_weights, "mask": masked_weights}
+"""Old and behaviour log-probabilities, cap -> weights; by the value of `rl.loss.correction`."""
+
+
 def log_ratio_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
     """Schulman's k1: unbiased, of either sign, and without a useful gradient."""
     return logprobs_A - reference_logprobs_A
+
+
+def squared_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
+    """Schulman's k2: half the squared log-ratio; biased, but its gradient is that of the KL."""
+    return 0.5 * (logprobs_A - reference_logprobs_A) ** 2
 
 
 def low_variance_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
@@ -196,7 +241,7 @@ def low_variance_kl(logprobs_A: Tensor, reference_logprobs_A: Tensor) -> Tensor:
     return (torch.exp(difference_A) - difference_A - 1).clamp(max=10)
 
 
-KL_ESTIMATORS = {"k1": log_ratio_kl, "k3": low_variance_kl}
+KL_ESTIMATORS = {"k1": log_ratio_kl, "k2": squared_kl, "k3": low_variance_kl}
 """Log-probabilities under the policy that sampled and under another -> KL(policy || other); by `rl.loss.kl`."""
 
 

@@ -11,7 +11,13 @@ import numpy as np
 
 from seekling.config import RlConfig
 from seekling.errors import NothingToLearnError
-from seekling.learn.advantage import are_equal, group_advantages, most_varied, num_represented
+from seekling.learn.advantage import (
+    are_equal,
+    group_advantages,
+    leave_one_out_advantages,
+    most_varied,
+    num_represented,
+)
 from seekling.learn.batch import Batch
 from seekling.learn.curriculum import Curriculum
 from seekling.learn.learner import Learner, WeightSync
@@ -277,9 +283,12 @@ def _terms(rewards_G: np.ndarray, costs_G: np.ndarray, config: RlConfig) -> dict
         return {index: (float(reward), 1.0) for index, reward in enumerate(rewards_G)}
     if len(rewards_G) < 2:
         return {}
-    # Where only costs differ, their deviation would blow their noise up to advantages of 1.
-    scale = "none" if are_equal(rewards_G) else config.advantage.scale
-    values_G = group_advantages(rewards_G - costs_G, scale=scale)
+    if config.advantage.baseline == "leave_one_out":
+        values_G = leave_one_out_advantages(rewards_G - costs_G)
+    else:
+        # Where only costs differ, their deviation would blow their noise up to advantages of 1.
+        scale = "none" if are_equal(rewards_G) else config.advantage.scale
+        values_G = group_advantages(rewards_G - costs_G, scale=scale)
     chosen = most_varied(rewards_G, config.groups.learn_per_group)
     weights = num_represented(rewards_G, chosen)
     terms = zip(values_G[chosen].tolist(), weights.tolist(), strict=True)
