@@ -16,7 +16,7 @@ import seekling
 
 SRC = Path(seekling.__file__).parent
 PATHS = sorted(path for path in SRC.rglob("*.py"))
-BASE = {"types", "errors", "config", "client", "files", "compiled", "cores"}
+BASE = {"types", "errors", "config", "client", "files", "compiled", "cores", "text"}
 
 ROOM_IMPORTS = {
     "types": {"errors"},
@@ -26,6 +26,7 @@ ROOM_IMPORTS = {
     "files": set(),
     "compiled": set(),
     "cores": set(),
+    "text": set(),
     "corpus": BASE,
     "kernels": BASE,
     "models": {*BASE, "kernels"},

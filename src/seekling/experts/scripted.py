@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from seekling.env.tools import LISTING_TOOLS
 from seekling.env.withholding import says
 from seekling.errors import DataError
 from seekling.experts import words
+from seekling.text import holds_words
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWER, Episode, Hop, Question, StopReason, Turn
 
 
@@ -217,7 +217,7 @@ class _Run:
         missing = [page for page in question.supporting_ids if not self._is_read(page)]
         while missing:
             known = f"{question.question}\n{self._seen}"
-            named = [page for page in missing if _holds(known, words.plain_title(self._title_of(page)))]
+            named = [page for page in missing if holds_words(known, words.plain_title(self._title_of(page)))]
             if not named:
                 raise _FailedError("nothing names the page to look up")
             title = self._title_of(named[0])
@@ -230,7 +230,7 @@ class _Run:
         if self._is_unanswerable:
             self._thought = f"{question.question.strip()} Not here."
             return
-        if not any(_holds(self._seen, answer) or answer in ("yes", "no") for answer in question.answers):
+        if not any(holds_words(self._seen, answer) or answer in ("yes", "no") for answer in question.answers):
             raise _FailedError("the fact was not retrieved")
         self._thought = f"{question.question.strip()} {self._shown_answer()}."
 
@@ -272,7 +272,7 @@ class _Run:
         program = words.program_that_compares(self._question, hops)
         if program:
             self._act(Action("code", program))
-            if not any(_holds(self.turns[-1].observation, answer) for answer in self._question.answers):
+            if not any(holds_words(self.turns[-1].observation, answer) for answer in self._question.answers):
                 raise _FailedError("the program computed another answer")
             self._thought = ""
 
@@ -295,12 +295,12 @@ class _Run:
             return False
         direct = is_last and not self._question.is_side_by_side and not self._is_unanswerable
         wanted = (hop.answer, *self._question.answers) if direct else (hop.claim or hop.answer,)
-        return _is_right_page(hop, turn) and any(_holds(turn.observation, answer) for answer in wanted if answer)
+        return _is_right_page(hop, turn) and any(holds_words(turn.observation, answer) for answer in wanted if answer)
 
     def _shown_answer(self) -> str:
         """The accepted answer that was seen, the canonical one first."""
         answers = self._question.answers
-        return next((answer for answer in answers if _holds(self._seen, answer)), answers[0])
+        return next((answer for answer in answers if holds_words(self._seen, answer)), answers[0])
 
     @property
     def _seen(self) -> str:
@@ -344,10 +344,6 @@ def _draw(question: Question) -> float:
     """A number in [0, 1) that is a function of the question's id alone; the same for its twin."""
     digest = hashlib.sha256(repr((question.source, question.id.removesuffix("-withheld"))).encode()).digest()
     return float(int.from_bytes(digest[8:16], "big") / 2**64)
-
-
-def _holds(text: str, answer: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _why_over(result: StepResult) -> str:

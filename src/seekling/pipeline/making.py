@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seekling.config import EndpointConfig, Recipe
-from seekling.corpus.making.checks import DUPLICATE, duplicates, is_held, problems
+from seekling.corpus.making.checks import DUPLICATE, duplicates, problems
 from seekling.corpus.making.language import language_of
 from seekling.corpus.making.questions import OWN_WORDS_MISS, SOURCE, Mix, candidates
 from seekling.corpus.passages import cut_passages
@@ -27,6 +27,7 @@ from seekling.experts.scripted import play
 from seekling.pipeline.reporter import Reporter
 from seekling.retrieval.library import Library
 from seekling.rollout.chat import ChatClient
+from seekling.text import holds_words
 from seekling.types import UNANSWERABLE, Document, Hop, Message, Passage, Question
 
 _CHARS_PER_TOKEN = 3.0
@@ -196,7 +197,7 @@ def answered_closed_book(questions: Sequence[Question], model: str, reporter: Re
         known = set()
         for question, reply in zip(asked, replies, strict=True):
             text = reply.result().text
-            if any(is_held(answer, text) for answer in question.answers):
+            if any(holds_words(text, answer) for answer in question.answers):
                 known.add(question.key)
             advance("")
     return known

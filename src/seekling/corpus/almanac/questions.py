@@ -18,6 +18,7 @@ from seekling.corpus.almanac.model import Entity, Fact, count
 from seekling.corpus.almanac.names import ROOTS_PER_PROVINCE, Namer
 from seekling.corpus.almanac.province import KINDS, Province
 from seekling.corpus.almanac.spec import Relation, Split, Wording
+from seekling.text import holds_words
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWERS, Hop, Question
 
 SOURCE = "almanac"
@@ -313,7 +314,7 @@ def _gives_itself_away(row: Question) -> bool:
     """Whether a question holds its own answer, as that for the place a company is named after."""
     if row.kind in ("several", UNANSWERABLE):
         return False
-    return any(re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", row.question, re.I) for answer in row.answers)
+    return any(holds_words(row.question, answer) for answer in row.answers)
 
 
 def _relation(entity: Entity, key: str) -> Relation:

@@ -6,11 +6,11 @@ The same checks are made of questions that rules or a teacher made, which they d
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from seekling.corpus.splits import fold_text
+from seekling.text import holds_words
 from seekling.types import UNANSWERABLE, Document, Question
 
 NO_PAGE = "names no supporting page"
@@ -32,13 +32,13 @@ def problems(question: Question, page_of: Callable[[str], Document | None]) -> l
     subject = question.hops[0].query_subject if question.hops else ""
     if None in pages:
         found.append(LOST_PAGE)
-    if subject and not is_held(subject, question.question):
+    if subject and not holds_words(question.question, subject):
         found.append(NO_SUBJECT)
     if question.kind == UNANSWERABLE:
         return found
     if not pages:
         found.append(NO_PAGE)
-    told = [answer for answer in question.answers if is_held(answer, question.question)]
+    told = [answer for answer in question.answers if holds_words(question.question, answer)]
     if told and not question.is_side_by_side and len(told) == len(question.answers):
         found.append(IN_QUESTION)
     texts = [f"{page.title}\n{page.content}" for page in pages if page is not None]
@@ -68,11 +68,5 @@ def count_problems(questions: Sequence[Question], page_of: Callable[[str], Docum
     return counts + Counter({DUPLICATE: len(duplicates(questions))})
 
 
-def is_held(part: str, text: str) -> bool:
-    """Whether a text says another, as whole words, whatever the case and white space."""
-    words = r"\s+".join(map(re.escape, part.split()))
-    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
-
-
 def _is_said(answers: Iterable[str], texts: Sequence[str]) -> bool:
-    return any(answer.casefold() in _SPOKEN or any(is_held(answer, text) for text in texts) for answer in answers)
+    return any(answer.casefold() in _SPOKEN or any(holds_words(text, answer) for text in texts) for answer in answers)

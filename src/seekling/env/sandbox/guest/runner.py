@@ -128,7 +128,7 @@ class Runner:
         self._is_over = False
         try:
             exec(compile(code, filename, "exec", dont_inherit=True), self._main.__dict__)
-        except BaseException as error:
+        except BaseException as error:  # its own outcome, whatever it is
             self._reserve = None  # the text of a MemoryError needs some memory
             if not isinstance(error, SystemExit) or error.code not in (None, 0):  # which say: I am done
                 return self._explain(error)
