@@ -155,6 +155,24 @@ def test_settings_that_contradict_each_other_are_refused_with_a_way_out(settings
     assert "{" not in str(error.value)  # the sentence, not the whole section
 
 
+@pytest.mark.parametrize(
+    ("rl", "scale", "says"),
+    [
+        ({}, "local", 'set scale.engine = "ray"'),
+        ({"correction": "none", "old_logprobs": "recomputed"}, "ray", 'set rl.loss.correction = "tis" or "mask"'),
+        ({"ask_again": 0.5}, "ray", "set rl.groups.ask_again = 0"),
+        ({"correction": "none", "old_logprobs": "rollout"}, "ray", ""),
+    ],
+)
+def test_sampling_ahead_needs_samplers_of_its_own_and_a_correction(rl, scale, says):
+    settings = {"rl": {"max_staleness": 2, **rl}, "scale": {"engine": scale}}
+    if not says:
+        assert recipe_of(settings).runs_ahead
+        return
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        recipe_of(settings)
+
+
 def test_written_recipes_list_settings_without_effect_at_their_defaults_and_are_read_again():
     recipe = recipe_of({"rl": {"baseline": "gae", "loss": "importance_sampling"}})
     assert build_recipe(tomllib.loads(recipe_to_toml(recipe))) == recipe

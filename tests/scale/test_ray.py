@@ -15,9 +15,10 @@ import time
 
 import pytest
 
+from seekling.config import recipe_to_toml
 from tests.pipeline.killing import run_in_child
 from tests.pipeline.runs import rows
-from tests.scale.runs import assert_balanced, assert_same_rl, go_on, killing, scaled, until_rl
+from tests.scale.runs import STEPS, assert_balanced, assert_same_rl, go_on, killing, scaled, until_rl
 
 ray = pytest.importorskip("ray")
 
@@ -76,6 +77,63 @@ def test_one_or_two_samplers_learn_what_one_process_learns(begun, local, cluster
     assert 0 <= last["samplers_idle_share"] <= 1
     assert not (tmp_path / "run" / "weights").exists()
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.fixture(scope="module")
+def ahead(begun, cluster, tmp_path_factory):
+    """The recipe and a run of it before RL, sampling up to two steps ahead of learning."""
+    recipe = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2)
+    optimizer = recipe.rl.optimizer.model_copy(update={"max_staleness": 2})
+    recipe = recipe.model_copy(update={"rl": recipe.rl.model_copy(update={"optimizer": optimizer})})
+    run = tmp_path_factory.mktemp("ahead") / "until rl"
+    shutil.copytree(begun[1], run)
+    (run / "recipe.toml").write_text(recipe_to_toml(recipe), encoding="utf-8")
+    return recipe, run
+
+
+def assert_within_bound(run, limit):
+    """Nothing was older than allowed when it was learned from, and no more was out than the bound lets out."""
+    steps = [row for row in rows(run / "metrics.jsonl") if row["stage"] == "rl"]
+    assert all(row["staleness"] <= limit for row in steps)
+    done = 0
+    for row in rows(run / "ledger.jsonl"):
+        if row["event"] == "dispatched" and row["step"]:
+            assert row["step"] <= done + 1 + limit
+        elif row["event"] == "used" and (step := steps_of(run)[row["attempt"]]):
+            done = max(done, step - 1)  # a step's groups are used when it has begun, and those before it are over
+    return steps
+
+
+def steps_of(run):
+    return {row["attempt"]: row["step"] for row in rows(run / "ledger.jsonl") if row["event"] == "dispatched"}
+
+
+def test_sampling_runs_ahead_of_learning_no_further_than_allowed(ahead, tmp_path):
+    recipe, begun = ahead
+    go_on(recipe, begun, tmp_path / "run")
+    assert assert_balanced(tmp_path / "run", recipe) == []
+    steps = assert_within_bound(tmp_path / "run", 2)
+    assert max(row["staleness"] for row in steps) > 0 < max(row["num_groups_early"] for row in steps)
+    assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
+    assert sum("loss" in row for row in steps) >= 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", POINTS)
+def test_what_was_sampled_ahead_is_not_lost_when_samplers_or_the_driver_are_killed(ahead, tmp_path, point):
+    recipe, begun = ahead
+    dice, run = random.Random(point), tmp_path / "samplers"
+    with killing(run, dice.sample(range(1, 7), 2), seed=point) as killed:
+        go_on(recipe, begun, run)
+    assert len(killed) == 2
+    assert "the sampler died" in assert_balanced(run, recipe)
+    assert_within_bound(run, 2)
+    run = tmp_path / "driver"
+    shutil.copytree(begun, run)
+    code, _ = run_in_child(recipe, run, kill_at=dice.randint(45, 110))
+    assert code == -signal.SIGKILL
+    go_on(recipe, begun, run)
+    assert {*assert_balanced(run, recipe)} <= {"the driver stopped", "the run went on from an earlier step"}
 
 
 @pytest.mark.long

@@ -113,9 +113,26 @@ class Recipe(Section):
                 f'rl.advantage.baseline = "gae" trains a critic, whose weights scale.learner_ranks = '
                 f"{scale.learner_ranks} cannot divide; set scale.learner_ranks = 1, or another baseline"
             )
+        yield from self._staleness_problems()
         problems = list(self._tinker_problems()) if scale.engine == "tinker" else []
         if problems:
             yield 'with scale.engine = "tinker" ' + "; ".join(problems)
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether episodes of coming steps are sampled while a step is learned from."""
+        return self.rl.steps > 0 and self.rl.optimizer.max_staleness > 0 and self.scale.engine == "ray"
+
+    def _staleness_problems(self) -> Iterable[str]:
+        if not (self.rl.steps and self.rl.optimizer.max_staleness):
+            return
+        name = f"rl.optimizer.max_staleness = {self.rl.optimizer.max_staleness} samples ahead of learning, "
+        if self.scale.engine != "ray":
+            yield f'{name}which needs processes that only sample; set scale.engine = "ray", or leave it at 0'
+        if self.rl.loss.correction == "none" and self.rl.loss.old_logprobs != "rollout":
+            yield f'{name}with weights that are not the learner\'s; set rl.loss.correction = "tis" or "mask"'
+        if self.rl.groups.ask_again:
+            yield f"{name}before it is known which questions taught something; set rl.groups.ask_again = 0"
 
     @property
     def vllm_problem(self) -> str:

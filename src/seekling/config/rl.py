@@ -142,7 +142,8 @@ class OptimizerConfig(Section):
     stream_minibatches: Annotated[int, Field(ge=0)] = 0
     """Add up the gradients of so many parts of a step as their groups finish; 0: when all have finished."""
     max_staleness: Annotated[int, Field(ge=0)] = 0
-    """Rollouts by which the weights that sampled an episode may be older than those that learn from it."""
+    """Rollouts by which the weights that sampled an episode may be older than those that learn from it. Above 0
+    samplers go on while learning happens (asynchronous RL), with groups of so many coming steps at most; needs Ray."""
 
 
 class CriticConfig(Section):

@@ -55,6 +55,11 @@ class RlRun:
         self.curriculum = Curriculum(questions, config.groups, seed=seed, per_step=config.questions_per_step)
         self.idle_steps = 0
 
+    def questions_and_seeds(self, step: int) -> list[tuple[list[Question], int]]:
+        """Those of a step, and of the coming ones that may be sampled with its weights."""
+        last = min(step + self.config.optimizer.max_staleness, self.config.steps - 1)
+        return [(self.curriculum.choose(each), derive_seed(self.seed, "rl", each)) for each in range(step, last + 1)]
+
     def rates(self, step: int) -> list[float]:
         """Learning rates of a step: the policy's and the critic's."""
         config = self.config
@@ -101,9 +106,9 @@ def train(
         sync.publish(learner, sampler, version=step)
         teacher = Teacher(demonstrate, learner, decoding.temperature) if demonstrate is not None else None
         taken = _Taken(updater, reward, config, step + 1, teacher)
-        seed = derive_seed(run.seed, "rl", step)
+        (questions, seed), *coming = run.questions_and_seeds(step)
         groups = roller.rollout(
-            run.curriculum.choose(step), decoding, group_size=config.group_size, seed=seed, on_group=taken.as_it_ends
+            questions, decoding, group_size=config.group_size, seed=seed, on_group=taken.as_it_ends, coming=coming
         )
         sampler.release_caches()
         sampled_s = time.perf_counter() - started - taken.seconds

@@ -46,6 +46,7 @@ class JudgedRoller(Roller):
         group_size: int = 1,
         seed: int = 0,
         on_group: Callable[[EpisodeGroup], None] = lambda group: None,
+        coming: Sequence[tuple[Sequence[Question], int]] = (),
     ) -> list[EpisodeGroup]:
         """As `Roller.rollout`; episodes without a verdict are in `failed`. Groups are reported when they are judged."""
         pending: list[_Pending] = []
@@ -66,7 +67,9 @@ class JudgedRoller(Roller):
                 pending.append((group, futures))
                 hand_out(wait=False)
 
-            groups = self._inner.rollout(questions, decoding, group_size=group_size, seed=seed, on_group=judge)
+            groups = self._inner.rollout(
+                questions, decoding, group_size=group_size, seed=seed, on_group=judge, coming=coming
+            )
             hand_out(wait=True)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

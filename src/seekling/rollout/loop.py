@@ -117,6 +117,7 @@ class Roller:
         group_size: int = 1,
         seed: int = 0,
         on_group: Callable[[EpisodeGroup], None] = lambda group: None,
+        coming: Sequence[tuple[Sequence[Question], int]] = (),
     ) -> list[EpisodeGroup]:
         """Produce `group_size` episodes for each of P questions.
 
@@ -125,6 +126,7 @@ class Roller:
 
         Returns:
             P groups in the order of the questions; failed episodes are in `failed`. `on_group` gets each as it ends.
+            `coming` are the questions and seeds of the next rollouts, which samplers in other processes may begin.
         """
 
         async def groups() -> list[EpisodeGroup]:

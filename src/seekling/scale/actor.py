@@ -1,7 +1,9 @@
 """A sampler in a process of its own: engine, environment and index, and groups of episodes on demand.
 
 It is given each group together with the number of the weights that the group must be sampled with, and takes these from
-the store first, also right after its start: it has none of its own that it could use by mistake.
+the store first, also right after its start: it has none of its own that it could use by mistake. Where sampling may run
+ahead of learning, newer weights do not end the groups that are running: these go on with them from their next turns
+(partial rollouts, AReaL, arXiv:2505.24298), and each turn of a trajectory keeps the version that sampled it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from seekling.config import EnvConfig, Recipe
 from seekling.models import resolve_model
 from seekling.retrieval.library import open_library
 from seekling.rollout.loop import Decoding, Roller
-from seekling.rollout.sampler import Sample, SampleRequest, TakesWeights
+from seekling.rollout.sampler import Sample, Sampler, SampleRequest, TakesWeights
 from seekling.scale.weight_store import WeightStore
 from seekling.serve.agent import open_agent
 from seekling.types import EpisodeGroup, Question, Trajectory
@@ -75,7 +77,71 @@ class Outcome:
 
     group: EpisodeGroup
     weights: Weights
+    """At its end."""
     load_s: float
+
+
+class SwapsBetweenTurns:
+    """A sampler whose weights are exchanged when no turn is being sampled: turns that come meanwhile wait."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._num_turns = 0
+        self._may_begin, self._is_idle = asyncio.Event(), asyncio.Event()
+        self._may_begin.set()
+        self._is_idle.set()
+
+    @property
+    def policy_version(self) -> int:
+        """See `Sampler.policy_version`."""
+        return self._sampler.policy_version
+
+    @property
+    def num_slots(self) -> int:
+        """See `Sampler.num_slots`."""
+        return self._sampler.num_slots
+
+    @property
+    def dtype(self) -> str:
+        """See `Sampler.dtype`."""
+        return self._sampler.dtype
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """See `Sampler.sample`."""
+        await self._may_begin.wait()
+        self._num_turns += 1
+        self._is_idle.clear()
+        try:
+            return await self._sampler.sample(request)
+        finally:
+            self._num_turns -= 1
+            if not self._num_turns:
+                self._is_idle.set()
+
+    async def swap(self, load: Callable[[], None]) -> None:
+        """Let the turns that are being sampled end, and load."""
+        self._may_begin.clear()
+        try:
+            await self._is_idle.wait()
+            load()
+        finally:
+            self._may_begin.set()
+
+    def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
+        """See `Sampler.teach_drafts`."""
+        self._sampler.teach_drafts(trajectories)
+
+    def close_session(self, session: int) -> None:
+        """See `Sampler.close_session`."""
+        self._sampler.close_session(session)
+
+    def release_caches(self) -> None:
+        """See `Sampler.release_caches`."""
+        self._sampler.release_caches()
+
+    def close(self) -> None:
+        """See `Sampler.close`."""
+        self._sampler.close()
 
 
 class SamplerActor:
@@ -85,6 +151,7 @@ class SamplerActor:
         self._place, self._store = place, WeightStore(place.weights)
         self._stack, self._running = ExitStack(), set[asyncio.Task[EpisodeGroup]]()
         self._weights = Weights(0, 0)
+        self._runs_ahead = place.recipe.runs_ahead
         self._lock = asyncio.Lock()
         self._rollers: dict[EnvConfig, Roller] = {}
 
@@ -94,24 +161,25 @@ class SamplerActor:
         model = self._place.model if self._place.model.is_dir() else resolve_model(recipe.model.spec)
         library = open_library(self._place.index, recipe.retrieval)
         self._agent = self._stack.enter_context(open_agent(recipe, library, model))
-        self._sampler = self._agent.sampler
-        self._gate = self._agent.roller.open_gate()
+        self._sampler = SwapsBetweenTurns(self._agent.sampler)
+        self._roller = Roller(self._agent.env, self._sampler, self._agent.renderer)
+        self._gate = self._roller.open_gate()
         self.teach(taught)
         return Opened(os.getpid(), os.uname().nodename, self._sampler.num_slots, self._sampler.dtype)
 
     async def roll(self, job: Job) -> Outcome:
-        """Sample a group with the weights that it names; one that others have made meanwhile is cancelled."""
+        """Sample a group with the weights that it names, or newer ones; a straggler is cancelled by newer weights."""
         started = time.perf_counter()
         await self._take(job.weights)
         load_s = time.perf_counter() - started
         roller = self._rollers.get(job.env)
         if roller is None:
-            roller = self._rollers[job.env] = self._agent.roller.over(self._agent.env.with_config(job.env))
+            roller = self._rollers[job.env] = self._roller.over(self._agent.env.with_config(job.env))
         rolling = roller.group(job.question, job.decoding, job.group_size, job.seed, first=job.first, gate=self._gate)
         task = asyncio.create_task(rolling)
         self._running.add(task)
         try:
-            return Outcome(await task, job.weights, load_s)
+            return Outcome(await task, self._weights, load_s)
         finally:
             self._running.discard(task)
 
@@ -142,11 +210,15 @@ class SamplerActor:
     async def _take(self, weights: Weights) -> None:
         """Use these weights from now on."""
         async with self._lock:
-            if self._weights != weights:
+            if weights == self._weights or (self._runs_ahead and weights.number < self._weights.number):
+                return
+            if not self._runs_ahead:
                 await self._cancel()  # a straggler of an earlier step, whose place another has taken
-                assert isinstance(self._sampler, TakesWeights), f"{type(self._sampler).__name__} takes no tensors"
-                self._sampler.load_weights(self._store.read(weights.number), weights.version)
-                self._weights = weights
+            sampler = self._agent.sampler
+            assert isinstance(sampler, TakesWeights), f"{type(sampler).__name__} takes no tensors"
+            tensors = self._store.read(weights.number)
+            await self._sampler.swap(lambda: sampler.load_weights(tensors, weights.version))
+            self._weights = weights
 
     async def _cancel(self) -> None:
         running = list(self._running)

@@ -76,6 +76,10 @@ class SamplerPool:
         self.num_deaths = 0
         self.sync_s = 0.0
         """Seconds that the last publishing took."""
+        self.num_ahead = 0
+        """Groups of coming steps that samplers have."""
+        self.num_kept = 2 + recipe.rl.optimizer.max_staleness * recipe.runs_ahead
+        """Versions of weights: groups that are out may name all of them but the oldest."""
         self._complained = time.monotonic()
         self.members = [self._start(number) for number in range(self.config.num_samplers)]
         try:
@@ -123,9 +127,13 @@ class SamplerPool:
             member.handle.close_session.remote(session)
 
     def release_caches(self) -> None:
-        """See `Sampler.release_caches`; stragglers, whose groups came from others, are given up too."""
-        for member in self.ready:
-            member.handle.stop.remote()
+        """See `Sampler.release_caches`; stragglers, whose groups came from others, are given up too.
+
+        Where sampling runs ahead of learning, groups of coming steps are running, and nothing is given up.
+        """
+        if not self.num_ahead:
+            for member in self.ready:
+                member.handle.stop.remote()
 
     def close(self) -> None:
         """End the samplers, and Ray where it was started here; the weights in the store go too."""
@@ -254,5 +262,5 @@ class StoreSync:
         started = time.perf_counter()
         dtype = None if self._keeps_digits else getattr(torch, sampler.dtype.removeprefix("torch."))
         sampler.weights = Weights(sampler.store.write(weights, dtype), version)
-        sampler.store.prune()
+        sampler.store.prune(keep=sampler.num_kept)
         sampler.sync_s = time.perf_counter() - started

@@ -3,6 +3,11 @@
 A group is whole or not used. One that went to a sampler that died goes to another, one that takes too long goes to
 another too, and the first to come back counts. Which sampler made a group plays no part in what is in it: draws depend
 on seed and position alone.
+
+With `rl.optimizer.max_staleness` above 0 sampling is asynchronous: while the last groups of a step are made and the
+learner learns from them, samplers have groups of coming steps already. What is out and what is there belong to steps up
+to version + staleness, so accepted + running <= (staleness + version + 1) x batch (AReaL, arXiv:2505.24298), and a
+group's place is free only when its step was learned from: nothing is older than allowed when its turn comes.
 """
 
 from __future__ import annotations
@@ -10,8 +15,8 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import ray
 
@@ -38,11 +43,14 @@ class PoolRoller(Roller):
     def __init__(self, env: SearchEnv, pool: SamplerPool, renderer: Renderer, *, trains: bool = True) -> None:
         super().__init__(env, pool, renderer)
         self._pool, self._trains = pool, trains
+        self._dispatcher = Dispatcher(pool)
         self._statistics: Mapping[str, float] = {}
 
     def over(self, env: SearchEnv) -> Roller:
         """See `Roller.over`; evaluations are what other environments are for."""
-        return PoolRoller(env, self._pool, self._renderer, trains=False)
+        other = PoolRoller(env, self._pool, self._renderer, trains=False)
+        other._dispatcher = self._dispatcher
+        return other
 
     @property
     def statistics(self) -> Mapping[str, float]:
@@ -57,25 +65,87 @@ class PoolRoller(Roller):
         group_size: int = 1,
         seed: int = 0,
         on_group: Callable[[EpisodeGroup], None] = lambda group: None,
+        coming: Sequence[tuple[Sequence[Question], int]] = (),
     ) -> list[EpisodeGroup]:
         """See `Roller.rollout`; raises InfrastructureError when a sampler fails, or dies again and again."""
-        pool = self._pool
-        jobs = [
-            Job(question, decoding, self._env.config, group_size, seed, first, pool.weights)
-            for question, first in zip(questions, first_numbers(questions, group_size), strict=True)
-        ]
+        pool, dispatcher = self._pool, self._dispatcher
         step = pool.policy_version + 1 if self._trains else 0
-        rollout = _Rollout(pool, jobs, step, pool.num_deaths, deque(range(len(jobs))))
         if step:
             pool.ledger.rewind(step)
+        rollouts = [
+            dispatcher.expect(step + later, self._jobs(questions, decoding, group_size, seed))
+            for later, (questions, seed) in enumerate([(questions, seed), *coming])
+        ]
+        current = rollouts[0]
         try:
-            while not rollout.is_done:
-                for group in rollout.go_on():
+            for group in dispatcher.begin(current):
+                on_group(group)
+            while not current.is_done:
+                for group in dispatcher.go_on(current):
                     on_group(group)
+            dispatcher.run_ahead()
+        except BaseException:  # Ctrl-C too: what is out is given up, and raised on
+            dispatcher.give_up()
+            raise
         finally:
-            rollout.end()
-        self._statistics = rollout.statistics()
-        return [rollout.made[position] for position in range(len(jobs))]
+            dispatcher.end(current)
+        self._statistics = current.statistics(pool)
+        return [current.made[position] for position in range(len(current.jobs))]
+
+    def _jobs(self, questions: Sequence[Question], decoding: Decoding, group_size: int, seed: int) -> list[Job]:
+        weights = self._pool.weights
+        return [
+            Job(question, decoding, self._env.config, group_size, seed, first, weights)
+            for question, first in zip(questions, first_numbers(questions, group_size), strict=True)
+        ]
+
+
+@dataclass(eq=False, slots=True)
+class Rollout:
+    """The groups of one step or evaluation: those to be handed out, and those that are there."""
+
+    step: int
+    jobs: Sequence[Job]
+    todo: deque[int]
+    made: dict[int, EpisodeGroup] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    """Of groups that are there before their step has begun: their numbers in the ledger."""
+    has_begun: bool = False
+    started: float = field(default_factory=time.monotonic)
+    num_early: int = 0
+    """Groups that were there when the step began."""
+    tokens: Counter[int] = field(default_factory=Counter)
+    """By sampler."""
+    busy_s: float = 0.0
+    """Samplers that had something to do, times seconds of waiting."""
+    queue_s: float = 0.0
+    """Groups that waited for a sampler, times seconds."""
+    load_s: float = 0.0
+    num_again: int = 0
+    deaths_before: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every group is there."""
+        return len(self.made) == len(self.jobs)
+
+    def statistics(self, pool: SamplerPool) -> dict[str, float]:
+        """For the step's metrics."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        numbers = range(len(pool.members))
+        versions = (v for group in self.made.values() for each in group.trajectories for v in each.policy_versions)
+        oldest = min(versions, default=self.step - 1)
+        return {
+            **{f"sampler_{number}_tokens_per_s": self.tokens[number] / seconds for number in numbers},
+            "samplers_idle_share": max(1 - self.busy_s / (seconds * len(numbers)), 0.0),
+            "queue_depth": self.queue_s / seconds,
+            "staleness": float(max(self.step - 1 - oldest, 0)),
+            "num_groups_early": self.num_early,
+            "weights_write_s": pool.sync_s,
+            "weights_read_s": self.load_s,
+            "num_redispatched_groups": self.num_again,
+            "num_sampler_deaths": pool.num_deaths - self.deaths_before,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,100 +154,104 @@ class _Handed:
 
     attempt: int
     """Its number in the ledger."""
+    rollout: Rollout
     position: int
     member: Member
     since: float
 
 
-@dataclass(slots=True)
-class _Rollout:
-    """One rollout, from its first group to its last."""
+class Dispatcher:
+    """Hands groups to the samplers of a pool, those of the current rollout first, and takes them back."""
 
-    pool: SamplerPool
-    jobs: Sequence[Job]
-    step: int
-    _deaths_before: int
-    _todo: deque[int]
-    made: dict[int, EpisodeGroup] = field(default_factory=dict)
-    _out: dict[ray.ObjectRef, _Handed] = field(default_factory=dict)
-    _tokens: Counter[int] = field(default_factory=Counter)
-    """By sampler."""
-    _busy_s: float = 0.0
-    """Samplers that had something to do, times seconds."""
-    _num_again: int = 0
-    _load_s: float = 0.0
-    _queue_s: float = 0.0
-    """Groups that waited for a sampler, times seconds."""
-    _started: float = field(default_factory=time.monotonic)
+    def __init__(self, pool: SamplerPool) -> None:
+        self._pool = pool
+        self._steps: dict[int, Rollout] = {}
+        """Of RL steps that are not over, by number."""
+        self._out: dict[ray.ObjectRef, _Handed] = {}
 
-    @property
-    def is_done(self) -> bool:
-        """Whether every group is there."""
-        return len(self.made) == len(self.jobs)
+    def expect(self, step: int, jobs: Sequence[Job]) -> Rollout:
+        """The rollout of a step, which may be under way; step 0 is an evaluation, whose rollout is always new."""
+        new = Rollout(step, jobs, deque(range(len(jobs))), deaths_before=self._pool.num_deaths)
+        return self._steps.setdefault(step, new) if step else new
 
-    def go_on(self) -> list[EpisodeGroup]:
-        """Hand out what there is room for, and wait for what comes back; the groups that did."""
-        self.pool.welcome()
-        self._hand_out()
+    def begin(self, rollout: Rollout) -> list[EpisodeGroup]:
+        """Its step has come: those of its groups that are there already."""
+        rollout.has_begun, rollout.started, rollout.num_early = True, time.monotonic(), len(rollout.made)
+        for attempt in rollout.attempts.values():
+            self._pool.ledger.use(attempt, rollout.step)
+        self._count_ahead()
+        return list(rollout.made.values())
+
+    def go_on(self, current: Rollout) -> list[EpisodeGroup]:
+        """Hand out what there is room for, and wait for what comes back; the groups of `current` that did."""
+        self._pool.welcome()
+        for rollout in (current, *self._ahead()):
+            while rollout.todo and (member := self._next_with_room(rollout)) is not None:
+                self._hand(rollout, rollout.todo.popleft(), member)
         busy, before = {each.member.number: each.member for each in self._out.values()}, time.monotonic()
-        ray.wait([*self._out, *self.pool.opening], timeout=LOOK_S)
+        ray.wait([*self._out, *self._pool.opening], timeout=LOOK_S)
         waited_s = time.monotonic() - before
-        self._queue_s += len(self._todo) * waited_s
-        self._busy_s += len(busy) * waited_s
+        current.queue_s += len(current.todo) * waited_s
+        current.busy_s += len(busy) * waited_s
         for member in busy.values():
             member.quiet_s += waited_s
         done = ray.wait(list(self._out), num_returns=len(self._out), timeout=0)[0] if self._out else ()
         # What is no longer out was lost with its sampler, a moment before.
-        groups = [self._take(ref, self._out.pop(ref)) for ref in done if ref in self._out]
+        taken = [(self._out[ref].rollout, self._take(ref, self._out.pop(ref))) for ref in done if ref in self._out]
         self._look_for_late_ones()
-        return [group for group in groups if group is not None]
+        self._count_ahead()
+        return [group for rollout, group in taken if rollout is current and group is not None]
 
-    def end(self) -> None:
-        """Give up what is still out: its groups are there already, or the rollout was given up."""
-        for each in self._out.values():
-            self._drop(each, "another was first" if each.position in self.made else "the rollout was given up")
-        if self._out:
-            self.pool.release_caches()
-        self._out.clear()
+    def run_ahead(self) -> None:
+        """Hand out the groups of coming steps, more than there is room for: nobody does while the learner learns."""
+        for rollout in self._ahead():
+            ready = list(self._pool.ready)
+            while rollout.todo and ready:
+                member = min(ready, key=lambda each: each.num_running)
+                self._hand(rollout, rollout.todo.popleft(), member)
+        self._count_ahead()
 
-    def statistics(self) -> dict[str, float]:
-        """For the step's metrics."""
-        seconds = max(time.monotonic() - self._started, 1e-9)
-        numbers = range(len(self.pool.members))
-        versions = (v for group in self.made.values() for each in group.trajectories for v in each.policy_versions)
-        oldest = min(versions, default=self.step - 1)
-        return {
-            **{f"sampler_{number}_tokens_per_s": self._tokens[number] / seconds for number in numbers},
-            "samplers_idle_share": 1 - self._busy_s / (seconds * len(numbers)),
-            "queue_depth": self._queue_s / seconds,
-            "staleness": float(max(self.step - 1 - oldest, 0)),
-            "weights_write_s": self.pool.sync_s,
-            "weights_read_s": self._load_s,
-            "num_redispatched_groups": self._num_again,
-            "num_sampler_deaths": self.pool.num_deaths - self._deaths_before,
-        }
+    def end(self, rollout: Rollout) -> None:
+        """Give up what is still out of it: its groups are there already, or it was given up."""
+        mine = {ref: each for ref, each in self._out.items() if each.rollout is rollout}
+        for ref, each in mine.items():
+            self._drop(each, "another was first" if each.position in rollout.made else "the rollout was given up")
+            del self._out[ref]
+        self._steps.pop(rollout.step, None)
+        if mine:
+            self._pool.release_caches()
 
-    def _hand_out(self) -> None:
-        while self._todo:
-            member = min(self._with_room(), key=lambda each: each.num_running, default=None)
-            if member is None:
-                return
-            self._hand(self._todo.popleft(), member)
+    def give_up(self) -> None:
+        """Coming steps will not come."""
+        for rollout in self._ahead():
+            self.end(rollout)
+            for attempt in rollout.attempts.values():
+                self._pool.ledger.drop(attempt, "the rollout was given up")
+        self._count_ahead()
 
-    def _with_room(self) -> list[Member]:
+    def _ahead(self) -> list[Rollout]:
+        return [rollout for _, rollout in sorted(self._steps.items()) if not rollout.has_begun]
+
+    def _count_ahead(self) -> None:
+        self._pool.num_ahead = sum(not each.rollout.has_begun for each in self._out.values())
+
+    def _with_room(self, rollout: Rollout) -> Iterator[Member]:
         """Samplers whose slots are not all taken; a group more than that would only be kept from the others."""
-        size, ready = self.jobs[0].group_size, self.pool.ready
-        return [each for each in ready if each.opened and each.num_running * size < each.opened.num_slots]
+        size = rollout.jobs[0].group_size
+        return (each for each in self._pool.ready if each.opened and each.num_running * size < each.opened.num_slots)
 
-    def _hand(self, position: int, member: Member) -> None:
-        job = self.jobs[position]
-        attempt = self.pool.ledger.dispatch(self.step, position, sampler=member.number, weights=job.weights.number)
-        self._out[member.handle.roll.remote(job)] = _Handed(attempt, position, member, time.monotonic())
+    def _next_with_room(self, rollout: Rollout) -> Member | None:
+        return min(self._with_room(rollout), key=lambda each: each.num_running, default=None)
+
+    def _hand(self, rollout: Rollout, position: int, member: Member) -> None:
+        job = replace(rollout.jobs[position], weights=self._pool.weights)
+        attempt = self._pool.ledger.dispatch(rollout.step, position, sampler=member.number, weights=job.weights.number)
+        self._out[member.handle.roll.remote(job)] = _Handed(attempt, rollout, position, member, time.monotonic())
         member.num_running += 1
 
     def _take(self, ref: ray.ObjectRef, handed: _Handed) -> EpisodeGroup | None:
         """What came back of a group, if it is the first and whole."""
-        member, position = handed.member, handed.position
+        member, rollout, position = handed.member, handed.rollout, handed.position
         try:
             outcome: Outcome = ray.get(ref, timeout=GET_S)
         except ray.exceptions.RayTaskError as error:
@@ -187,17 +261,19 @@ class _Rollout:
             self._lose(member, handed, first_line(error))
             return None
         member.quiet_s, member.num_deaths = 0.0, 0
-        self._load_s = max(self._load_s, outcome.load_s)
-        group, ledger = copy.deepcopy(outcome.group), self.pool.ledger  # its arrays are Ray's, and cannot be written to
-        assert outcome.weights == self.jobs[position].weights, "a sampler answered for other weights"
+        rollout.load_s = max(rollout.load_s, outcome.load_s)
+        group, ledger = copy.deepcopy(outcome.group), self._pool.ledger  # its arrays are Ray's, and are read-only
         ledger.take_back(handed.attempt, episodes=len(group.episodes) + len(group.failed))
-        if position in self.made:
+        if position in rollout.made:
             self._drop(handed, "another was first")
             return None
         member.num_running -= 1
-        self.made[position] = group
-        self._tokens[member.number] += sum(len(each.token_ids_T) for each in group.trajectories)
-        ledger.use(handed.attempt, self.step)
+        rollout.made[position] = group
+        rollout.tokens[member.number] += sum(len(each.token_ids_T) for each in group.trajectories)
+        if rollout.has_begun:
+            ledger.use(handed.attempt, rollout.step)
+        else:
+            rollout.attempts[position] = handed.attempt
         return group
 
     def _lose(self, member: Member, handed: _Handed, why: str) -> None:
@@ -206,34 +282,38 @@ class _Rollout:
         self._out = {ref: each for ref, each in self._out.items() if each.member is not member}
         for each in lost.values():
             self._drop(each, "the sampler died")
-            self._again(each.position)
-        self.pool.replace(member, why, num_lost=len(lost))
+            self._again(each.rollout, each.position)
+        self._pool.replace(member, why, num_lost=len(lost))
 
     def _look_for_late_ones(self) -> None:
         """Give groups that are past their deadline to others too, and end samplers that hang."""
-        now, limit_s = time.monotonic(), self.pool.config.straggler_s
-        for member in list(self.pool.ready):
+        now, limit_s = time.monotonic(), self._pool.config.straggler_s
+        for member in list(self._pool.ready):
             mine = [each for each in self._out.values() if each.member is member]
             if mine and member.quiet_s > HANGS_AFTER * limit_s:
                 why = f"it had groups and finished none for {member.quiet_s:.0f} s (scale.straggler_s = {limit_s:g})"
                 self._lose(member, mine[0], why)
-        newest = {each.position: each for each in self._out.values()}  # in the order they went out
-        for position, each in newest.items():
-            have = {other.member.number for other in self._out.values() if other.position == position}
-            others = [member for member in self._with_room() if member.number not in have]
-            if others and now - each.since > limit_s and position not in self.made:
+        newest = {(each.rollout.step, each.position): each for each in self._out.values()}  # as they went out
+        for (_, position), each in newest.items():
+            rollout = each.rollout
+            have = {other.member.number for other in self._others(rollout, position)}
+            others = [member for member in self._with_room(rollout) if member.number not in have]
+            if others and now - each.since > limit_s and position not in rollout.made:
                 member = min(others, key=lambda other: other.num_running)
                 late_s = now - each.since
-                self.pool.log(f"group {position}: {each.member} is late ({late_s:.0f} s); {member} makes it too")
-                self._num_again += 1
-                self._hand(position, member)
+                self._pool.log(f"group {position}: {each.member} is late ({late_s:.0f} s); {member} makes it too")
+                rollout.num_again += 1
+                self._hand(rollout, position, member)
 
-    def _again(self, position: int) -> None:
+    def _others(self, rollout: Rollout, position: int) -> list[_Handed]:
+        return [each for each in self._out.values() if each.rollout is rollout and each.position == position]
+
+    def _again(self, rollout: Rollout, position: int) -> None:
         """Put a group that was lost first in the queue, unless it is there or on its way from another."""
-        if position not in self.made and all(each.position != position for each in self._out.values()):
-            self._num_again += 1
-            self._todo.appendleft(position)
+        if position not in rollout.made and not self._others(rollout, position):
+            rollout.num_again += 1
+            rollout.todo.appendleft(position)
 
     def _drop(self, handed: _Handed, why: str) -> None:
-        self.pool.ledger.drop(handed.attempt, why)
+        self._pool.ledger.drop(handed.attempt, why)
         handed.member.num_running -= 1
