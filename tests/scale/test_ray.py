@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -91,28 +92,26 @@ def ahead(begun, cluster, tmp_path_factory):
     return recipe, run
 
 
-def assert_within_bound(run, limit):
-    """Nothing was older than allowed when it was learned from, and no more was out than the bound lets out."""
+def assert_within_bound(run, recipe):
+    """Nothing was older than allowed when it was learned from, and a step went out only when it might."""
+    limit = recipe.rl.optimizer.max_staleness
     steps = [row for row in rows(run / "metrics.jsonl") if row["stage"] == "rl"]
     assert all(row["staleness"] <= limit for row in steps)
-    done = 0
+    step_of, num_used = {}, Counter()
     for row in rows(run / "ledger.jsonl"):
-        if row["event"] == "dispatched" and row["step"]:
-            assert row["step"] <= done + 1 + limit
-        elif row["event"] == "used" and (step := steps_of(run)[row["attempt"]]):
-            done = max(done, step - 1)  # a step's groups are used when it has begun, and those before it are over
+        if row["event"] == "dispatched" and (step := row["step"]):
+            step_of[row["attempt"]] = step
+            assert step <= limit + 1 or num_used[step - limit - 1] == recipe.rl.questions_per_step
+        elif row["event"] == "used":
+            num_used[step_of.get(row["attempt"], 0)] += 1
     return steps
-
-
-def steps_of(run):
-    return {row["attempt"]: row["step"] for row in rows(run / "ledger.jsonl") if row["event"] == "dispatched"}
 
 
 def test_sampling_runs_ahead_of_learning_no_further_than_allowed(ahead, tmp_path):
     recipe, begun = ahead
     go_on(recipe, begun, tmp_path / "run")
     assert assert_balanced(tmp_path / "run", recipe) == []
-    steps = assert_within_bound(tmp_path / "run", 2)
+    steps = assert_within_bound(tmp_path / "run", recipe)
     assert max(row["staleness"] for row in steps) > 0 < max(row["num_groups_early"] for row in steps)
     assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
     assert sum("loss" in row for row in steps) >= 3
@@ -127,7 +126,7 @@ def test_what_was_sampled_ahead_is_not_lost_when_samplers_or_the_driver_are_kill
         go_on(recipe, begun, run)
     assert len(killed) == 2
     assert "the sampler died" in assert_balanced(run, recipe)
-    assert_within_bound(run, 2)
+    assert_within_bound(run, recipe)
     run = tmp_path / "driver"
     shutil.copytree(begun, run)
     code, _ = run_in_child(recipe, run, kill_at=dice.randint(45, 110))

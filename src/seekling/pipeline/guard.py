@@ -25,7 +25,9 @@ class HealthGuard:
     """
 
     def __init__(self, recipe: Recipe, folder: RunFolder, run: RlRun, reporter: Reporter) -> None:
-        self._config, self._drift_limit, self._reporter = recipe.rl.health, recipe.rl.loss.drift_limit, reporter
+        self._config, self._reporter = recipe.rl.health, reporter
+        # Episodes sampled ahead differ from the learner as they should; what is published is probed all the same.
+        self._drift_limit = 0.0 if recipe.runs_ahead else recipe.rl.loss.drift_limit
         rows = {int(row["step"]): row for row in folder.read_metrics("rl")}
         # A damaged row is missing from the log; the others keep their places.
         self._history: list[Mapping[str, float]] = [rows.get(step, {}) for step in range(1, max(rows, default=0) + 1)]
