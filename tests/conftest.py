@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from seekling.env.sandbox import Sandbox
 
 # The same examples every time, so that a test that turns red was turned by a change; `make fuzz` draws new ones. No
@@ -96,6 +98,14 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         LlamaForCausalLM(config).save_pretrained(folder)
     fast.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny_model_dir: Path) -> PreTrainedTokenizerBase:
+    """The tiny model's; as read-only as its folder."""
+    from seekling.models import load_policy
+
+    return load_policy(tiny_model_dir, dtype="float32")[1]
 
 
 @pytest.fixture(scope="session")

@@ -5,23 +5,19 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from seekling.cli import index, sandbox
-from seekling.cli.main import COMMANDS, app
+from seekling.cli.main import COMMANDS
 from seekling.config import RECIPES, load_recipe
+from tests.commands import seekling
 
 FOURTEEN = {"init", "ask", "chat", "serve", "train", "eval", "index", "search", "report", "export", "doctor"}
 FOURTEEN |= {"collect", "sandbox", "data"}
 HEAVY = ("torch", "transformers", "bm25s", "pyarrow", "tokenizers", "numpy", "pydantic", "peft", "gguf")
 
 
-def run(*words, **options):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="seekling", terminal_width=200, **options)
-
-
 def test_help_names_every_command_with_its_line():
-    output = " ".join(run("--help").output.replace("│", " ").split())
+    output = " ".join(seekling("--help").output.replace("│", " ").split())
     assert {name for name in COMMANDS if " " not in name} == FOURTEEN
     for name in FOURTEEN:
         assert f" {name} {COMMANDS[name].help}" in output
@@ -29,7 +25,7 @@ def test_help_names_every_command_with_its_line():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_shows_its_own_help_and_the_flags_that_make_another_of_it(name):
-    result = run(*name.split(), "--help")
+    result = seekling(*name.split(), "--help")
     assert result.exit_code == 0, result.output
     assert f"seekling {name} " in result.output
     assert COMMANDS[name].help in result.output
@@ -40,11 +36,11 @@ def test_each_command_shows_its_own_help_and_the_flags_that_make_another_of_it(n
 
 def test_a_flag_picks_its_command_wherever_it_stands(tmp_path):
     for words in (["report", "--table", tmp_path], ["report", tmp_path, "--table"]):
-        assert "is not a run folder" in run(*words).stderr
+        assert "is not a run folder" in seekling(*words).stderr
 
 
 def test_a_misspelt_command_exits_with_2_and_is_told_the_nearest():
-    result = run("trian")
+    result = seekling("trian")
     assert result.exit_code == 2
     assert "Did you mean 'train'" in result.stderr
 
@@ -78,7 +74,7 @@ def test_the_shell_completes_commands_options_and_recipes(typed, offered):
 
 
 def test_an_error_meant_for_people_is_one_message_on_stderr_and_exit_code_1(tmp_path):
-    result = run("train", tmp_path / "no.toml")
+    result = seekling("train", tmp_path / "no.toml")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(
         f"error: no recipe at {tmp_path / 'no.toml'}; expected a TOML file, or the name of a"
@@ -95,12 +91,12 @@ def test_ctrl_c_says_what_became_of_the_work_and_exits_with_130(words, said, mon
 
     monkeypatch.setattr(sandbox, "_read_program", interrupted)
     monkeypatch.setattr(index.time, "monotonic", interrupted)
-    result = run(*words)
+    result = seekling(*words)
     assert (result.exit_code, result.stderr) == (130, said)
 
 
 def test_the_recipes_that_come_along_are_listed_with_a_line_each():
-    lines = run("train", "--list").stdout.splitlines()
+    lines = seekling("train", "--list").stdout.splitlines()
     assert [line.split()[0] for line in lines] == sorted(RECIPES)
     assert all(len(line) < 140 for line in lines)
     assert "demo                       A 135M model learns to search an almanac" in lines[3]
@@ -111,14 +107,14 @@ def test_init_writes_a_recipe_that_is_whole(tmp_path, monkeypatch):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("# Engine\n\nAda wrote the first program for the engine.\n")
     (tmp_path / "qa.jsonl").write_text('{"question": "Who?", "answers": ["Ada"], "supporting_ids": ["a"]}\n')
-    assert run("init", "notes", "qa.jsonl", "--out", "mine.toml").exit_code == 0
+    assert seekling("init", "notes", "qa.jsonl", "--out", "mine.toml").exit_code == 0
     recipe = load_recipe("mine.toml")
     assert (recipe.name, recipe.data.corpus, recipe.data.train) == ("mine", "notes", "qa.jsonl")
     assert "# 1 questions, of which 1 name their pages" in (tmp_path / "mine.toml").read_text()
     assert "seekling train mine.toml" in (tmp_path / "mine.toml").read_text()
-    assert run("train", "mine.toml", "--dry-run").exit_code == 0
-    assert "exists already" in run("init", "notes", "qa.jsonl", "--out", "mine.toml").stderr
-    assert "there is no nowhere" in run("init", "nowhere", "qa.jsonl").stderr
+    assert seekling("train", "mine.toml", "--dry-run").exit_code == 0
+    assert "exists already" in seekling("init", "notes", "qa.jsonl", "--out", "mine.toml").stderr
+    assert "there is no nowhere" in seekling("init", "nowhere", "qa.jsonl").stderr
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "4"), ("20", "20")])

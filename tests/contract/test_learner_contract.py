@@ -19,7 +19,7 @@ from seekling.learn.local import LocalLearner
 from seekling.learn.loss import clipped_policy_loss, cross_entropy, value_loss
 from seekling.learn.rl import RlRun, train
 from seekling.learn.sft import train_sft
-from seekling.models import load_model, load_policy
+from seekling.models import load_model
 from seekling.pipeline.sync import CheckedSync, InMemorySync
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
@@ -45,11 +45,6 @@ class Kind:
     checkpoint: Checkpoint
     rank: int = 0
     has_critic: bool = True
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir):
-    return load_policy(tiny_model_dir, dtype="float32")[1]
 
 
 @pytest.fixture(scope="module")

@@ -167,17 +167,3 @@ def test_an_observation_keeps_to_its_budget_and_its_frame(protocol, budget):
     assert observation.text[:10] == whole[:10]
     if protocol.name != "code":
         assert observation.text[-10:] == whole[-10:] or protocol.native_tools
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "kind"),
-    [
-        ("tags", "<search> a </search> <answer> b </answer>", "search"),
-        ("tags", "<answer> b </answer> <search> a </search>", "answer"),
-        ("code", "```python\nprint(1)\n```\n<answer> b </answer>", "code"),
-        ("code", "<answer> b </answer>\n```python\nprint(1)\n```", "answer"),
-        ("tools", '<tool_call>{"name": "search", "arguments": {"query_list": ["a"]}}</tool_call>\nAnswer: b', "search"),
-    ],
-)
-def test_of_two_actions_the_first_counts_and_a_call_before_an_answer(name, text, kind):
-    assert PROTOCOLS[name].parse(text).kind == kind

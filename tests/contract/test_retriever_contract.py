@@ -85,11 +85,6 @@ def ids_of(hits):
     return [hit.passage.id for hit in hits]
 
 
-def test_there_is_one_list_per_query_in_the_order_of_the_queries(retriever):
-    results = retriever.search(QUERIES, 3)
-    assert [ids_of(hits) for hits in results] == [ids_of(retriever.search([query], 3)[0]) for query in QUERIES]
-
-
 def test_no_query_gives_no_list(retriever):
     assert retriever.search([], 3) == []
 

@@ -25,11 +25,6 @@ def open_vllm(folder):
     return VllmSampler(folder, *load_policy(folder, dtype="float32"), cache_bytes=64 * 1024**2, **SETTINGS)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir):
-    return load_policy(tiny_model_dir, dtype="float32")[1]
-
-
 @pytest.fixture(scope="module", params=["engine", "vllm", "scripted"])
 def shared(request, tiny_model_dir, tokenizer, tmp_path_factory):
     if request.param == "scripted":

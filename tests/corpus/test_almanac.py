@@ -11,11 +11,10 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.corpus.almanac import generate
 from seekling.errors import ConfigError, DataError
+from tests.commands import seekling
 
 SIDES = ("train", "dev", "test")
 FILES = ("corpus.jsonl", *(f"{side}.jsonl" for side in SIDES))
@@ -222,7 +221,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
 
 def test_the_command_writes_an_almanac_and_reports_it_as_json(tmp_path):
     words = ["data", "almanac", "--pages", "150", "--seed", "2", "--out", str(tmp_path / "a"), "--json"]
-    result = CliRunner().invoke(app, words)
+    result = seekling(*words)
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
     assert [summary[name] for name in ("pages", "seed", *SIDES)] == [150, 2, 750, 200, 400]

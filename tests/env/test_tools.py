@@ -16,7 +16,7 @@ from seekling.env.tools import (
     run_tool,
     tool_from_function,
 )  # fmt: skip
-from seekling.errors import ConfigError, InfrastructureError, ToolError
+from seekling.errors import ConfigError, ToolError
 from seekling.types import ToolCall
 from tests.env.fakes import FakeLibrary
 
@@ -145,12 +145,6 @@ def broken(word: str) -> str:
 )
 def test_whatever_a_tool_raises_reaches_the_model_as_text(word, error):
     assert run_tool(tool_from_function(broken), {"word": word}).error == error
-
-
-def test_an_infrastructure_failure_is_not_the_models_affair():
-    tools = library_tools(FakeLibrary(InfrastructureError("server gone")), 3)
-    with pytest.raises(InfrastructureError, match="server gone"):
-        run_tool(tools["search_pages"], {"query": "Fowey"})
 
 
 def test_the_librarys_tools_record_the_documents_they_showed():

@@ -3,14 +3,9 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
+from tests.commands import seekling
 from tests.evaluate.episodes import write_evaluations
-
-
-def seekling(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def test_compare_sets_two_stages_of_one_run_against_each_other(tmp_path):

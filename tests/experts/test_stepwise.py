@@ -6,9 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.errors import DataError
 from seekling.experts.stepwise import (
     STOP_STRINGS,
@@ -18,10 +16,10 @@ from seekling.experts.stepwise import (
     stepwise_records,
     write_steps,
 )
-from seekling.models import load_policy
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer
 from seekling.types import Episode, EpisodeRecord, Message, StopReason, Turn
+from tests.commands import seekling
 from tests.env.fakes import QUESTION, make_env
 from tests.rollout.policies import ScriptedSampler, encode
 
@@ -36,11 +34,6 @@ ASKED = (Message("user", PROMPT),)
 def example(*, protocol="tags", prompt=ASKED, num_searches=1):
     turns = [Turn(T1 + S1, "search", "S1", observation=I1)] * num_searches + [Turn(T2 + A, "answer", "A")]
     return Episode("q", "", protocol, tuple(prompt), tuple(turns), "A", StopReason.ANSWERED)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir):
-    return load_policy(tiny_model_dir, dtype="float32")[1]
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +176,7 @@ def test_the_command_writes_the_file_and_says_what_became_of_the_episodes(tmp_pa
     episodes.write_text(json.dumps(row) + "\n", encoding="utf-8")
 
     def stepwise(*words):
-        return CliRunner().invoke(app, ["data", "stepwise", str(episodes), "--out", *map(str, words)])
+        return seekling("data", "stepwise", episodes, "--out", *map(str, words))
 
     done = stepwise(tmp_path / "out.json", "--max-tokens", 150, "--model", tiny_model_dir, "--json")
     assert done.exit_code == 0, done.output

@@ -15,7 +15,6 @@ from seekling.kernels.backend import available_kernels
 from seekling.kernels.linear import PackedLinear
 from seekling.kernels.slots import AttentionPlan, DecodeRows, Segment
 from seekling.kernels.vector.pointwise import bits_of
-from seekling.models import load_policy
 from seekling.rollout.engine.local import LocalSampler
 from seekling.rollout.sampler import SampleRequest
 
@@ -78,11 +77,6 @@ KINDS = {
     "qwen3": (Qwen3Config, 8, 2, 128, {}),
 }
 """Configuration, query heads, key/value heads, head dimension, other settings."""
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir):
-    return load_policy(tiny_model_dir)[1]
 
 
 def make_sampler(kind, tokenizer, slots=70, **more_settings):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from seekling.errors import ConfigError, ModelError
 from seekling.learn.batch import Batch
@@ -94,11 +94,6 @@ def make_model(family, *, tied=False, **settings):
                 if parameter.ndim == 1:  # norms and biases, which begin at one and zero
                     parameter += 0.2 * torch.randn(parameter.shape)
     return model
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir):
-    return AutoTokenizer.from_pretrained(tiny_model_dir)
 
 
 TEMPERATURES = 0.7, 1.0, 1.15, 0.7

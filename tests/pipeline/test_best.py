@@ -8,9 +8,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.errors import ConfigError, DataError
 from seekling.models import load_policy
 from seekling.pipeline.eval_request import EvalRequest, run_evaluation
@@ -20,6 +18,7 @@ from seekling.pipeline.stages import run_recipe
 from seekling.rollout.loop import Roller
 from seekling.serve.local_model import trained_policy
 from seekling.types import StopReason
+from tests.commands import seekling
 from tests.pipeline.runs import QuietReporter, rows, village_recipe, what_must_repeat
 
 
@@ -130,7 +129,7 @@ def test_commands_take_the_best_policy_and_say_which(finished, tmp_path):
         trained_policy(folder, "later")
     assert export_run(folder, tmp_path / "out") == words
     assert weights(tmp_path / "out") == weights(folder / "checkpoints" / "sft")
-    asked = CliRunner().invoke(app, ["ask", str(folder), "When was Alder Mill built?"])
+    asked = seekling("ask", folder, "When was Alder Mill built?")
     assert f"policy: {words}" in asked.stderr
 
 

@@ -9,9 +9,7 @@ import threading
 import time
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.config import SandboxConfig, recipe_to_toml
 from seekling.env.sandbox import Sandbox
 from seekling.errors import ConfigError, DataError, SandboxError
@@ -21,6 +19,7 @@ from seekling.serve.chat_app import make_chat_app
 from seekling.serve.gate import GateRules
 from seekling.serve.keys import Keys
 from seekling.serve.local_model import open_local_chat
+from tests import commands
 from tests.app_server import served
 from tests.chat_server import chat_server, completion
 from tests.pipeline.killing import start_command
@@ -38,7 +37,7 @@ def recipe(tmp_path, tiny_model_dir):
 
 
 def seekling(*words):
-    return CliRunner().invoke(app, ["collect", *(str(word) for word in words)])
+    return commands.seekling("collect", *words)
 
 
 def options(server, out):
@@ -288,7 +287,7 @@ def test_a_run_trains_on_collected_episodes(collected, tmp_path, tiny_model_dir)
 def test_step_wise_records_are_trained_on_too_and_too_long_ones_refused(collected, tmp_path, tiny_model_dir):
     steps = tmp_path / "steps.json"
     words = ["data", "stepwise", str(collected), "--out", str(steps)]
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert commands.seekling(*words).exit_code == 0
     sft = {"epochs": 1, "episodes_per_step": 4, "row_tokens": 700}
     run, reporter = train_on(tmp_path, tiny_model_dir, steps, sft=sft)
     (row,) = rows(run / "metrics.jsonl")

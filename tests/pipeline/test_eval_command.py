@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.config import recipe_to_toml
 from seekling.evaluate.result_files import read_records
+from tests import commands
 from tests.chat_server import chat_server, completion
 from tests.pipeline.runs import village_recipe
 
@@ -24,7 +23,7 @@ def recipe(tmp_path_factory, tiny_model_dir):
 
 
 def seekling(*words):
-    return CliRunner().invoke(app, ["eval", *(str(word) for word in words)])
+    return commands.seekling("eval", *words)
 
 
 def ask(recipe, out, server, *words, name="gpt", model="big"):
@@ -265,13 +264,3 @@ def test_training_questions_are_found_out_under_another_source_too(recipe, tmp_p
     result = seekling(recipe, "--out", tmp_path / "run", "--questions", path)
     assert result.exit_code == 1
     assert "are the recipe's training questions" in " ".join(result.output.split())
-
-
-def test_another_evaluation_under_the_same_name_is_refused(recipe, tmp_path):
-    with chat_server(searcher) as server:
-        evaluate(recipe, tmp_path / "run", server)
-        result = ask(recipe, tmp_path / "run", server, model="other")
-    assert result.exit_code == 1
-    assert "holds an evaluation named 'gpt' that differs in model; use another --name" in " ".join(
-        result.output.split()
-    )

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.config import load_recipe
 from seekling.corpus import questions
 from seekling.corpus.html import html_to_markdown
@@ -22,6 +20,7 @@ from seekling.retrieval.library import open_library
 from seekling.rollout.render import Renderer
 from seekling.types import UNANSWERABLE, Message, Question
 from tests.chat_server import chat_server, completion
+from tests.commands import seekling
 from tests.pipeline.runs import QuietReporter
 
 FUNCTION = """<dt>{module}.{name}(<em>data</em>, <em>limit={default}</em>)<a class="headerlink">\u00b6</a></dt>
@@ -55,12 +54,8 @@ def docs(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*words):
-    return CliRunner().invoke(app, [*map(str, words)])
-
-
 def test_a_folder_becomes_a_recipe_whose_questions_the_expert_solves(docs):
-    result = run("init", "docs", "--out", "mine.toml", "--num-questions", 60)
+    result = seekling("init", "docs", "--out", "mine.toml", "--num-questions", 60)
     assert result.exit_code == 0, result.output
     assert "documents: 10 (10 html)" in result.stdout
     assert "mostly english" in result.stdout
@@ -81,24 +76,24 @@ def test_a_folder_becomes_a_recipe_whose_questions_the_expert_solves(docs):
     known = [question for question in questions if question.kind != UNANSWERABLE]
     selection = collect(making.search_env(world.library, recipe), known, title_of=world.library.title_of)
     assert len(selection.kept) >= 0.9 * len(known), selection
-    assert run("train", "mine.toml", "--dry-run").exit_code == 0
-    assert "exists already" in run("init", "docs", "--out", "mine.toml").stderr
+    assert seekling("train", "mine.toml", "--dry-run").exit_code == 0
+    assert "exists already" in seekling("init", "docs", "--out", "mine.toml").stderr
 
 
 def test_an_index_is_brought_up_to_date_with_the_settings_it_has_and_another_recipe_is_told_so(docs):
-    assert run("init", "docs", "--out", "mine.toml").exit_code == 0
+    assert seekling("init", "docs", "--out", "mine.toml").exit_code == 0
     page = (docs / "docs" / "mean.html").read_text().replace("mean", "zenith")
     (docs / "docs" / "zenith.html").write_text(page)
-    assert "9 kept" not in run("index", "docs", "--out", "mine.index", "--update").stdout
+    assert "9 kept" not in seekling("index", "docs", "--out", "mine.index", "--update").stdout
     recipe = load_recipe("mine.toml")
     assert open_library("mine.index", recipe.retrieval).search("zenithkit", 1)[0].passage.document_id == "zenith"
-    other = run("eval", "mine.toml", "retrieval.index.passage_words=99", "--out", "run")
+    other = seekling("eval", "mine.toml", "retrieval.index.passage_words=99", "--out", "run")
     assert other.exit_code == 1
     assert "made with other settings" in other.stderr.replace("\n", " ")
 
 
 def test_what_makes_a_question_worthless_is_said_before_training(docs):
-    assert run("init", "docs", "--out", "mine.toml").exit_code == 0
+    assert seekling("init", "docs", "--out", "mine.toml").exit_code == 0
     good = {"question": "What is the default of limit in meankit.mean_fast?", "answers": ["1"]}
     rows = [
         good | {"supporting_ids": ["mean"]},
@@ -109,7 +104,7 @@ def test_what_makes_a_question_worthless_is_said_before_training(docs):
         good | {"question": "What has no page?"},
     ]
     (docs / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = run("init", "docs", "own.jsonl", "--out", "own.toml", "--index", "mine.index").stdout
+    said = seekling("init", "docs", "own.jsonl", "--out", "own.toml", "--index", "mine.index").stdout
     for problem in (
         "says the same as another question",
         "the answer stands in the question",
@@ -137,7 +132,7 @@ def test_a_teacher_writes_questions_that_are_checked_as_all_are(docs):
         return 200, completion("\n".join(map(json.dumps, rows)) + "\nnot a question")
 
     with chat_server(respond) as server:
-        result = run("init", "docs", "--out", "mine.toml", "--teacher", server.url)
+        result = seekling("init", "docs", "--out", "mine.toml", "--teacher", server.url)
     assert result.exit_code == 0, result.output
     taught = [each for each in read_questions("mine.questions.jsonl") if "teacher" in each.labels]
     assert len(taught) == len(WORDS)
@@ -151,14 +146,14 @@ def test_ctrl_c_leaves_no_recipe_and_the_next_try_works(docs, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(questions, "write_atomically", interrupted)
-        assert run("init", "docs", "--out", "mine.toml").exit_code == 130
+        assert seekling("init", "docs", "--out", "mine.toml").exit_code == 130
     assert sorted(path.name for path in docs.iterdir()) == ["docs", "mine.index"]
-    assert "used as it is" in run("init", "docs", "--out", "mine.toml").stdout
+    assert "used as it is" in seekling("init", "docs", "--out", "mine.toml").stdout
 
 
 def test_pages_that_cannot_be_read_are_named_with_the_reason(docs):
     (docs / "docs" / "bad.txt").write_bytes(b"caf\xe9")
-    result = run("init", "docs", "--out", "mine.toml")
+    result = seekling("init", "docs", "--out", "mine.toml")
     assert result.exit_code == 1
     assert "1 of 11 pages cannot be read" in result.stderr
     assert "not UTF-8" in result.stderr
@@ -174,7 +169,7 @@ def test_german_pages_are_asked_in_german(tmp_path, monkeypatch):
             f"Strg+{name[0]}, und das ist nicht schwer."
         )
         (tmp_path / "hilfe" / f"{name}.md").write_text(text, encoding="utf-8")
-    result = run("init", "hilfe", "--out", "hilfe.toml")
+    result = seekling("init", "hilfe", "--out", "hilfe.toml")
     assert result.exit_code == 0, result.output
     assert load_recipe("hilfe.toml").retrieval.index.language == "german"
     asked = {each.question: each.answers[0] for each in read_questions("hilfe.questions.jsonl")}
@@ -192,7 +187,7 @@ def test_records_are_asked_for_their_fields_and_for_those_that_they_lack(tmp_pat
             f"# Ship {word.title()}\n\n## Hull\n\n{tonnage}- **Sister:** Ship {WORDS[number - 1].title()}\n\n{lines}\n"
         )
         (tmp_path / "ships" / f"{word}.md").write_text(text, encoding="utf-8")
-    assert run("init", "ships", "--out", "mine.toml", "--num-questions", 60).exit_code == 0
+    assert seekling("init", "ships", "--out", "mine.toml", "--num-questions", 60).exit_code == 0
     made = read_questions(tmp_path / "mine.questions.jsonl")
     answers = {
         (each.hops[0].query_subject, each.hops[0].relation): each.answers[0] for each in made if len(each.hops) == 1

@@ -29,12 +29,6 @@ def folder(tmp_path):
     return RunFolder(tmp_path / "run", RECIPE)
 
 
-def test_a_new_folder_holds_the_resolved_recipe(folder):
-    assert load_recipe(folder.path / "recipe.toml") == RECIPE
-    assert folder.saved is None
-    assert folder.progress.done == []
-
-
 def test_another_recipe_is_refused_and_every_differing_setting_named(folder):
     other = build_recipe({"name": "demo", "seed": 4, "rl": {"steps": 7}, "env": {"protocol": "code", "max_turns": 9}})
     with pytest.raises(ConfigError) as error:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.config import load_recipe
 from seekling.pipeline.stages import run_recipe
 from seekling.retrieval.index_record import read_record
 from tests.chroma_server import chroma_server, collect_connections
+from tests.commands import seekling
 from tests.pipeline.runs import QuietReporter, rows, village_recipe
 from tests.retrieval.towns import write_tiny_encoder
 
@@ -39,8 +38,7 @@ SMALLER = [
 
 
 def run(*words):
-    words = [str(each) for each in words]
-    result = CliRunner().invoke(app, words)
+    result = seekling(*words)
     assert result.exit_code == 0, result.output
 
 

@@ -9,9 +9,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.config import RECIPES, build_recipe, load_recipe, recipe_to_toml
 from seekling.env.protocol import ToolsProtocol
 from seekling.env.tools import tool_from_function
@@ -20,6 +18,7 @@ from seekling.pipeline.plan import describe_plan
 from seekling.pipeline.stages import run_recipe
 from seekling.retrieval.endpoint_encoder import parse_endpoint
 from seekling.types import Question
+from tests.commands import seekling
 from tests.experts.village import write_village
 from tests.pipeline.runs import QuietReporter, rows
 from tests.settings import recipe_of
@@ -112,7 +111,7 @@ def test_tinkers_header_asks_gemini_with_the_task_type_of_queries():
 
 @pytest.mark.parametrize("name", [*FULL, *(f"{name}-mini" for name in FULL)])
 def test_a_dry_run_says_what_would_be_done_and_prints_the_recipe(name, tmp_path):
-    result = CliRunner().invoke(app, ["train", name, "--dry-run"])
+    result = seekling("train", name, "--dry-run")
     assert result.exit_code == 0, result.output
     path = tmp_path / "again.toml"
     path.write_text(result.stdout, encoding="utf-8")

@@ -250,14 +250,6 @@ def test_signs_of_collapse_stand_on_the_page(tmp_path):
     ]
 
 
-def test_several_runs_share_a_page_and_keep_their_order(run, tmp_path):
-    other = write_run(tmp_path / "other", questions=3, steps=1, seed=7)
-    write_report([other, run], tmp_path / "both.html")
-    scripts = Blocks((tmp_path / "both.html").read_text()).scripts
-    assert [one["name"] for one in json.loads(scripts["overview"])["runs"]] == ["other", "demo"]
-    assert len(json.loads(scripts["index-0"])["questions"]) == 3
-
-
 def test_a_refused_report_leaves_nothing_behind(tmp_path):
     with pytest.raises(DataError, match="at least one run folder"):
         write_report([], tmp_path / "r.html")

@@ -3,18 +3,12 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.retrieval.index_record import read_record
+from tests.commands import seekling
 from tests.retrieval.towns import TOWNS, write_corpus
 
 ERROR = 1
-
-
-def run(*words):
-    words = [str(each) for each in words]
-    return CliRunner().invoke(app, words, terminal_width=200)
 
 
 @pytest.fixture
@@ -24,37 +18,30 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def index(tmp_path, corpus):
-    result = run("index", corpus, "--out", tmp_path / "index", "--passage-words", 12)
+    result = seekling("index", corpus, "--out", tmp_path / "index", "--passage-words", 12)
     assert result.exit_code == 0, result.output
     return tmp_path / "index"
 
 
 def test_index_says_what_it_made(tmp_path, corpus):
-    result = run("index", corpus, "--out", tmp_path / "index", "--passage-words", 12)
+    result = seekling("index", corpus, "--out", tmp_path / "index", "--passage-words", 12)
     assert result.exit_code == 0
     assert "bm25 index of 6 documents" in result.stdout
     assert "seekling search" in result.stdout
     assert read_record(tmp_path / "index").settings.passage_words == 12
 
 
-def test_index_refuses_to_replace_another_index_without_force(index, corpus):
-    result = run("index", corpus, "--out", index, "--passage-words", 30)
-    assert result.exit_code == ERROR
-    assert "passage_words: the index has 12, asked for 30" in result.stderr
-    assert run("index", corpus, "--out", index, "--passage-words", 30, "--force").exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("option", "value"), [("--kind", "colbert"), ("--passage-words", "0"), ("--overlap-words", "-1")]
 )
 def test_index_names_the_option_that_is_wrong(tmp_path, corpus, option, value):
-    result = run("index", corpus, "--out", tmp_path / "index", option, value)
+    result = seekling("index", corpus, "--out", tmp_path / "index", option, value)
     assert result.exit_code == ERROR
     assert f"{option}: " in result.stderr
 
 
 def test_search_prints_one_json_document(index):
-    result = run("search", index, "Évora bones", "--top-k", 1, "--json")
+    result = seekling("search", index, "Évora bones", "--top-k", 1, "--json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["query"] == "Évora bones"
@@ -66,28 +53,28 @@ def test_search_prints_one_json_document(index):
 
 @pytest.mark.parametrize("query", ["zebra", ""])
 def test_search_without_a_match_says_so(index, query):
-    assert "no passage matches" in run("search", index, query).stdout
-    assert json.loads(run("search", index, query, "--json").stdout) == {"query": query, "hits": []}
+    assert "no passage matches" in seekling("search", index, query).stdout
+    assert json.loads(seekling("search", index, query, "--json").stdout) == {"query": query, "hits": []}
 
 
 def test_inspect_says_what_an_index_holds_and_refuses_a_damaged_one(index):
-    result = run("index", "--inspect", index)
+    result = seekling("index", "--inspect", index)
     assert result.exit_code == 0
     for fact in ("bm25", "of at most 12 words", "english, stemmed, without stop words", "id, title", "whole"):
         assert fact in result.stdout
-    assert json.loads(run("index", "--inspect", index, "--json").stdout)["counts"]["documents"] == 6
+    assert json.loads(seekling("index", "--inspect", index, "--json").stdout)["counts"]["documents"] == 6
     (index / "passages.jsonl").write_bytes(b"")
-    assert "passages.jsonl has 0 bytes" in run("index", "--inspect", index).stderr
+    assert "passages.jsonl has 0 bytes" in seekling("index", "--inspect", index).stderr
 
 
 def test_update_says_how_many_pages_it_kept(index, corpus):
     rows = [*TOWNS[1:], ("new", "New", "Another page."), ("bergen", "Bergen", "It rains.")]
     write_corpus(corpus, [row for row in rows if row[2] != TOWNS[1][2]])
-    refused = run("index", corpus, "--out", index, "--passage-words", 12)
+    refused = seekling("index", corpus, "--out", index, "--passage-words", 12)
     assert "Bring it up to date with --update" in refused.stderr
-    result = run("index", corpus, "--out", index, "--passage-words", 12, "--update")
+    result = seekling("index", corpus, "--out", index, "--passage-words", 12, "--update")
     assert "pages: 4 kept, 1 changed, 1 added, 1 removed" in result.stdout
-    assert "nothing to do" in run("index", corpus, "--out", index, "--passage-words", 12, "--update").stdout
+    assert "nothing to do" in seekling("index", corpus, "--out", index, "--passage-words", 12, "--update").stdout
 
 
 def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
@@ -99,7 +86,7 @@ def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
     ]
     lines.append({"id": "9", "question": "unknown?", "answers": ["x"]})
     questions.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    result = run("search", "--recall", index, questions, "--at", 1, "--at", 3, "--json")
+    result = seekling("search", "--recall", index, questions, "--at", 1, "--at", 3, "--json")
     assert result.exit_code == 0, result.output
     scores = json.loads(result.stdout)["retrievers"][str(index)]
     assert (scores["num_questions"], scores["num_unjudged"], scores["num_missing"]) == (3, 1, 0)
@@ -107,5 +94,5 @@ def test_recall_prints_metrics_with_intervals_side_by_side(index, tmp_path):
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
     assert values["recall@1"] == pytest.approx((1 + 0 + 0.5) / 3)
     assert values["recall@3"] == values["mrr@3"] == values["ndcg@3"] == pytest.approx(2 / 3)
-    assert "66.7 % [" in run("search", "--recall", index, questions, "--at", 1, "--at", 3).stdout
-    assert "expected one or more indexes" in run("search", "--recall", questions).stderr
+    assert "66.7 % [" in seekling("search", "--recall", index, questions, "--at", 1, "--at", 3).stdout
+    assert "expected one or more indexes" in seekling("search", "--recall", questions).stderr

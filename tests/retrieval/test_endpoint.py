@@ -69,17 +69,6 @@ def test_texts_are_sent_in_batches_and_each_only_once():
     assert len(server.requests) == 3
 
 
-def test_a_failing_server_is_asked_again():
-    answers = iter([(200, None), (503, {"error": "busy"}), (200, b"not json"), (200, None)])
-
-    def flaky(body):
-        status, reply = next(answers)
-        return (status, reply) if reply is not None else embeddings(body)
-
-    with chat_server(flaky) as server:
-        np.testing.assert_allclose(encoder_of(server).queries(["x"])[0], unit("x"), atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "reply",
     [

@@ -11,18 +11,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import urllib3
 
-from seekling.client import BadReplyError, Client, Patience, RefusedError
+from seekling.client import BadReplyError, Client, Patience
 from seekling.config import RetrievalConfig
-from seekling.env.tools import library_tools, run_tool
-from seekling.errors import InfrastructureError, ServerError, ToolError
+from seekling.errors import ServerError, ToolError
 from seekling.retrieval.index import open_index
-from seekling.retrieval.library import Library, open_library
+from seekling.retrieval.library import open_library
 from seekling.retrieval.remote import RemoteIndex, hits_from_json
-from seekling.types import Hit, Passage, StopReason
-from tests.env.fakes import QUESTION, make_env
+from seekling.types import Hit, Passage
 from tests.patience import FAILS_AFTER_S, wait_until
 from tests.retrieval.towns import QUERIES, TOWNS, build_towns
-from tests.search_server import FAULTS, HASTY, faulty_proxy, in_threads, open_client, serve
+from tests.search_server import FAULTS, faulty_proxy, in_threads, open_client, serve
 
 
 @pytest.fixture(scope="module")
@@ -134,31 +132,6 @@ def test_a_signal_ends_the_server_after_what_was_asked_is_answered(index, number
     assert server.end(number) == (0, "stopped; what was asked is answered\n", "")
     asking.join()
     assert answers == [open_index(index).search(queries, 3)]
-
-
-def test_a_failing_server_ends_the_episode_and_is_no_observation(url):
-    with faulty_proxy(url, 1.0, faults=("reset", "error", "too few")) as proxy:
-        library = Library(*2 * [RemoteIndex(Client(proxy.url, HASTY))])
-        for name, arguments in (
-            ("search", {"query_list": ["harbour"]}),
-            ("search_pages", {"query": "harbour"}),
-            ("view_sections", {"page_id": "alnwick"}),
-            ("read_section", {"section_id": "alnwick:full"}),
-        ):
-            with pytest.raises(InfrastructureError):
-                run_tool(library_tools(library, 3)[name], arguments)
-        session = make_env(library=library).start(QUESTION)
-        result = session.step("<search> harbour </search>", finish="stop")
-        assert (result.stop_reason, result.turn.observation) == (StopReason.INFRA_FAILURE, "")
-        assert "gave no answer in" in result.failure
-
-
-def test_a_refused_request_is_not_tried_again(url):
-    with faulty_proxy(url, 0.0) as proxy:
-        service = Client(proxy.url, HASTY)
-        with pytest.raises(RefusedError, match="topk: Input should be a valid integer"):
-            service.call("/retrieve", lambda reply: reply, {"queries": ["a"], "topk": "three"})
-        assert proxy.num_requests == 1
 
 
 def test_a_busy_server_is_given_the_time_that_it_asks_for():

@@ -34,6 +34,14 @@ def open_sampler(folder: Path, **settings: int) -> LocalSampler:
     return LocalSampler(model, tokenizer, **({"in_flight": 8, "episode_tokens": 256} | settings))
 
 
+def changed(model: PreTrainedModel, scale: float = 0.05) -> PreTrainedModel:
+    """A model whose weights are no longer those on disk."""
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter += scale * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
+    return model
+
+
 def sample_all(sampler: Sampler, requests: Sequence[SampleRequest]) -> list[Sample]:
     """Await all requests at once."""
 

@@ -1,6 +1,6 @@
 """Episodes from scripted turns: exact ids, masks and requests per protocol; failures, groups, seeds.
 
-Numbers of pitfalls are those of the list that tests/env/test_pitfalls.py began: 5, 9, 10 and 12 are here.
+Numbers of pitfalls are those of the list that tests/env/test_environment.py began: 5, 9, 10 and 12 are here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.tools import library_tools
 from seekling.errors import InfrastructureError
-from seekling.models import load_policy
 from seekling.rollout.loop import Decoding, Roller
 from seekling.rollout.render import Renderer, expert_trajectory
 from seekling.rollout.sampler import SampleRequest
@@ -27,11 +26,6 @@ DECODING = Decoding(turn_tokens=64, episode_tokens=1024)
 FOWEY = "The harbour was built in 1457 by Maud Trethewey."
 SEARCH, ANSWER = "<search> Fowey </search>", "<answer> Alnwick </answer>"
 INFORMATION = f'\n\n<information>Doc 1(Title: "Harbour of Fowey") {FOWEY}</information>\n\n'
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir):
-    return load_policy(tiny_model_dir, dtype="float32")[1]
 
 
 @pytest.fixture(scope="module")

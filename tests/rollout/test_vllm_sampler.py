@@ -16,24 +16,15 @@ import torch
 from seekling.config import Recipe
 from seekling.env.protocol.stopping import StopRule
 from seekling.errors import ConfigError, InfrastructureError, MissingExtraError
-from seekling.learn.local import LocalLearner
-from seekling.learn.rl import RlRun, train
 from seekling.models import load_model, load_policy
-from seekling.pipeline.guard import HealthGuard
-from seekling.pipeline.run_folder import RunFolder
-from seekling.pipeline.sync import CheckedSync, InMemorySync
-from seekling.rollout.loop import Decoding, Roller
-from seekling.rollout.render import Renderer
 from seekling.rollout.sampler import SampleRequest, takes_vllm
 from tests.env.fakes import make_env
-from tests.learn.test_rl import QUESTIONS, OneTokenEnv, toy
-from tests.pipeline.runs import QuietReporter
-from tests.pipeline.test_sync import StaleSync
+from tests.pipeline.test_sync import StaleSync, rl_steps
 from tests.rollout.memory import memorised, prompt_of
-from tests.rollout.policies import encode, open_sampler, plain_logprobs, run, sample_all
+from tests.rollout.policies import changed, encode, open_sampler, plain_logprobs, run, sample_all
 from tests.rollout.test_engine import TEXTS, drawn, greedy
 from tests.rollout.vllm_models import HAS_VLLM, skip_without_vllm, wide_model
-from tests.settings import recipe_of, rl_config
+from tests.settings import recipe_of
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM warns of what is not ours to change
 
@@ -76,14 +67,6 @@ def plain(model_dir):
 @pytest.fixture(scope="module")
 def prompts(plain):
     return [encode(plain[1], text) for text in TEXTS]
-
-
-def other_weights(folder, scale=0.05):
-    model, _ = load_policy(folder, dtype="float32")
-    with torch.no_grad():
-        for number, parameter in enumerate(model.parameters()):
-            parameter += scale * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
-    return model
 
 
 def assert_same(samples, expected):
@@ -181,7 +164,7 @@ def test_after_an_update_greedy_tokens_are_those_of_the_new_weights(sampler, mod
     engine = open_sampler(model_dir)
     before = sample_all(sampler, greedy(prompts))
     for version, scale in ((4, 0.05), (5, 0.1)):
-        weights = dict(other_weights(model_dir, scale).named_parameters())
+        weights = dict(changed(load_model(model_dir, dtype="float32"), scale).named_parameters())
         sampler.load_weights(weights, version)
         engine.load_weights(weights, version)
         for tensor in weights.values():
@@ -196,7 +179,7 @@ def test_no_prefix_of_older_weights_is_read_even_if_vllm_kept_it(sampler, model_
     monkeypatch.setattr(sampler._llm, "reset_prefix_cache", lambda: None)
     long = [prompts[3] * 3]  # several blocks of the cache
     sample_all(sampler, greedy(long))
-    model = other_weights(model_dir)
+    model = changed(load_model(model_dir, dtype="float32"))
     sampler.load_weights(dict(model.named_parameters()), version=0)  # not even the number of the version is new
     (sample,) = sample_all(sampler, greedy(long))
     expected_TV = plain_logprobs(model, [*long[0], *sample.token_ids])[len(long[0]) - 1 : -1]
@@ -205,7 +188,7 @@ def test_no_prefix_of_older_weights_is_read_even_if_vllm_kept_it(sampler, model_
 
 
 def test_weights_are_refused_while_samples_run_and_taken_after_a_rollout_that_was_given_up(sampler, model_dir, prompts):
-    weights = dict(other_weights(model_dir).named_parameters())
+    weights = dict(changed(load_model(model_dir, dtype="float32")).named_parameters())
 
     async def load_too_early():
         running = asyncio.create_task(sampler.sample(greedy(prompts)[0]))
@@ -229,35 +212,8 @@ def test_what_vllm_would_draw_otherwise_is_refused(sampler, prompts):
         sample_all(sampler, [SampleRequest(0, prompts[0], 4, top_p=0.9, min_p=0.1)])
 
 
-def rl_steps(model_dir, folder, sampler, *, sync=InMemorySync, is_checked=False):
-    """The metrics of the steps that passed the guard, learning to say a token."""
-    model, tokenizer = load_policy(model_dir, dtype="float32")
-    learner = LocalLearner(model)
-    _, _, reward = toy(model_dir, tokenizer)
-    roller = Roller(OneTokenEnv(), sampler, Renderer(tokenizer))
-    config = rl_config(steps=8, questions_per_step=4, learning_rate=0.02, warmup_steps=0)
-    recipe = Recipe()
-    learned = RlRun(QUESTIONS, config, seed=0)
-    guard = HealthGuard(recipe, RunFolder(folder, recipe), learned, QuietReporter())
-    sync = sync(load_model)
-    if is_checked:
-        sync = CheckedSync(sync, load_model, encode(tokenizer, TEXTS[0]), limit=0.01)
-    passed = []
-    train(
-        learner,
-        sampler,
-        roller,
-        learned,
-        sync=sync,
-        decoding=Decoding(1, 64),
-        reward=reward,
-        on_step=lambda step, metrics, records: passed.append(guard.look(metrics, records)),
-    )
-    return passed
-
-
 def test_rl_steps_with_vllm_agree_with_the_learner_to_rounding(sampler, model_dir, tmp_path):
-    passed = rl_steps(model_dir, tmp_path, sampler, is_checked=True)
+    passed = rl_steps(model_dir, tmp_path, Recipe(), sampler=sampler, limit=0.01)
     learned = [metrics for metrics in passed if "logprob_drift" in metrics]
     assert len(learned) >= 3
     assert all(metrics["logprob_drift"] <= metrics["logprob_drift_max"] < 1e-4 for metrics in learned)
@@ -265,7 +221,7 @@ def test_rl_steps_with_vllm_agree_with_the_learner_to_rounding(sampler, model_di
 
 def test_a_sync_that_was_skipped_stops_the_run_before_anything_is_sampled_with_it(sampler, model_dir, tmp_path):
     with pytest.raises(InfrastructureError, match=r"weights of version [23]: .* stale or damaged"):
-        rl_steps(model_dir, tmp_path, sampler, sync=StaleSync, is_checked=True)
+        rl_steps(model_dir, tmp_path, Recipe(), sync=StaleSync, sampler=sampler, limit=0.01)
 
 
 def test_where_vllm_is_missing_the_message_says_what_to_install(model_dir):

@@ -12,12 +12,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.errors import ConfigError
 from seekling.serve import Answer, Asker, load_agent, open_asker
 from seekling.types import StopReason, Turn
+from tests.commands import seekling
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -88,17 +87,17 @@ def test_a_question_that_is_given_up_ends_at_once_and_makes_room(home: Path):
 
 def test_ask_prints_turns_then_the_answer_with_the_sentence_that_says_so(home: Path):
     words = ["ask", str(home / "runs" / "demo"), "When was Alder Mill built?"]
-    printed = CliRunner().invoke(app, words).stdout
+    printed = seekling(*words).stdout
     assert (
         printed.index("<search>") < printed.index("\n1612\n") < printed.index('"It was built in 1612 by Tobias Wren."')
     )
     assert "<information>" not in printed
-    assert "<information>" in CliRunner().invoke(app, [*words, "--trace"]).stdout
+    assert "<information>" in seekling(*words, "--trace").stdout
 
 
 def test_ask_prints_the_answer_and_its_sources_as_json(home: Path):
     words = ["ask", str(home / "runs" / "demo"), "When was Alder Mill built?", "--json"]
-    result = CliRunner().invoke(app, words)
+    result = seekling(*words)
     assert result.exit_code == 0, result.output
     row = json.loads(result.stdout)
     assert row["answer"] == "1612"
@@ -111,7 +110,7 @@ def test_ask_prints_the_answer_and_its_sources_as_json(home: Path):
 
 def test_a_chat_answers_questions_and_follow_ups_until_an_empty_line(home: Path):
     lines = "When was Alder Mill built?\nAnd Birch Mill?\n\nAnd Birch Mill?\n"
-    result = CliRunner().invoke(app, ["chat", str(home / "runs" / "demo")], input=lines)
+    result = seekling("chat", home / "runs" / "demo", input=lines)
     assert result.exit_code == 0, result.output
     assert "1612\n" in result.stdout
     assert "* Alder Mill [alder_mill]" in result.stdout

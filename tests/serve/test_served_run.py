@@ -17,13 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.corpus.questions import read_questions
 from seekling.serve.episodes import SERVED, Episodes
 from seekling.types import UNANSWERABLE
 from tests.app_server import send, serving
+from tests.commands import seekling
 from tests.patience import FAILS_AFTER_S, wait_until
 
 KILLED_BETWEEN_RENAMES = """
@@ -88,7 +87,7 @@ def test_feedback_that_was_acknowledged_outlives_kill_9(run, tmp_path):
     assert len(acknowledged) > 100
     assert set(acknowledged) <= stored
     episodes.close()
-    result = CliRunner().invoke(app, ["data", "feedback", str(run), "--out", str(tmp_path / "q.jsonl")])
+    result = seekling("data", "feedback", run, "--out", tmp_path / "q.jsonl")
     assert result.exit_code == 0, result.output
     questions = read_questions(tmp_path / "q.jsonl")
     assert {each.question for each in questions} == set(QUESTIONS)
@@ -105,7 +104,7 @@ def test_feedback_becomes_questions_that_training_reads(run, tmp_path):
         again = ask(server.url, "Where is Birch Mill?")
         post(server.url, "/v1/feedback", {"id": again["id"], "thumbs": "down"})
     out = tmp_path / "questions.jsonl"
-    result = CliRunner().invoke(app, ["data", "feedback", str(run), "--out", str(out), "--json"])
+    result = seekling("data", "feedback", run, "--out", out, "--json")
     assert json.loads(result.stdout) == {"questions": 3, "corrected": 2, "unanswerable": 1, "without_answer": 1}
     alder, birch, moon = read_questions(out)
     assert (alder.answers, alder.supporting_ids) == (("1612",), ("alder_mill",))
@@ -138,11 +137,11 @@ def test_a_server_that_is_told_to_stop_answers_what_was_asked(run):
 def test_keys_are_made_and_taken_back_while_it_runs(run):
     with serving(str(run), "--port", "0") as server:
         assert ask(server.url, QUESTIONS[0])["id"]
-        key = CliRunner().invoke(app, ["serve", str(run), "--add-key", "alice"]).stdout.strip()
+        key = seekling("serve", run, "--add-key", "alice").stdout.strip()
         with pytest.raises(urllib.error.HTTPError, match="401"):
             ask(server.url, QUESTIONS[0])
         assert ask(server.url, QUESTIONS[0], key)["choices"][0]["message"]["content"] == "1612"
-        assert CliRunner().invoke(app, ["serve", str(run), "--revoke-key", "alice"]).exit_code == 0
+        assert seekling("serve", run, "--revoke-key", "alice").exit_code == 0
         with pytest.raises(urllib.error.HTTPError, match="401"):
             ask(server.url, QUESTIONS[0], key)
 
@@ -161,7 +160,7 @@ def test_documents_that_change_are_answered_from_while_it_runs_and_after_kill_9_
     with serving(str(run), "--port", "0") as server:
         assert "built in 1612" in what_was_found(run, ask(server.url, QUESTIONS[0]))
         corpus.write_text(pages.replace("1612", "1844"))
-        result = CliRunner().invoke(app, update)
+        result = seekling(*update)
         assert result.exit_code == 0, result.output
         found = what_was_found(run, ask(server.url, QUESTIONS[0]))
         assert "built in 1844" in found
@@ -176,9 +175,9 @@ def test_documents_that_change_are_answered_from_while_it_runs_and_after_kill_9_
         assert "built in 1844" in what_was_found(run, ask(server.url, QUESTIONS[0]))
     with serving(str(run), "--port", "0") as server:
         assert "built in 1844" in what_was_found(run, ask(server.url, QUESTIONS[0]))
-        assert CliRunner().invoke(app, update).exit_code == 0
+        assert seekling(*update).exit_code == 0
         assert "built in 1911" in what_was_found(run, ask(server.url, QUESTIONS[0]))
-    told = CliRunner().invoke(app, ["ask", str(run), QUESTIONS[0], "--json"])
+    told = seekling("ask", run, QUESTIONS[0], "--json")
     assert "built in 1911" in "".join(turn["observation"] for turn in json.loads(told.stdout)["turns"])
 
 
@@ -186,7 +185,7 @@ def test_an_index_that_was_made_otherwise_is_not_taken_while_it_runs(run, tmp_pa
     pages = tomllib.loads((run / "recipe.toml").read_text())["data"]["corpus"]
     with serving(str(run), "--port", "0") as server:
         words = ["index", pages, "--out", str(run / "index"), "--passage-words", "5", "--force"]
-        assert CliRunner().invoke(app, words).exit_code == 0
+        assert seekling(*words).exit_code == 0
         for _ in range(2):
             assert "built in 1612" in what_was_found(run, ask(server.url, QUESTIONS[0]))
         wait_until(lambda: "passage_words" in "".join(server.lines))
@@ -194,7 +193,7 @@ def test_an_index_that_was_made_otherwise_is_not_taken_while_it_runs(run, tmp_pa
 
 
 def test_other_machines_are_let_in_only_with_keys(run):
-    refused = CliRunner().invoke(app, ["serve", str(run), "--host", "0.0.0.0"])
+    refused = seekling("serve", run, "--host", "0.0.0.0")
     assert refused.exit_code == 1
     assert "other machines could ask, and there is no key" in refused.output
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from seekling.cli.main import app
 from seekling.config import recipe_to_toml
+from tests.commands import seekling
 from tests.pipeline.runs import village_recipe
 
 
@@ -15,6 +14,6 @@ def village(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> P
     folder = tmp_path_factory.mktemp("village")
     recipe = village_recipe(folder, tiny_model_dir, env={"max_turns": 3})
     (folder / "village.toml").write_text(recipe_to_toml(recipe), encoding="utf-8")
-    done = CliRunner().invoke(app, ["data", "parquet", str(folder / "village.toml"), "--out", str(folder / "run")])
+    done = seekling("data", "parquet", folder / "village.toml", "--out", folder / "run")
     assert done.exit_code == 0, done.output
     return folder / "run"

@@ -2,13 +2,11 @@
 
 import sys
 
-from typer.testing import CliRunner
-
-from seekling.cli.main import app
+from tests.commands import seekling
 
 
 def test_without_the_sdk_the_command_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "tinker", None)
-    result = CliRunner().invoke(app, ["serve", "--tinker"], prog_name="seekling")
+    result = seekling("serve", "--tinker")
     assert result.exit_code == 1
     assert "pip install 'seekling[tinker]'" in result.stderr
