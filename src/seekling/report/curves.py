@@ -11,7 +11,7 @@ from seekling.report.results import POLICIES
 from seekling.types import Json
 
 TONES = ("rl", "train", "sft", "expert", "bad")
-_NOT_CURVES = {"step", "time_s", "rolled_back_to"}
+_NOT_CURVES = {"step", "time_s"}
 
 
 @dataclass(frozen=True, slots=True)
