@@ -1,4 +1,7 @@
-"""`seekling doctor`: what a machine can do and what a recipe costs on it; with --tune which settings are fast."""
+"""`seekling doctor`: what a machine can do and what a recipe costs on it.
+
+With --tune which settings are fast; with --cluster how the samplers of a run are doing.
+"""
 
 from __future__ import annotations
 
@@ -182,3 +185,35 @@ def tune(
     write_tuned(resolved, settings, memory_bytes, target)
     document = {"memory_bytes": memory_bytes, "settings": settings, "recipe": str(target)}
     typer.echo(json.dumps(document, indent=2) if as_json else f"{target}: {settings}")
+
+
+def cluster(
+    run: Annotated[Path, typer.Argument(help="Folder of a run with scale.engine = ray.")],
+    last: Annotated[int, typer.Option(min=1, help="RL steps to average over.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Say how the samplers of a run on Ray are doing, from the run's own log; also while it goes on."""
+    from seekling.doctor.cluster import cluster_health
+
+    health = cluster_health(run, last=last)
+    if as_json:
+        print(json.dumps({**asdict(health), "advice": health.advice}, ensure_ascii=False, indent=2))
+        return
+    table = Table(title=f"RL steps {health.first_step} to {health.last_step}", title_justify="left")
+    for column in ("sampler", "tokens/s", "groups", "used", "dropped", "out", "deaths"):
+        table.add_column(column, justify="right")
+    for each in health.samplers:
+        counts = (each.num_groups, each.num_used, each.num_dropped, each.num_out, each.num_deaths)
+        table.add_row(str(each.number), f"{each.tokens_per_s:.0f}", *map(str, counts))
+    console = Console()
+    console.print(table)
+    reasons = ", ".join(f"{number} because {reason}" for reason, number in health.reasons.items())
+    for line in (
+        f"step: sampling {health.sample_s:.1f} s, learning {health.learn_s:.1f} s",
+        f"samplers idle: {health.idle_share:.0%} of the time of rollouts; {health.queue_depth:.1f} groups in the queue",
+        f"staleness: {health.staleness:.1f} versions on average, {health.max_staleness} at most",
+        f"weights: written in {health.weights_write_s:.2f} s, read in {health.weights_read_s:.2f} s",
+        f"handed out again: {health.num_redispatched} groups; dropped in the whole run: {reasons or 'none'}",
+        *health.advice,
+    ):
+        console.print(line, soft_wrap=True, highlight=False)

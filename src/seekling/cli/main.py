@@ -67,6 +67,7 @@ COMMANDS = {
     "data": Entry("data.app", "Make data: an invented world, records and questions to train on.", NOTHING),
     "export": Entry("export.command", "Write a run's policy as a folder that other libraries load.", NOTHING),
     "doctor": Entry("doctor.command", "Say what this machine can do, and what a recipe will cost on it."),
+    "doctor --cluster": Entry("doctor.cluster"),
     "doctor --tune": Entry("doctor.tune", stopped="stopped; no recipe was written"),
     "sandbox": Entry("sandbox.command", "Run a program in the sandbox and print its outcome, output and error."),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from seekling.types import Json
 
 TONES = ("rl", "train", "sft", "expert", "bad")
 _NOT_CURVES = {"step", "time_s"}
+_SAMPLER = re.compile(r"sampler_\d+_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ _LEARNING = (
 _TIME = (
     _Spec("rl", "Time of a step", "seconds", (("sample_s", "sampling", "sft"), ("learn_s", "learning", "rl"))),
     _Spec("rl", "Throughput", "tokens per second", (("tokens_per_s", "tokens per second", "rl"),)),
+    _Spec("rl", "Samplers with nothing to do", "share of their time", (("samplers_idle_share", "idle", "bad"),), 1),
+    _Spec("rl", "Groups that wait for a sampler", "groups", (("queue_depth", "queue", "train"),)),
+    _Spec("rl", "Staleness", "versions of the weights", (("staleness", "oldest token", "rl"),)),
+    _Spec("rl", "Weights", "seconds", (("weights_write_s", "written", "sft"), ("weights_read_s", "read", "rl"))),
 )
 
 
@@ -128,7 +134,7 @@ def charts_of(run: RunFolder, shown: Iterable[tuple[int, Collection[str]]]) -> C
     return Charts(
         learning=tuple(learning),
         more=tuple(_others(columns)),
-        time=tuple(_known(_TIME, columns)),
+        time=(*_known(_TIME, columns), *_samplers(columns.get("rl", {}))),
         behaviours=tuple(behaviours),
         confidence=tuple(_confidence(run)),
     )
@@ -174,10 +180,22 @@ def _others(columns: Mapping[str, _Columns]) -> Iterable[Chart]:
     for stage, mine in columns.items():
         used = {metric for spec in (*_LEARNING, *_TIME) if spec.stage == stage for metric, _, _ in spec.lines}
         for metric in mine:
-            if metric not in used | _NOT_CURVES and not metric.startswith("health_"):
+            if metric not in used | _NOT_CURVES and not metric.startswith("health_") and not _SAMPLER.match(metric):
                 title = f"{stage.upper()} {metric.replace('_', ' ')}"
                 line = _line(mine, metric, metric, "base")
                 yield Chart(title, f"{stage.upper()} optimizer step", metric, (line,), is_from_zero=False)
+
+
+def _samplers(rl: _Columns) -> Iterable[Chart]:
+    """One chart of all samplers, which may be hundreds."""
+    rates = [column for metric, column in rl.items() if _SAMPLER.match(metric)]
+    steps = [[rate for rate in rates_of_step if rate is not None] for rates_of_step in zip(*rates, strict=True)]
+    if rates:
+        xs = tuple(step or 0 for step in rl["step"])
+        slowest = Line("slowest", "bad", xs, tuple(min(each, default=None) for each in steps))
+        fastest = Line("fastest", "rl", xs, tuple(max(each, default=None) for each in steps))
+        lines = (slowest, fastest) if len(rates) > 1 else (replace(fastest, name="sampler"),)
+        yield Chart("Throughput of a sampler", "RL optimizer step", "tokens per second", lines)
 
 
 def _behaviours(curves: Mapping[str, Sequence[CurvePoint]]) -> list[Chart]:
