@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -30,6 +30,12 @@ def command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the recipe, print what it would do and every setting, stop.")
     ] = False,
+    launch: Annotated[
+        Literal["slurm", "kuberay"] | None,
+        typer.Option(help="Print a job for a cluster that would run this, and stop; needs scale.engine=ray."),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines for samplers; with --launch.")] = 1,
+    image: Annotated[str, typer.Option(help="Container image; with --launch kuberay.")] = "seekling:latest",
     show_list: Annotated[
         bool, typer.Option("--list", callback=_print_recipes, is_eager=True, help="List the recipes that come along.")
     ] = False,
@@ -49,6 +55,12 @@ def command(
         typer.echo(f"{plan}{recipe_to_toml(resolved)}", nl=False)
         return
     folder = out or Path("runs") / (f"{resolved.name}-{protocol}" if protocol else resolved.name)
+    if launch is not None:
+        from seekling.scale.launch import render_job
+
+        words = [str(recipe), *changes]
+        typer.echo(render_job(resolved, words, folder, to=launch, num_nodes=nodes, image=image), nl=False)
+        return
     from seekling.pipeline.reporter import Reporter
     from seekling.pipeline.stages import run_recipe
     from seekling.report.formats import print_results

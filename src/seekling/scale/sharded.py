@@ -29,6 +29,7 @@ from seekling.learn.batch import Batch, LearnStats
 from seekling.learn.loss import TokenLoss
 from seekling.models.load import Device
 from seekling.scale.cluster import environment, first_line
+from seekling.scale.launch import LEARNER
 from seekling.scale.rank import LearnerSpec, Rank
 from seekling.types import Trajectory
 
@@ -75,6 +76,7 @@ class Ranks:
         kind = ray.remote(Rank).options(
             num_cpus=0,  # they learn while samplers wait for them, so both may count on the same processors
             num_gpus=1 if self.device == "cuda" else 0,
+            resources={LEARNER: 1} if ray.cluster_resources().get(LEARNER, 0) >= self.number else None,
             scheduling_strategy="SPREAD",
             runtime_env=environment(max(1, int(cores_here()) // self.number)),
         )
