@@ -201,13 +201,16 @@ def test_what_ranks_cannot_do_is_said_before_anything_starts(sharded, tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_begun_by_one_process_goes_on_with_two_of_which_one_is_killed(tiny_model_dir, tmp_path, monkeypatch):
+@pytest.mark.parametrize("point", range(int(os.environ.get("SEEKLING_KILLS", "1"))))
+def test_a_run_begun_by_one_process_goes_on_with_two_of_which_one_is_killed(
+    tiny_model_dir, tmp_path, monkeypatch, point
+):
     recipe, begun = until_rl(tmp_path, tiny_model_dir)
     go_on(recipe, begun, tmp_path / "local")
     started: list[list[int]] = []
     killers: list[threading.Timer] = []
     start, optim_step = Ranks.start, ShardedLearner.optim_step
-    draw = random.Random(int(os.environ.get("SEEKLING_SEED", "0")))
+    draw = random.Random(point)
 
     def start_and_note(self):
         start(self)
