@@ -76,7 +76,7 @@ def test_groups_are_told_apart_by_sampler_and_by_what_became_of_them(write):
         ({"learn_s": 10.1}, "more scale.learner_ranks help"),
         ({"samplers_idle_share": 0.3}, "more rl.questions_per_step"),
         ({"queue_depth": 2.0}, "more scale.num_samplers"),
-        ({"weights_read_s": 0.9}, "scale.weights_dir on a faster disk"),
+        ({"weights_read_s": 0.9}, "a faster disk for scale.weights_dir"),
         ({"sampler_1_tokens_per_s": 49.0}, "sampler 1 is far slower"),
     ],
 )

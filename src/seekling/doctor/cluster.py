@@ -75,7 +75,9 @@ class ClusterHealth:
         elif self.queue_depth >= len(self.samplers):
             found.append("groups queue for samplers: more scale.num_samplers, or a larger rollout.in_flight")
         if self.weights_write_s + self.weights_read_s > HIGH_SYNC * self.sample_s:
-            found.append("weights take long to arrive: put scale.weights_dir on a faster disk, or train a LoRA")
+            found.append(
+                "weights take long to arrive: a faster disk for scale.weights_dir, or fewer samplers with more cores"
+            )
         rates = [each.tokens_per_s for each in self.samplers]
         if min(rates) * UNEVEN < max(rates):
             slowest = min(self.samplers, key=lambda each: each.tokens_per_s).number
