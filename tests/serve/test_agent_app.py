@@ -44,6 +44,9 @@ def test_openais_client_gets_an_answer_with_the_sentence_that_says_so(village):
     village.sampler.sampled.clear()
     with client_of(village) as client:
         assert [model.id for model in client.models.list()] == ["village"]
+        assert client.models.retrieve("village").id == "village"
+        with pytest.raises(openai.NotFoundError, match="there is no model 'other' here"):
+            client.models.retrieve("other")
         reply = client.chat.completions.create(**asking())
     (choice,) = reply.choices
     assert (choice.message.content, choice.finish_reason) == ("1612", "stop")

@@ -283,7 +283,9 @@ class ErrorReply(Reply):
     error: _Problem
 
 
-class _Model(Reply):
+class Model(Reply):
+    """The agent, or the policy."""
+
     id: str
     object: Literal["model"]
     created: int
@@ -294,7 +296,7 @@ class Models(Reply):
     """The one agent."""
 
     object: Literal["list"]
-    data: list[_Model]
+    data: list[Model]
 
 
 class Health(Reply):
@@ -323,12 +325,17 @@ _PLACE = "#/components/schemas/{model}"
 @functools.cache
 def openapi_of(name: str) -> dict[str, Json]:
     """The description of a server whose agent has this name."""
-    models = ChatBody, Feedback, ChatCompletion, ChatCompletionChunk, FeedbackKept, PageText, Models, Health, ErrorReply
-    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_PLACE)
+    replies = ChatCompletion, ChatCompletionChunk, FeedbackKept, PageText, Model, Models, Health, ErrorReply
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in (ChatBody, Feedback, *replies)], ref_template=_PLACE
+    )
     chat = _operation("Ask the agent; the last message is the question.", ChatCompletion, ChatBody)
     chat["responses"]["200"]["content"]["text/event-stream"] = {"schema": _ref(ChatCompletionChunk)}  # type: ignore[index,call-overload]
     page = _operation("The text of a page.", PageText)
-    page["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    model = _operation("The one agent of this server, by its name.", Model)
+    page["parameters"] = model["parameters"] = [
+        {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+    ]
     return {
         "openapi": "3.1.0",
         "info": {"title": f"seekling: {name}", "version": __version__, "description": _ABOUT},
@@ -336,6 +343,7 @@ def openapi_of(name: str) -> dict[str, Json]:
             "/v1/chat/completions": {"post": chat},
             "/v1/feedback": {"post": _operation("Say what is right or wrong in an answer.", FeedbackKept, Feedback)},
             "/v1/models": {"get": _operation("The one agent of this server.", Models)},
+            "/v1/models/{id}": {"get": model},
             "/v1/pages/{id}": {"get": page},
             "/metrics": {"get": {"summary": "Figures for Prometheus.", "responses": {"200": _text_reply("Figures.")}}},
             "/health": {"get": {**_operation("Whether the server is up.", Health), "security": []}},

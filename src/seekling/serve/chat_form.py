@@ -101,9 +101,13 @@ def read_chat(raw: bytes, model: str) -> ChatBody:
         if name in _UNSUPPORTED and value:
             what = f"this server does not support {name!r}; leave it out"
             raise RefusedRequestError(400, what, "unsupported_parameter")
-    if body.model != model:
-        raise RefusedRequestError(404, f"there is no model {body.model!r} here, only {model!r}", "model_not_found")
+    _refuse_other_model(body.model, model)
     return body
+
+
+def _refuse_other_model(asked: str, model: str) -> None:
+    if asked != model:
+        raise RefusedRequestError(404, f"there is no model {asked!r:.80} here, only {model!r}", "model_not_found")
 
 
 def about_reply(model: str) -> dict[str, Json]:
@@ -120,12 +124,17 @@ def openai_routes(
     async def models(request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [listed]})
 
+    async def one_model(request: Request) -> Response:
+        _refuse_other_model(request.path_params["id"], model)
+        return JSONResponse(listed)
+
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok", "model": model})
 
     return [
         Route("/v1/chat/completions", Admitted(room, complete), methods=["POST"]),
         Route("/v1/models", models),
+        Route("/v1/models/{id:path}", one_model),
         Route("/health", health),
     ]
 
