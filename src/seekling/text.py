@@ -16,3 +16,16 @@ def holds_words(text: str, part: str) -> bool:
     """
     words = r"\s+".join(map(re.escape, part.split()))
     return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    r"""The text with U+FFFD for control characters, by which a document could steer the terminal that shows it.
+
+    Example:
+        >>> printable("red \x1b[31m page\n")
+        'red \ufffd[31m page\n'
+    """
+    return _CONTROLS.sub("\ufffd", text)

@@ -47,6 +47,17 @@ def test_confidence_is_the_share_of_right_answers_on_other_questions():
         assert is_right[inside].mean() == pytest.approx(confidences[inside].mean(), abs=0.1)
 
 
+def test_an_answer_of_a_kind_that_no_development_question_had_is_trusted_with_nothing():
+    known = [
+        answered(number, is_right=number % 3 > 0, logprob=-0.1 if number % 3 else -0.9, is_shown=True)
+        for number in range(90)
+    ]
+    calibration = calibrate(known, promised_precision=0.8)
+    shown, not_shown = (answered(0, is_right=True, logprob=-0.1, is_shown=each).episode for each in (True, False))
+    assert calibration.confidence(shown) > 0.8
+    assert calibration.confidence(not_shown) == 0.0
+
+
 def test_what_is_surer_than_the_threshold_keeps_the_promise():
     summary = summarize_confidence(sampled(2000, 1), calibrate(sampled(400, 0), promised_precision=0.8))
     assert summary.promised_precision == 0.8

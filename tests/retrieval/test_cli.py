@@ -51,6 +51,15 @@ def test_search_prints_one_json_document(index):
     assert hit["score"] > 0
 
 
+def test_a_page_cannot_steer_the_terminal(tmp_path):
+    page = ("a", "Red \x1b[31mtown", "A walled town. \x1b]52;c;cm0=\x07 \x9b2J It has a tower.")
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [page])
+    assert seekling("index", corpus, "--out", tmp_path / "index").exit_code == 0
+    said = seekling("search", tmp_path / "index", "walled town").stdout
+    assert "walled town" in said
+    assert not {"\x1b", "\x07", "\x9b"} & set(said)
+
+
 @pytest.mark.parametrize("query", ["zebra", ""])
 def test_search_without_a_match_says_so(index, query):
     assert "no passage matches" in seekling("search", index, query).stdout

@@ -9,12 +9,13 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from seekling.cli.options import AsJson, Policy
+from seekling.text import printable
 from seekling.types import Json, Turn
 
 if TYPE_CHECKING:
@@ -88,9 +89,17 @@ def _row(question: str, answer: Answer) -> dict[str, Json]:
     }
 
 
+class _Terminal(Console):
+    """A console that no text of a document or model can steer."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """See `Console.print`."""
+        super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **settings)
+
+
 async def _show(asker: Asker, question: str, *, before: Sequence[tuple[str, str]] = (), trace: bool) -> Answer:
     """Print turns as they happen, then the answer."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = _Terminal(highlight=False, markup=False, soft_wrap=True)
     async with contextlib.aclosing(asker.stream(question, before=before)) as said:
         async for each in said:
             if not isinstance(each, Turn):

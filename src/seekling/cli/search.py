@@ -17,6 +17,7 @@ import typer
 from seekling.cli.options import AsJson
 from seekling.config import RetrievalConfig
 from seekling.errors import ConfigError
+from seekling.text import printable
 
 if TYPE_CHECKING:
     from seekling.evaluate.retrieval_scores import RetrievalScores
@@ -47,8 +48,9 @@ def _print_hits(hits: Sequence[Hit]) -> None:
         console.print("no passage matches; try other words")
     for hit in hits:
         head = rich.text.Text(f"{hit.rank + 1}  {hit.score:.4f}  ", style="dim")
-        head.append(hit.passage.title, style="bold not dim").append(f"  {hit.passage.id}", style="dim")
-        console.print(head, hit.passage.text, "", sep="\n", markup=False)
+        head.append(printable(hit.passage.title), style="bold not dim")
+        head.append(printable(f"  {hit.passage.id}"), style="dim")
+        console.print(head, printable(hit.passage.text), "", sep="\n", markup=False)
 
 
 def recall(

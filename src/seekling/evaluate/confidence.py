@@ -55,6 +55,12 @@ class ConfidenceSummary:
     """(coverage, risk), the surest answers first: share of the questions answered, and of these the share wrong."""
 
 
+MIN_SCALE = 1e-3
+"""Of a feature; one with this scale did not vary."""
+HALF = 0.5
+"""A feature that is yes or no for all development answers, and differs by more than this, is the other one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """What turns an episode into the probability that its answer is right."""
@@ -72,11 +78,17 @@ class Calibration:
     """Of development questions, that it was made of."""
 
     def confidence(self, episode: Episode) -> float | None:
-        """Probability in (0, 1) that an episode's answer is right; None where it gives none, or says it is unknown."""
+        """Probability in [0, 1) that an episode's answer is right; None where it gives none, or says it is unknown.
+
+        It is 0 where a feature that was the same for every development answer is another here, such as an answer that
+        stands in nothing that came back: nothing is known of such answers.
+        """
         if not _is_answered(episode):
             return None
-        features = (_features(episode) - np.array(self.means)) / np.array(self.scales)
-        return float(_sigmoid(features @ np.array(self.weights) + self.bias))
+        differences, scales = _features(episode) - np.array(self.means), np.array(self.scales)
+        if np.any((scales <= MIN_SCALE) & (np.abs(differences) > HALF)):
+            return 0.0
+        return float(_sigmoid(differences / scales @ np.array(self.weights) + self.bias))
 
     @property
     def promise(self) -> float | None:
@@ -114,7 +126,7 @@ def calibrate(records: Sequence[EpisodeRecord], *, promised_precision: float) ->
     if len(answered) < MIN_EPISODES or min(is_right_N.sum(), (~is_right_N).sum()) < MIN_OF_EACH:
         return None
     features_NF = np.stack([_features(each.episode) for each in answered])
-    means_F, scales_F = features_NF.mean(0), np.maximum(features_NF.std(0), 1e-3)
+    means_F, scales_F = features_NF.mean(0), np.maximum(features_NF.std(0), MIN_SCALE)
     scaled_NF, targets_N = (features_NF - means_F) / scales_F, is_right_N.astype(float)
     weights_F, bias = _logistic(scaled_NF, targets_N)
     return Calibration(
