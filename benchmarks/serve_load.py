@@ -204,6 +204,8 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=20, help="questions that are asked alone first")
     options = parser.parse_args()
     path = options.questions or options.run / "corpus" / "test.jsonl"
+    if not path.exists():
+        parser.error(f"{path} does not exist; name the run's question file with --questions")
     questions = [each.question for each in read_questions(path)][:200]
     num_good = round(options.clients * options.good)
     kinds = [

@@ -25,6 +25,19 @@ def world_of(folder, **data):
     return open_world(recipe_of({"data": {"almanac_pages": 150, **data}}), folder, QuietReporter())
 
 
+def test_the_index_of_a_run_is_found_from_wherever_it_is_asked(tmp_path, monkeypatch):
+    retrieval = recipe_of({"retrieval": {"index_dir": "mine.index"}}).retrieval
+    run, index = tmp_path / "home" / "runs" / "mine", tmp_path / "home" / "mine.index"
+    run.mkdir(parents=True)
+    index.mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    assert retrieval.folder(run).resolve() == index
+    monkeypatch.chdir(tmp_path)
+    assert retrieval.folder(run) == index
+    index.rmdir()
+    assert str(retrieval.folder(run)) == "mine.index"
+
+
 def test_kinds_to_learn_from_leave_the_held_out_questions_as_they_are(tmp_path):
     plain, some = world_of(tmp_path), world_of(tmp_path, train_kinds=["single", "several"])
     assert {question.kind for question in some.train} == {"single", "several"}

@@ -18,6 +18,8 @@ BIRTHPLACE = [("Where was Tobias Wren born?", "Harrow Dell")]
         (BUILDER, "When was it built?", "When was Orla Mill built?"),
         (BUILDER, "And Birch Mill?", "Who built Birch Mill?"),
         (BUILDER, "What about Birch Mill?", "Who built Birch Mill?"),
+        (BUILDER, "Then of Birch Mill?", "Who built Birch Mill?"),
+        (BUILDER, "Birch Mill?", "Who built Birch Mill?"),
         (BIRTHPLACE, "Where did he die?", "Where did Tobias Wren die?"),
         (BIRTHPLACE, "How many people live there?", "How many people live in Harrow Dell?"),
         (BIRTHPLACE, "Which river flows through that place?", "Which river flows through Harrow Dell?"),

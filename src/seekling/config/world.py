@@ -127,8 +127,15 @@ class RetrievalConfig(Section):
     ids of their own; flat: a section ends at the next heading of any level (wiki-search)."""
 
     def folder(self, run: Path) -> Path:
-        """Where the index is, for a run in this folder."""
-        return Path(self.index_dir) if self.index_dir else run / "index"
+        """Where the index is, for a run in this folder.
+
+        A relative `index_dir` is meant from where the run was trained: a program that is started elsewhere finds it
+        beside the nearest folder above the run that has it.
+        """
+        if not self.index_dir:
+            return run / "index"
+        places = (Path(self.index_dir), *(above / self.index_dir for above in run.resolve().parents))
+        return next((each for each in places if each.exists()), places[0])
 
 
 class SearchServerConfig(Section, use_attribute_docstrings=True):

@@ -18,7 +18,11 @@ Exchange = tuple[str, str]
 """An earlier question of a conversation, and the text of its answer."""
 
 _OPENING = re.compile(r"^(?:(?:and|but|so|then|ok|okay)\b,?\s+)+", re.I)
-_ABOUT = re.compile(r"^(?:(?:and|but|so)\s+)?(?:what|how)\s+about\s+(.+?)\s*\?*$|^and\s+(?:for\s+)?(.+?)\s*\?*$", re.I)
+_ABOUT = re.compile(
+    r"^(?:(?:and|but|so)\s+)?(?:what|how)\s+about\s+(.+?)\s*\?*$"
+    r"|^(?:and|but|so|then)\s+(?:(?:for|of|in|at|on|to|from|by|with)\s+)?(.+?)\s*\?*$|^(.+?)\s*\?+$",
+    re.I,
+)
 _NAME = re.compile(
     r"\"[^\"]+\"|[\w.]+\(\)|\b[a-z]\w*(?:[._]\w+)+"  # titles in quotation marks, names in programs
     r"|\b[A-Z0-9][\w'\u2019-]*(?:\s+(?:(?:of|de|the|la|le|du|von|van|der|di)\s+){0,2}[A-Z0-9][\w'\u2019-]*)*"
