@@ -100,6 +100,7 @@ def test_feedback_becomes_questions_that_training_reads(run, tmp_path):
         post(server.url, "/v1/feedback", {"id": first["id"], "thumbs": "down"})
         post(server.url, "/v1/feedback", {"id": first["id"], "thumbs": "up"})
         post(server.url, "/v1/feedback", {"id": second["id"], "thumbs": "down", "correction": "in 1656"})
+        post(server.url, "/v1/feedback", {"id": second["id"], "thumbs": "down"})
         post(server.url, "/v1/feedback", {"id": unknown["id"], "thumbs": "down", "correction": "unknown"})
         again = ask(server.url, "Where is Birch Mill?")
         post(server.url, "/v1/feedback", {"id": again["id"], "thumbs": "down"})

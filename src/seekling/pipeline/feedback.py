@@ -46,7 +46,12 @@ def export_feedback(run: Path, out: Path) -> FeedbackReport:
         raise DataError(f"{run} has no {SERVED}: it was never served; serve it with: seekling serve {run}")
     episodes = Episodes(run / SERVED)
     try:
-        newest = {" ".join(each.question.casefold().split()): each for each in episodes.judged()}
+        newest: dict[str, Judged] = {}
+        for each in episodes.judged():
+            key = " ".join(each.question.casefold().split())
+            is_told = key in newest and newest[key].correction  # which thumbs down do not take back
+            if not is_told or each.correction or each.thumbs == "up":
+                newest[key] = each
     finally:
         episodes.close()
     made = [(each, _question_of(each)) for each in newest.values()]

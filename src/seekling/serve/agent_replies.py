@@ -336,6 +336,8 @@ def openapi_of(name: str) -> dict[str, Json]:
     page["parameters"] = model["parameters"] = [
         {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
     ]
+    no_key: dict[str, Json] = {"description": _REFUSALS["401"], "content": _json_of(ErrorReply)}
+    figures: dict[str, Json] = {"200": _text_reply("Figures."), "401": no_key}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"seekling: {name}", "version": __version__, "description": _ABOUT},
@@ -345,7 +347,7 @@ def openapi_of(name: str) -> dict[str, Json]:
             "/v1/models": {"get": _operation("The one agent of this server.", Models)},
             "/v1/models/{id}": {"get": model},
             "/v1/pages/{id}": {"get": page},
-            "/metrics": {"get": {"summary": "Figures for Prometheus.", "responses": {"200": _text_reply("Figures.")}}},
+            "/metrics": {"get": {"summary": "Figures for Prometheus.", "responses": figures}},
             "/health": {"get": {**_operation("Whether the server is up.", Health), "security": []}},
         },
         "components": {

@@ -38,14 +38,21 @@ CREATE INDEX IF NOT EXISTS feedback_of ON feedback(answer_id);
 """
 _NEWEST = """
 SELECT answers.id, question, answer, is_found, document_ids, thumbs, correction
-FROM answers JOIN feedback ON feedback.number = (SELECT max(number) FROM feedback WHERE answer_id = answers.id)
+FROM answers JOIN feedback ON feedback.number = (
+    SELECT max(number) FROM feedback AS mine WHERE answer_id = answers.id AND (
+        thumbs IS 'up' OR correction != '' OR NOT EXISTS (
+            SELECT 1 FROM feedback AS other WHERE other.answer_id = answers.id AND other.correction != ''
+        )
+    )
+)
 ORDER BY feedback.number
 """
+"""The newest feedback on each answer; thumbs down, which says what is wrong, takes back no correction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An answer with the newest feedback on it."""
+    """An answer with the newest feedback on it; a correction stays when thumbs down follow."""
 
     id: str
     question: str
