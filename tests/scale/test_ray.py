@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -112,7 +112,13 @@ def test_sampling_runs_ahead_of_learning_no_further_than_allowed(ahead, tmp_path
     go_on(recipe, begun, tmp_path / "run")
     assert assert_balanced(tmp_path / "run", recipe) == []
     steps = assert_within_bound(tmp_path / "run", recipe)
-    assert max(row["staleness"] for row in steps) > 0 < max(row["num_groups_early"] for row in steps)
+    weights_of = defaultdict(set)
+    for row in rows(tmp_path / "run" / "ledger.jsonl"):
+        if row["event"] == "dispatched":
+            weights_of[row["step"]].add(row["weights"])
+    (first,) = weights_of[1]
+    assert all(min(weights_of[step]) < first + step - 1 for step in range(2, STEPS + 1)), "not before its own weights"
+    assert {"staleness", "num_groups_early"} <= steps[-1].keys()
     assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
     assert sum("loss" in row for row in steps) >= 3
 
