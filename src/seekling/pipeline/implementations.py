@@ -162,7 +162,7 @@ def open_sampling(
     need_ray()
     from seekling.scale.ledger import Ledger, problems
     from seekling.scale.pool import SamplerPool, open_place
-    from seekling.scale.roller import PoolRoller
+    from seekling.scale.roller import Dispatcher, PoolRoller
 
     ledger = folder.path / "ledger.jsonl"
 
@@ -173,7 +173,8 @@ def open_sampling(
 
     with open_agent(recipe, library, model_dir, open_pool) as agent:
         assert isinstance(agent.sampler, SamplerPool)
-        yield replace(agent, roller=PoolRoller(agent.env, agent.sampler, agent.renderer))
+        roller = PoolRoller(agent.env, agent.sampler, agent.renderer, Dispatcher(agent.sampler))
+        yield replace(agent, roller=roller)
     for problem in problems(ledger, folder.count_episodes("rl")):
         log(f"warning: {ledger.name} does not balance: {problem}")
 

@@ -58,7 +58,6 @@ class Job:
     seed: int
     first: int
     """Number of its first episode among those of its question."""
-    weights: Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +166,10 @@ class SamplerActor:
         self.teach(taught)
         return Opened(os.getpid(), os.uname().nodename, self._sampler.num_slots, self._sampler.dtype)
 
-    async def roll(self, job: Job) -> Outcome:
-        """Sample a group with the weights that it names, or newer ones; a straggler is cancelled by newer weights."""
+    async def roll(self, job: Job, weights: Weights) -> Outcome:
+        """Sample a group with these weights, or newer ones; a straggler is cancelled by newer weights."""
         started = time.perf_counter()
-        await self._take(job.weights)
+        await self._take(weights)
         load_s = time.perf_counter() - started
         roller = self._rollers.get(job.env)
         if roller is None:

@@ -16,7 +16,7 @@ import copy
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import ray
 
@@ -37,20 +37,20 @@ HANGS_AFTER = 2
 class PoolRoller(Roller):
     """A `Roller` whose episodes are made by a pool, whose samplers have environments like `env`.
 
-    Where it `trains`, these are of an RL step, whose number is the weights' version plus 1.
+    Where it `trains`, these are of an RL step, whose number is the weights' version plus 1. All rollers of a pool share
+    its `dispatcher`.
     """
 
-    def __init__(self, env: SearchEnv, pool: SamplerPool, renderer: Renderer, *, trains: bool = True) -> None:
+    def __init__(
+        self, env: SearchEnv, pool: SamplerPool, renderer: Renderer, dispatcher: Dispatcher, *, trains: bool = True
+    ) -> None:
         super().__init__(env, pool, renderer)
-        self._pool, self._trains = pool, trains
-        self._dispatcher = Dispatcher(pool)
+        self._pool, self._dispatcher, self._trains = pool, dispatcher, trains
         self._statistics: Mapping[str, float] = {}
 
     def over(self, env: SearchEnv) -> Roller:
         """See `Roller.over`; evaluations are what other environments are for."""
-        other = PoolRoller(env, self._pool, self._renderer, trains=False)
-        other._dispatcher = self._dispatcher
-        return other
+        return PoolRoller(env, self._pool, self._renderer, self._dispatcher, trains=False)
 
     @property
     def statistics(self) -> Mapping[str, float]:
@@ -93,9 +93,8 @@ class PoolRoller(Roller):
         return [current.made[position] for position in range(len(current.jobs))]
 
     def _jobs(self, questions: Sequence[Question], decoding: Decoding, group_size: int, seed: int) -> list[Job]:
-        weights = self._pool.weights
         return [
-            Job(question, decoding, self._env.config, group_size, seed, first, weights)
+            Job(question, decoding, self._env.config, group_size, seed, first)
             for question, first in zip(questions, first_numbers(questions, group_size), strict=True)
         ]
 
@@ -244,9 +243,10 @@ class Dispatcher:
         return min(self._with_room(rollout), key=lambda each: each.num_running, default=None)
 
     def _hand(self, rollout: Rollout, position: int, member: Member) -> None:
-        job = replace(rollout.jobs[position], weights=self._pool.weights)
-        attempt = self._pool.ledger.dispatch(rollout.step, position, sampler=member.number, weights=job.weights.number)
-        self._out[member.handle.roll.remote(job)] = _Handed(attempt, rollout, position, member, time.monotonic())
+        job, weights = rollout.jobs[position], self._pool.weights
+        attempt = self._pool.ledger.dispatch(rollout.step, position, sampler=member.number, weights=weights.number)
+        rolling = member.handle.roll.remote(job, weights)
+        self._out[rolling] = _Handed(attempt, rollout, position, member, time.monotonic())
         member.num_running += 1
 
     def _take(self, ref: ray.ObjectRef, handed: _Handed) -> EpisodeGroup | None:
