@@ -29,3 +29,13 @@ def printable(text: str) -> str:
         'red \ufffd[31m page\n'
     """
     return _CONTROLS.sub("\ufffd", text)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "question"), counted(1200, "question")
+        ('1 question', '1,200 questions')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

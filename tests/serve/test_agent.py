@@ -118,6 +118,21 @@ def test_a_chat_answers_questions_and_follow_ups_until_an_empty_line(home: Path)
     assert re.search(r"asked: When was Birch Mill built\?\n\d{4}\n", result.stdout)
 
 
+def test_pronouns_of_a_chat_mean_what_the_last_question_was_about(home: Path):
+    lines = "When was Alder Mill built?\nAnd its river?\nIs that a village?\n"
+    result = seekling("chat", home / "runs" / "demo", input=lines)
+    assert result.exit_code == 0, result.output
+    assert "asked: What is the river of Alder Mill?\n" in result.stdout
+    assert "asked: Is Alder Mill a village?\n" in result.stdout
+
+
+@pytest.mark.parametrize("question", ["", " \n\t"])
+def test_a_question_without_words_is_refused_before_anything_is_opened(question: str):
+    result = seekling("ask", "runs/nowhere", question)
+    assert result.exit_code == 2
+    assert "got an empty text, expected a question; ask something" in result.output
+
+
 def test_a_folder_that_is_no_run_or_has_no_trained_policy_is_refused(home: Path, tmp_path: Path):
     with pytest.raises(ConfigError, match="is not a run folder"), load_agent(tmp_path):
         pass

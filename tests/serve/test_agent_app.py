@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import re
 import socket
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
@@ -102,6 +103,10 @@ def test_what_is_not_in_the_documents_is_said_with_what_was_looked_at(village):
     ("body", "expected"),
     [
         (asking(""), (400, "invalid_value")),
+        (asking(" \n\t"), (400, "invalid_value")),
+        (asking("", stream=True), (400, "invalid_value")),
+        (asking([{"type": "text", "text": " "}]), (400, "invalid_value")),
+        (asking(None), (400, "invalid_value")),
         (asking("?" * 5000), (400, "context_length_exceeded")),
         ({**asking(), "messages": [{"role": "assistant", "content": "x"}]}, (400, "invalid_value")),
         (b" " * 10_000_000, (413, "request_too_large")),
@@ -122,16 +127,26 @@ def test_ids_of_pages_find_pages_and_nothing_else(village):
 
 def test_a_failing_engine_is_503_and_in_a_stream_an_error_event(village):
     assert code_of(send(village.url, body=asking("When did the engine break?"))) == (503, "engine_failed")
+    assert village.log[-1]["outcome"] == "failed"
+    num_failed = count_of(village, "failed")
     status, _, raw = send(village.url, body=asking("When did the engine break?", stream=True))
-    assert status == 200
+    assert (status, village.log[-1]["outcome"], count_of(village, "failed")) == (200, "failed", num_failed + 1)
     assert '"error": {"message": "the question could not be answered' in raw.decode()
     with client_of(village) as client, pytest.raises(openai.APIError, match="the engine broke"):
         list(client.chat.completions.create(**asking("When did the engine break?", stream=True)))
 
 
-def test_who_goes_away_frees_the_place(village):
+def count_of(village, outcome):
+    """Questions of this outcome, as /metrics tells."""
+    text = send(village.url, "/metrics").raw.decode()
+    found = re.search(rf'^seekling_questions_total{{outcome="{outcome}"}} (\S+)$', text, re.M)
+    return float(found[1]) if found else 0.0
+
+
+def test_who_goes_away_frees_the_place_and_is_logged_as_cancelled(village):
     address = village.url.removeprefix("http://").split(":")
     for stream in (True, False):
+        num_cancelled = count_of(village, "cancelled")
         num_before = len(village.sampler.closed)
         with socket.create_connection((address[0], int(address[1]))) as connection:
             raw = json.dumps(asking("When was Alder Mill slowly built?", stream=stream)).encode()
@@ -140,6 +155,9 @@ def test_who_goes_away_frees_the_place(village):
             wait_until(lambda: village.sampler.num_running == 1)
         wait_until(lambda before=num_before: len(village.sampler.closed) == before + 1)
         assert village.sampler.num_running == 0
+        wait_until(lambda before=num_cancelled: count_of(village, "cancelled") == before + 1)
+        lines = [line for line in village.log if line["route"] == "/v1/chat/completions"]
+        assert (lines[-1]["outcome"], lines[-1]["status"]) == ("cancelled", 200 if stream else 499)
 
 
 def test_only_so_many_wait_and_nobody_waits_for_ever(folder, tiny_model_dir):
@@ -154,6 +172,14 @@ def test_only_so_many_wait_and_nobody_waits_for_ever(folder, tiny_model_dir):
         assert (code_of(refused), refused[1]["Retry-After"]) == ((503, "overloaded"), "1")
         assert [code_of(each.result()) for each in waiting] == [(504, "timeout")] * 2
         assert send(village.url, body=asking())[0] == 200
+        streamed = send(village.url, body={**body, "stream": True})
+        *_, last, end = streamed.raw.decode().split("\n\n")
+        assert (streamed.status, json.loads(last.removeprefix("data: "))["error"]["code"], end) == (200, "timeout", "")
+        assert count_of(village, "timeout") == 3
+        asked = [line for line in village.log if line["route"] == "/v1/chat/completions"]
+        assert [(line["status"], line.get("outcome")) for line in asked] == [
+            *[(503, None), (504, "timeout"), (504, "timeout"), (200, "found"), (200, "timeout")]
+        ]
 
 
 def test_a_body_that_trickles_in_is_cut_off(folder, tiny_model_dir):
@@ -217,14 +243,10 @@ def test_the_log_says_what_happened_and_not_what_was_asked(village):
 
 
 def test_metrics_count_requests_and_questions(village):
-    def questions():
-        text = send(village.url, "/metrics")[2].decode()
-        return [line for line in text.splitlines() if line.startswith('seekling_questions_total{outcome="found"}')]
-
     send(village.url, body=asking())
-    before = questions()
+    num_found = count_of(village, "found")
     send(village.url, body=asking())
-    assert float(questions()[0].split()[1]) == float(before[0].split()[1]) + 1
+    assert count_of(village, "found") == num_found + 1
 
 
 def test_the_description_of_the_server_is_true(village):

@@ -33,6 +33,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Ask a trained agent: its searches, its answer and the sentences it stands on."""
+    if not question.strip():
+        raise typer.BadParameter("got an empty text, expected a question; ask something", param_hint="'QUESTION'")
     with _opened(run, policy) as asker:
         if as_json:
             answer = asker.submit(question).result()

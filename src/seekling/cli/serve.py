@@ -198,8 +198,10 @@ def _desk(run: Path, config: ServeConfig, *, policy: str, name: str = "") -> Ite
         from seekling.serve.metrics import AgentMetrics
     from seekling.serve import load_agent
     from seekling.serve.episodes import SERVED, Episodes
+    from seekling.serve.logs import logging_as_json
 
     with (
+        logging_as_json(_say),
         load_agent(run, policy=policy, in_flight=config.in_flight, log=_say) as agent,
         contextlib.closing(Episodes(run / SERVED)) as episodes,
         agent.asker() as asker,
@@ -214,8 +216,9 @@ def _rules(
     count: Callable[[str, int], None] = lambda route, status: None,
 ) -> GateRules:
     """Whom to let in, and a line of JSON on stderr for every request."""
-    from seekling.serve.gate import GateRules, json_line
+    from seekling.serve.gate import GateRules
     from seekling.serve.keys import RateLimit
+    from seekling.serve.logs import json_line
 
     def note(row: dict[str, Json]) -> None:
         count(str(row["route"]), int(str(row["status"])))
@@ -225,12 +228,14 @@ def _rules(
 
 
 def _run(app: App, config: ServeConfig, name: str) -> None:
+    from seekling.serve.logs import logging_as_json
     from seekling.serve.running import run_app
 
     def say(address: str) -> None:
         _say(f"serving {name} at {address} (Ctrl-C stops)")
 
-    run_app(app, host=config.host, port=config.port, on_start=say, shutdown_s=math.ceil(config.timeout_s) + 1)
+    with logging_as_json(_say):
+        run_app(app, host=config.host, port=config.port, on_start=say, shutdown_s=math.ceil(config.timeout_s) + 1)
 
 
 def _say(line: str) -> None:
@@ -251,6 +256,7 @@ def search_only(
     ends it after what has been asked is answered.
     """
     with _serving():
+        from seekling.serve.logs import logging_as_json
         from seekling.serve.metrics import SearchMetrics
         from seekling.serve.running import run_app
         from seekling.serve.search_app import open_indexes, search_app
@@ -265,7 +271,8 @@ def search_only(
         typer.echo(f"serving {opened[0].name} at {address}/retrieve (Ctrl-C stops)")
 
     app = search_app(opened, config, metrics)
-    run_app(app, host=config.host, port=config.port, on_start=say, shutdown_s=math.ceil(config.timeout_s) + 1)
+    with logging_as_json(_say):
+        run_app(app, host=config.host, port=config.port, on_start=say, shutdown_s=math.ceil(config.timeout_s) + 1)
     typer.echo("stopped; what was asked is answered")
 
 

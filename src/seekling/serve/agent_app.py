@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from importlib import resources
 
 from starlette.applications import Starlette
@@ -99,7 +99,7 @@ class _App:
 
     async def _stream(
         self, asked: Asked, about: dict[str, Json], wants_usage: bool, base_url: str
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str]:
         yield chat_form.chunk(about, {"role": "assistant", "content": ""})
         try:
             async with contextlib.aclosing(self._desk.stream(asked)) as said:
@@ -114,7 +114,10 @@ class _App:
                         made = replies.turn_made(each, self._desk.library.title_of)
                         delta: dict[str, Json] = {"reasoning_content": replies.turn_text(made)}
                         yield chat_form.chunk(about, delta, seekling={"turn": made.model_dump(mode="json")})
-        except (SeeklingError, RefusedRequestError) as error:
+        except RefusedRequestError as error:
+            yield chat_form.failed_event(str(error), error.code)
+            return
+        except SeeklingError as error:
             yield chat_form.failed_event(str(error))
             return
         yield chat_form.DONE

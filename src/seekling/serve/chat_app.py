@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -48,10 +48,12 @@ def make_chat_app(
         body = chat_form.read_chat(raw, model)
         ready, about = await _ready(body, chat), chat_form.about_reply(model)
         if body.stream:
-            return chat_form.events(_stream(chat, ready, about, body.wants_usage))
+            return chat_form.events(_stream(chat, ready, about, body.wants_usage, request.state.about))
         reply = await chat_form.unless_gone(request, asyncio.wrap_future(chat.submit(ready)))
         if reply is None:
+            request.state.about["outcome"] = "cancelled"
             return Response(status_code=CLIENT_GONE)
+        request.state.about["outcome"] = "answered"
         return chat_form.completion(about, {"content": reply.text}, _finish(reply), _usage(reply))
 
     return Starlette(
@@ -81,7 +83,10 @@ async def _ready(body: chat_form.ChatBody, chat: LocalChat) -> ChatRequest:
     return ChatRequest(messages, limit, temperature, body.top_p or 1.0, seed, tuple(stop), keeps)
 
 
-async def _stream(chat: LocalChat, ready: ChatRequest, about: dict[str, Json], with_usage: bool) -> AsyncIterator[str]:
+async def _stream(
+    chat: LocalChat, ready: ChatRequest, about: dict[str, Json], with_usage: bool, logged: dict[str, Json]
+) -> AsyncGenerator[str]:
+    """The pieces of a reply; what became of it is `logged`."""
     pieces: asyncio.Queue[str | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -91,6 +96,7 @@ async def _stream(chat: LocalChat, ready: ChatRequest, about: dict[str, Json], w
 
     future = chat.submit(ready, tell)
     future.add_done_callback(lambda _: tell(None))
+    logged["outcome"] = "cancelled"
     try:
         yield chat_form.chunk(about, {"role": "assistant", "content": ""})
         while (piece := await pieces.get()) is not None:
@@ -98,8 +104,10 @@ async def _stream(chat: LocalChat, ready: ChatRequest, about: dict[str, Json], w
         try:
             reply = future.result()
         except (SeeklingError, concurrent.futures.CancelledError) as error:
+            logged["outcome"] = "failed"
             yield chat_form.failed_event(str(error) or "the server stops")
             return
+        logged["outcome"] = "answered"
         yield chat_form.chunk(about, {}, finish=_finish(reply))
         if with_usage:
             yield chat_form.usage_chunk(about, _usage(reply))

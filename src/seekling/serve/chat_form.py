@@ -10,7 +10,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Annotated, Literal, TypeVar
 
 import pydantic
@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from seekling.errors import SeeklingError
 from seekling.serve.requests import (
@@ -159,9 +160,9 @@ def usage_chunk(about: Mapping[str, Json], usage: Mapping[str, Json]) -> str:
     return _event({**about, "object": "chat.completion.chunk", "choices": [], "usage": dict(usage)})
 
 
-def failed_event(message: str) -> str:
-    """The event of a stream that fails after it began."""
-    return _event({"error": {"message": message, "type": "server_error"}})
+def failed_event(message: str, code: str = "engine_failed") -> str:
+    """The event of a stream that fails after it began: what the body of a failure is where nothing was sent yet."""
+    return _event({"error": _problem(message, "server_error", code)})
 
 
 def _event(row: Mapping[str, Json]) -> str:
@@ -178,9 +179,22 @@ def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, Json]:
     return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}
 
 
-def events(pieces: AsyncIterator[str]) -> Response:
+class _Events(StreamingResponse):
+    """A stream whose pieces are closed before it ends: also when the client goes away while one is being sent."""
+
+    def __init__(self, pieces: AsyncGenerator[str]) -> None:
+        super().__init__(pieces, media_type="text/event-stream")
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        async with contextlib.aclosing(self._pieces):
+            await super().__call__(scope, receive, send)
+
+
+def events(pieces: AsyncGenerator[str]) -> Response:
     """A streamed reply."""
-    return StreamingResponse(pieces, media_type="text/event-stream")
+    return _Events(pieces)
 
 
 async def unless_gone(request: Request, work: Awaitable[_Result]) -> _Result | None:
@@ -193,13 +207,17 @@ async def unless_gone(request: Request, work: Awaitable[_Result]) -> _Result | N
         return waiting.result()
     finally:
         waiting.cancel()
+        await asyncio.wait([waiting])  # what becomes of it is logged with the request
 
 
 def error_reply(status: int, message: str, code: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """A refusal or failure."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    row: Json = {"error": {"message": message, "type": kind, "code": code, "param": None}}
-    return JSONResponse(row, status, headers)
+    return JSONResponse({"error": _problem(message, kind, code)}, status, headers)
+
+
+def _problem(message: str, kind: str, code: str) -> dict[str, Json]:
+    return {"message": message, "type": kind, "code": code, "param": None}
 
 
 def refusal(error: RefusedRequestError) -> JSONResponse:

@@ -95,7 +95,7 @@ class Desk:
         """
         began = time.monotonic()
         ends = asyncio.get_running_loop().time() + self.config.timeout_s
-        outcome = "gave_up"
+        outcome = "cancelled"
         turns = self._asker.stream(asked.question, before=asked.before)
         async with contextlib.aclosing(turns) as said:
             try:
@@ -109,7 +109,7 @@ class Desk:
                     yield each
                 outcome = "found" if each.is_found else "not_found"
                 await asyncio.to_thread(self._episodes.keep, asked.id, asked.key, each)
-                asked.about.update(outcome=outcome, turns=len(each.episode.turns), searches=each.episode.num_searches)
+                asked.about.update(turns=len(each.episode.turns), searches=each.episode.num_searches)
                 yield each
             except TimeoutError:
                 outcome = "timeout"
@@ -119,6 +119,7 @@ class Desk:
                 outcome = "failed"
                 raise
             finally:
+                asked.about["outcome"] = outcome
                 self.metrics.questions.labels(outcome).inc()
                 self.metrics.seconds.observe(time.monotonic() - began)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from seekling.errors import DataError
+from seekling.types import Episode
 
 if TYPE_CHECKING:
     from seekling.serve.asking import Answer
@@ -37,7 +38,7 @@ CREATE TABLE IF NOT EXISTS feedback (
 CREATE INDEX IF NOT EXISTS feedback_of ON feedback(answer_id);
 """
 _NEWEST = """
-SELECT answers.id, question, answer, is_found, document_ids, thumbs, correction
+SELECT answers.id, question, answer, is_found, document_ids, thumbs, correction, episode
 FROM answers JOIN feedback ON feedback.number = (
     SELECT max(number) FROM feedback AS mine WHERE answer_id = answers.id AND (
         thumbs IS 'up' OR correction != '' OR NOT EXISTS (
@@ -59,8 +60,10 @@ class Judged:
     answer: str | None
     is_found: bool
     document_ids: tuple[str, ...]
+    """Of the pages that it quotes."""
     thumbs: Thumbs | None
     correction: str
+    episode: Episode
 
 
 class Episodes:
@@ -101,8 +104,11 @@ class Episodes:
         with self._explained(), self._lock:
             rows = self._database.execute(_NEWEST).fetchall()
         return [
-            Judged(*(id_, question, answer, bool(is_found), tuple(json.loads(documents)), thumbs, correction or ""))
-            for id_, question, answer, is_found, documents, thumbs, correction in rows
+            Judged(
+                *(id_, question, answer, bool(is_found), tuple(json.loads(documents)), thumbs, correction or ""),
+                episode=Episode.from_json(json.loads(episode)),
+            )
+            for id_, question, answer, is_found, documents, thumbs, correction, episode in rows
         ]
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
 import math
 import time
 import uuid
@@ -145,11 +144,6 @@ def is_local(host: str | None) -> bool:
         return ipaddress.ip_address((host or "").strip("[]")).is_loopback
     except ValueError:
         return host is not None and host.lower() == "localhost"
-
-
-def json_line(row: dict[str, Json]) -> str:
-    """A line of the log."""
-    return json.dumps({"time": round(time.time(), 3), **row}, ensure_ascii=False)
 
 
 def _key_in(headers: Headers) -> str:

@@ -98,6 +98,24 @@ def find_quotes(
     return tuple(quotes.values())
 
 
+def page_that_states(
+    value: str,
+    episode: Episode,
+    question: str,
+    find: Callable[[str], Document | None],
+    title_of: Callable[[str], str],
+) -> str | None:
+    """Of the pages that an episode found, the id of the one with the sentence that fits a question and a value best.
+
+    The sentence need not have been shown. None where no page states the value. The other arguments: see `find_quotes`.
+    """
+    step = _Step(value, "", question, len(episode.turns))
+    candidates = list(_candidates(episode, step, {}, find, title_of, is_shown=False))
+    if not candidates:
+        return None
+    return max(candidates, key=lambda each: _fit(each, step, question, question, episode.turns)).document.id
+
+
 def _steps(episode: Episode, question: str) -> list[_Step]:
     """What was taken from pages, in order; the answer last.
 
@@ -125,11 +143,16 @@ def _candidates(
     known: dict[str, Document | None],
     find: Callable[[str], Document | None],
     title_of: Callable[[str], str],
+    *,
+    is_shown: bool = True,
 ) -> Iterator[_Candidate]:
-    """Sentences that hold a step's value and were shown before it was named."""
+    """Sentences that hold a step's value, of pages that were found before it was named.
+
+    With `is_shown` only those that were shown.
+    """
     turns, value = episode.turns[: step.turn], fold(step.value)
     shown = [observed_words(turn) for turn in turns]
-    if not any(holds(each, value) for each in shown):
+    if is_shown and not any(holds(each, value) for each in shown):
         return
     for page in dict.fromkeys(page for turn in turns for call in turn.calls for page in call.document_ids):
         if page not in known:
@@ -138,7 +161,8 @@ def _candidates(
         documents = [whole] if whole is not None else _pieces(page, title_of(page), turns)
         for document in documents:
             for sentence in sentences(document):
-                if _is_shown(fold(sentence.text), value, shown):
+                text = fold(sentence.text)
+                if _is_shown(text, value, shown) if is_shown else holds(text, value):
                     yield _Candidate(sentence, document, whole is not None)
 
 

@@ -84,6 +84,7 @@ def run_app(app: App, *, host: str, port: int, on_start: Callable[[str], None], 
         on_start(f"http://{host}:{listening.getsockname()[1]}")
         config = uvicorn.Config(
             app,
+            log_config=None,  # its warnings go where all others go
             log_level="warning",
             access_log=False,
             http=ImpatientProtocol,

@@ -22,7 +22,8 @@ DUPLICATE = "says the same as another question"
 LONG_ANSWER = "the answer is long"
 
 _MAX_ANSWER_WORDS = 15
-_SPOKEN = ("yes", "no", "ja", "nein")
+SPOKEN = ("yes", "no", "ja", "nein")
+"""Answers that no page needs to hold."""
 
 
 def problems(question: Question, page_of: Callable[[str], Document | None]) -> list[str]:
@@ -69,4 +70,4 @@ def count_problems(questions: Sequence[Question], page_of: Callable[[str], Docum
 
 
 def _is_said(answers: Iterable[str], texts: Sequence[str]) -> bool:
-    return any(answer.casefold() in _SPOKEN or any(holds_words(text, answer) for text in texts) for answer in answers)
+    return any(answer.casefold() in SPOKEN or any(holds_words(text, answer) for text in texts) for answer in answers)
