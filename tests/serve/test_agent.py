@@ -130,7 +130,7 @@ def test_pronouns_of_a_chat_mean_what_the_last_question_was_about(home: Path):
 def test_a_question_without_words_is_refused_before_anything_is_opened(question: str):
     result = seekling("ask", "runs/nowhere", question)
     assert result.exit_code == 2
-    assert "got an empty text, expected a question; ask something" in result.output
+    assert "the text is empty; ask something" in result.output
 
 
 def test_a_folder_that_is_no_run_or_has_no_trained_policy_is_refused(home: Path, tmp_path: Path):

@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Ask a trained agent: its searches, its answer and the sentences it stands on."""
     if not question.strip():
-        raise typer.BadParameter("got an empty text, expected a question; ask something", param_hint="'QUESTION'")
+        raise typer.BadParameter("the text is empty; ask something", param_hint="'QUESTION'")
     with _opened(run, policy) as asker:
         if as_json:
             answer = asker.submit(question).result()

@@ -4,6 +4,7 @@
 
 const byId = (id) => document.getElementById(id);
 const KEY = 'seekling-key';
+const KEPT_MESSAGES = 16; // the server reads no more of a conversation
 let model = '';
 let said = [];
 let running = null;
@@ -179,7 +180,7 @@ async function ask(question) {
   const asked = { role: 'user', content: question };
   try {
     if (!model) await loadModel();
-    const body = JSON.stringify({ model, stream: true, messages: [...said, asked] });
+    const body = JSON.stringify({ model, stream: true, messages: [...said.slice(-KEPT_MESSAGES), asked] });
     const response = await call('v1/chat/completions', { method: 'POST', body, signal: running.signal });
     let isAnswered = false;
     for await (const event of events(response)) {
