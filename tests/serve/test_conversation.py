@@ -31,6 +31,7 @@ BIRTHPLACE = [("Where was Tobias Wren born?", "Harrow Dell")]
         ([("What does os.path.join do?", "joins paths")], "What does it return?", "What does os.path.join return?"),
         (PEOPLE, "And its capital?", "What is the capital of Chad?"),
         (PEOPLE, "What about its capital?", "What is the capital of Chad?"),
+        (PEOPLE, "And its neighbours?", "What are the neighbours of Chad?"),
         (PEOPLE, "And the capital?", "What is the capital of Chad?"),
         (PEOPLE, "And Sudan's?", "What is the population of Sudan?"),
         # One property after another: of the same thing, though the answer is a name too.

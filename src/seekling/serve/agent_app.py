@@ -150,7 +150,7 @@ class _App:
 
 def _conversation(body: chat_form.ChatBody) -> tuple[str, list[Exchange]]:
     """The question, and what was asked and answered before it; what a system message says is not for this agent."""
-    messages = [each.message() for each in body.messages if each.role in ("user", "assistant")]
+    messages = [each.message() for each in body.messages if each.role not in ("system", "developer")]
     if not messages or messages[-1].role != "user":
         raise RefusedRequestError(400, "the last message must be the user's; it is the question")
     before = [

@@ -330,7 +330,8 @@ def openapi_of(name: str) -> dict[str, Json]:
         [(model, "validation") for model in (ChatBody, Feedback, *replies)], ref_template=_PLACE
     )
     chat = _operation("Ask the agent; the last message is the question.", ChatCompletion, ChatBody)
-    chat["responses"]["200"]["content"]["text/event-stream"] = {"schema": _ref(ChatCompletionChunk)}  # type: ignore[index,call-overload]
+    event: dict[str, Json] = {"anyOf": [_ref(ChatCompletionChunk), _ref(ErrorReply)]}
+    chat["responses"]["200"]["content"]["text/event-stream"] = {"schema": event}  # type: ignore[index,call-overload]
     page = _operation("The text of a page.", PageText)
     model = _operation("The one agent of this server, by its name.", Model)
     page["parameters"] = model["parameters"] = [

@@ -35,6 +35,8 @@ from seekling.types import Json, Message, Role
 
 _LOOK_EVERY_S = 0.5
 _UNSUPPORTED = ("tools", "functions", "response_format", "logprobs", "audio", "prediction")
+_PLAIN_TEXT = {"type": "text"}
+"""The `response_format` that asks for nothing special."""
 _Result = TypeVar("_Result")
 
 
@@ -99,7 +101,7 @@ def read_chat(raw: bytes, model: str) -> ChatBody:
     """Read a chat request; one that asks for what we cannot do, or for another model than this, is refused."""
     body = read_openai(raw, ChatBody)
     for name, value in (body.model_extra or {}).items():
-        if name in _UNSUPPORTED and value:
+        if name in _UNSUPPORTED and value and value != _PLAIN_TEXT:
             what = f"this server does not support {name!r}; leave it out"
             raise RefusedRequestError(400, what, "unsupported_parameter")
     _refuse_other_model(body.model, model)
@@ -226,14 +228,19 @@ def refusal(error: RefusedRequestError) -> JSONResponse:
 
 
 async def _error(request: Request, error: Exception) -> Response:
+    about = request.state.about
     match error:
         case RefusedRequestError():
+            about["error"] = error.code
             return refusal(error)
         case HTTPException():
+            about["error"] = "not_found"
             what = f"{request.method} {request.url.path}: {error.detail}"
             return error_reply(error.status_code, what, "not_found", error.headers)
         case SeeklingError():
+            about["error"] = "engine_failed"
             return error_reply(503, str(error), "engine_failed")
+    about["error"] = "internal_error"
     return error_reply(500, f"the request failed: {type(error).__name__}: {error}", "internal_error", BROKEN)
 
 

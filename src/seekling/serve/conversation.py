@@ -53,6 +53,7 @@ _ATTRIBUTE = re.compile(
 _ANOTHER = re.compile(
     r"(?P<owner>his|her|its|their|the)\s+(?P<property>(?!(?:same|one|other)\b)(?:[\w-]+\s+){0,4}?[\w-]+)", re.I
 )
+_PLURAL = re.compile(r"[^sui]s$")
 _VERB = re.compile(r"\b(?:is|was|are|were|do|does|did|has|have|had|can|will)\b", re.I)
 _PERSON_ASKED = re.compile(r"\b(?:who|whom|whose)\b", re.I)
 _PLACE_ASKED = re.compile(r"\bwhere\b|\b(?:place|town|village|city|country|river|lake|mountain)\b", re.I)
@@ -147,7 +148,8 @@ def _another_property(named: str, last: _Said) -> str | None:
     else:
         pronoun = _PRONOUN.match(owner)
         meant = _meant(pronoun, last) if pronoun is not None else ""
-    return f"What is the {asked['property']} of {meant}?" if meant else None
+    verb = "are" if _PLURAL.search(asked["property"]) else "is"
+    return f"What {verb} the {asked['property']} of {meant}?" if meant else None
 
 
 def _meant(pronoun: re.Match[str], last: _Said) -> str:

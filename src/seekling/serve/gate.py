@@ -82,8 +82,10 @@ class Gate:
             try:
                 state["key"] = self._check(scope)
             except RefusedRequestError as error:
+                state["about"]["error"] = error.code
                 await refusal(error)(scope, receive, send_noting)
             except ConfigError as error:
+                state["about"]["error"] = "keys_unreadable"
                 await error_reply(503, str(error), "keys_unreadable")(scope, receive, send_noting)
             else:
                 await self._app(scope, self._patient(receive), send_noting)
