@@ -67,6 +67,8 @@ class GullibleSampler:
     """Tokens of the prompt and of the action, of each sample."""
 
     async def sample(self, request: SampleRequest) -> Sample:
+        if request.max_new_tokens < 1:  # as our engine
+            return Sample((), (), "length", 0)
         prompt = self.tokenizer.decode(list(request.prompt_ids))
         question = re.findall(r"Question: (.*)", prompt)[-1]
         _, _, found = prompt.rpartition("<information>")

@@ -122,6 +122,16 @@ def test_what_cannot_be_answered_is_refused_by_name(village, body, expected):
     assert (village.log[-1]["status"], village.log[-1]["error"]) == expected
 
 
+def test_a_question_that_leaves_the_policy_no_room_is_refused_and_not_called_not_found(village):
+    before = count_of(village, "refused")
+    reply = send(village.url, body=asking("\u4e2d" * 3990))
+    assert code_of(reply) == (400, "context_length_exceeded")
+    assert "rollout.episode_tokens" in reply.json["error"]["message"]
+    streamed = send(village.url, body=asking("\u4e2d" * 3990, stream=True)).raw.decode()
+    assert '"code": "context_length_exceeded"' in streamed
+    assert count_of(village, "refused") == before + 2
+
+
 def test_what_asks_for_nothing_special_is_answered(village):
     reply = send(village.url, body=asking(response_format={"type": "text"}, tools=[], logprobs=False, n=1))
     assert (reply.status, reply.json["choices"][0]["message"]["content"]) == (200, "1612")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from seekling.serve.conversation import stand_alone
@@ -79,6 +81,38 @@ BIRTHPLACE = [("Where was Tobias Wren born?", "Harrow Dell")]
 )
 def test_a_follow_up_question_is_made_to_stand_for_itself(before: list[tuple[str, str]], question: str, asked: str):
     assert stand_alone(question, before) == asked
+
+
+@pytest.mark.parametrize("size", [26, 4000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "And {a_}!",
+        "of {a_}!?",
+        "And {a.}!",
+        "what about {a.b_}!",
+        "And{ }x",
+        "{?}x",
+        "{A }!",
+        "{of }",
+        "{its }",
+        "what is {west of }!",
+    ],
+)
+def test_no_question_keeps_the_rules_busy(text: str, size: int):
+    # A stranger's question is reworded in the thread that serves everybody. Of a pattern that matches in many ways, 26
+    # characters take seconds, and 4,000 for ever.
+    begin, _, rest = text.partition("{")
+    piece, _, end = rest.partition("}")
+    hostile = f"{begin}{piece * size}"[:size] + end
+    started = time.process_time()
+    for question, before in (
+        (hostile, BUILDER),
+        ("And its size?", [(hostile, "x")]),
+        ("Who?", [("What is it?", hostile)]),
+    ):
+        stand_alone(question, before)
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seekling.errors import InfrastructureError
+from seekling.errors import DataError, InfrastructureError
 from seekling.evaluate.confidence import Calibration
 from seekling.evaluate.evidence import executed_queries, is_abstention
 from seekling.retrieval.library import Library
@@ -25,6 +25,10 @@ from seekling.serve.conversation import stand_alone
 from seekling.serve.quotes import Quote as Quote  # part of an `Answer`
 from seekling.serve.quotes import find_quotes
 from seekling.types import Document, Episode, Question, StopReason, Turn
+
+
+class QuestionTooLongError(DataError):
+    """A question that leaves the policy no room to write anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,8 @@ class Answer:
 class Asker:
     """Asks an agent; a context manager, and `close` ends what is being asked.
 
-    A failing search, sandbox or engine raises an InfrastructureError for that one question. Cancelling (the task, the
+    A failing search, sandbox or engine raises an InfrastructureError for that one question, one that is too long for
+    the policy a QuestionTooLongError. Cancelling (the task, the
     iterator, the future) ends the episode and gives its place in the batch to the next question.
 
     Args:
@@ -149,9 +154,15 @@ class Asker:
             episode, trajectory = await self._roller.episode(asked, self._decoding, seed, on_turn)
         if trajectory is None:
             raise InfrastructureError(f"the question could not be answered: {episode.failure}")
+        num_tokens, room = len(trajectory.token_ids_T), self._decoding.episode_tokens
+        if num_tokens >= room and not any(turn.num_action_tokens for turn in episode.turns):
+            raise QuestionTooLongError(
+                f"the question and what the agent is told with it have {num_tokens} tokens; the agent reads and writes "
+                f"{room} in all (rollout.episode_tokens): shorten the question"
+            )
         # In a thread: pages may be behind a server, and long ones take longer than a decode step.
         answer = await asyncio.to_thread(answer_of, episode, question, self._library, self._calibration, self._folder)
-        return replace(answer, num_tokens=len(trajectory.token_ids_T))
+        return replace(answer, num_tokens=num_tokens)
 
 
 def answer_of(

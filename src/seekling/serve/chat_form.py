@@ -164,7 +164,8 @@ def usage_chunk(about: Mapping[str, Json], usage: Mapping[str, Json]) -> str:
 
 def failed_event(message: str, code: str = "engine_failed") -> str:
     """The event of a stream that fails after it began: what the body of a failure is where nothing was sent yet."""
-    return _event({"error": _problem(message, "server_error", code)})
+    kind = "invalid_request_error" if code == "context_length_exceeded" else "server_error"
+    return _event({"error": _problem(message, kind, code)})
 
 
 def _event(row: Mapping[str, Json]) -> str:

@@ -19,13 +19,18 @@ Exchange = tuple[str, str]
 """An earlier question of a conversation, and the text of its answer."""
 
 _OPENING = re.compile(r"^(?:(?:and|but|so|then|ok|okay)\b,?\s+)+", re.I)
+_END = "? \t\n"
 _ABOUT = re.compile(
-    r"^(?:(?:and|but|so)\s+)?(?:what|how)\s+about\s+(.+?)\s*\?*$"
-    r"|^(?:and|but|so|then)\s+(?:(?:for|of|in|at|on|to|from|by|with)\s+)?(.+?)\s*\?*$|^(.+?)\s*\?+$",
+    r"^(?:(?:and|but|so)\s+)?(?:what|how)\s+about\s+(.+)$"
+    r"|^(?:and|but|so|then)\s+(?:(?:for|of|in|at|on|to|from|by|with)\s+)?(.+)$",
     re.I,
 )
+"""Of a question without its question mark."""
+# Each of these patterns can match a text in one way only: a question is a stranger's, and may be made to try them all.
+_CODE = r"(?<![\w.])[\w.]+\(\)|\b[a-z]\w*(?:\.\w+)+|\b[a-z][^\W_]*_\w+"
+"""Names in programs."""
 _NAME = re.compile(
-    r"\"[^\"]+\"|[\w.]+\(\)|\b[a-z]\w*(?:[._]\w+)+"  # titles in quotation marks, names in programs
+    rf"\"[^\"]+\"|{_CODE}"  # titles in quotation marks
     r"|\b[A-Z0-9][\w'\u2019-]*(?:\s+(?:(?:of|de|the|la|le|du|von|van|der|di)\s+){0,2}[A-Z0-9][\w'\u2019-]*)*"
 )
 _HAS_CAPITAL = re.compile(r"[A-Z]")
@@ -34,13 +39,13 @@ _SMALL = frozenset(["of", "de", "the", "la", "le", "du", "von", "van", "der", "d
 _POSSESSIVE = re.compile(r"['\u2019]s$")
 _FIELD = re.compile(r"\b(?:as|under)\s+\"[^\"]+\"")
 """Names what is asked for, not of what."""
-_OF_NAME = re.compile(rf"\bof\s+(?:the\s+)?((?:{_NAME.pattern})(?:\s+and\s+(?:{_NAME.pattern}))?)\s*\?*$")
-_CODE_NAME = re.compile(r"[\w.]+\(\)|[a-z]\w*(?:[._]\w+)+")
+_OF_NAME = re.compile(rf"\bof\s+(?:the\s+)?((?:{_NAME.pattern})(?:\s+and\s+(?:{_NAME.pattern}))?)$")
+_CODE_NAME = re.compile(_CODE)
 _NO_NAME = re.compile(r"(?:why|when|where|whom?|whose|what|which|how|really|yes|no|okay|ok|thanks)", re.I)
-_OF_WORDS = re.compile(r"\b(?:of|in|on|for|about|from)\s+(?:the\s+)?((?:[\w'\u2019-]+\s+){0,2}[\w'\u2019-]+)\s*\?*$")
+_OF_WORDS = re.compile(r"\b(?:of|in|on|for|about|from)\s+(?:the\s+)?((?:[\w'\u2019-]+\s+){0,2}[\w'\u2019-]+)$")
 _DOING_WORDS = re.compile(
     r"^(?:what|when|where|why|how|which\s+\w+)\s+(?:does|do|did|is|was|can)\s+"
-    r"((?:[\w'\u2019-]+\s+){0,3}?[\w'\u2019-]+)\s+\w+\s*\?*$",
+    r"((?:[\w'\u2019-]+\s+){0,3}?[\w'\u2019-]+)\s+\w+$",
     re.I,
 )
 """What a question is about that is written without capitals."""
@@ -115,8 +120,9 @@ def _reworded(question: str, last: _Said | None) -> str:
     question = question.strip()
     if last is None:
         return question
-    about = _ABOUT.match(question)
-    named = next((each for each in (about.groups() if about else ()) if each), "")
+    bare = question.rstrip(_END)
+    about = _ABOUT.match(bare)
+    named = next((each for each in (about.groups() if about else ()) if each), bare if question[-1:] == "?" else "")
     is_name = _NAME.fullmatch(named.removeprefix("the ")) is not None and not _NO_NAME.fullmatch(named)
     if is_name and last.subject:
         return last.question.replace(last.subject, _POSSESSIVE.sub("", named), 1)
@@ -179,7 +185,7 @@ def _subject(question: str) -> str:
 
     Without a name, the words at its end after a preposition.
     """
-    question = _FIELD.sub("", question)
+    question = _FIELD.sub("", question).rstrip(_END)
     if (last := _OF_NAME.search(question)) and not last[1].isdigit():
         return _POSSESSIVE.sub("", last[1])
     first_end = len(question.partition(" ")[0])

@@ -17,7 +17,7 @@ from seekling.config import ServeConfig
 from seekling.errors import SeeklingError
 from seekling.retrieval.library import Library
 from seekling.serve.agent_replies import Feedback
-from seekling.serve.asking import Answer, Asker, Exchange
+from seekling.serve.asking import Answer, Asker, Exchange, QuestionTooLongError
 from seekling.serve.episodes import Episodes
 from seekling.serve.metrics import AgentMetrics
 from seekling.serve.requests import RefusedRequestError, busy
@@ -90,7 +90,7 @@ class Desk:
         """The turns as they happen, then the answer, which is kept by then. Closing it gives the question up.
 
         Raises:
-            RefusedRequestError: it took too long (504).
+            RefusedRequestError: it took too long (504), or the question leaves no room for an answer (400).
             SeeklingError: the search, the sandbox or the sampler failed.
         """
         began = time.monotonic()
@@ -115,6 +115,9 @@ class Desk:
                 outcome = "timeout"
                 what = f"there was no answer within {self.config.timeout_s:g} s"
                 raise RefusedRequestError(504, what, "timeout") from None
+            except QuestionTooLongError as error:
+                outcome = "refused"
+                raise RefusedRequestError(400, str(error), "context_length_exceeded") from None
             except SeeklingError:
                 outcome = "failed"
                 raise

@@ -75,13 +75,14 @@ def run_app(app: App, *, host: str, port: int, on_start: Callable[[str], None], 
         ConfigError: the address cannot be had.
     """
     try:
-        listening = socket.create_server((host, port), backlog=_BACKLOG)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise ConfigError(f"cannot listen at {host}:{port} ({error}); choose another with --host and --port") from None
     # uvicorn raises the signal that stopped it again when it has ended; both then end here.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        on_start(f"http://{host}:{listening.getsockname()[1]}")
+        on_start(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
         config = uvicorn.Config(
             app,
             log_config=None,  # its warnings go where all others go
