@@ -13,7 +13,8 @@ from seekling.env.protocol import Action, make_protocol
 from seekling.env.tools import library_tools
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError
-from seekling.experts.scripted import first_plan, play
+from seekling.experts import scripted
+from seekling.experts.scripted import first_plan
 from seekling.experts.select import collect
 from seekling.models import load_policy
 from seekling.retrieval.index import build_index
@@ -21,13 +22,15 @@ from seekling.retrieval.library import open_library
 from seekling.rollout.render import Renderer, expert_trajectory, opening_trajectory
 from seekling.types import Episode, Hop, StopReason
 from tests.env.fakes import FakeLibrary, count_words, make_env
-from tests.experts.village import BRIDGE, COMPARISON, QUESTIONS, SINGLE, UNANSWERABLE, write_village
+from tests.experts.village import BRIDGE, COMPARISON, PAGES, QUESTIONS, SINGLE, UNANSWERABLE, write_village
 
 PROTOCOLS = ["tags", "tools", "code"]
-TITLES = {
-    "alder_mill": "Alder Mill", "birch_mill": "Birch Mill", "tobias_wren": "Tobias Wren", "maud_ferris": "Maud"
-}  # fmt: skip
+TITLES = {page: title for page, (title, _) in PAGES.items()}
 IN_PAGE_WORDS = ExpertConfig(own_words_share=0.0)
+
+
+def play(env, question, config=None, *, titles=TITLES, after=None):
+    return scripted.play(env, question, config, title_of=titles.__getitem__, after=after)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +90,7 @@ def thoughts(episode):
 
 def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     def thoughts_on(question):
-        return thoughts(play(make(), question, title_of=TITLES.get).episode)
+        return thoughts(play(make(), question).episode)
 
     assert thoughts_on(BRIDGE) == [
         "Alder Mill > built by > born in?",
@@ -97,8 +100,8 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     assert thoughts_on(SINGLE)[-1] == "[Alder Mill] built in: 1612."
     assert thoughts_on(UNANSWERABLE) == [
         "Maud Ferris > name of the dog?",
-        "[Maud] name of the dog: not here. Maud Ferris > name of the dog?",
-        "[Maud] name of the dog: not here.",
+        "[Maud Ferris] name of the dog: not here. Maud Ferris > name of the dog?",
+        "[Maud Ferris] name of the dog: not here.",
     ]
     assert thoughts_on(COMPARISON) == [
         "Alder Mill; Birch Mill > built in?",
@@ -106,9 +109,16 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
     ]
 
 
+def test_where_many_subjects_share_a_page_the_subject_is_named(make):
+    titles = {**TITLES, "alder_mill": "The mills of the Sorrel", "maud_ferris": "Builders"}
+    assert thoughts(play(make(), SINGLE, titles=titles).episode)[-1] == "[Alder Mill] built in: 1612."
+    unknown = thoughts(play(make(), UNANSWERABLE, titles=titles).episode)
+    assert unknown[-1] == "[Maud Ferris] name of the dog: not here."
+
+
 def test_a_page_about_somebody_else_is_told_from_one_that_does_not_say(make):
     nobody = replace(UNANSWERABLE, hops=(Hop("Maud Wren", "born in", "unknown", ""),))
-    first = thoughts(play(make(), nobody, IN_PAGE_WORDS, title_of=str.upper).episode)[1]
+    first = thoughts(play(make(), nobody, IN_PAGE_WORDS, titles={page: page.upper() for page in PAGES}).episode)[1]
     assert first == "[TOBIAS_WREN] another page. Maud Wren > born in?"
 
 
@@ -175,7 +185,7 @@ def test_what_a_question_takes_for_granted_is_checked_after_what_it_asks_for(mak
     assert episode.answer == "1612"
     assert thoughts(episode) == [
         "Alder Mill > built in; check Tobias Wren?",
-        "[alder_mill] built in: 1612. [alder_mill] Tobias Wren: here. It fits: 1612.",
+        "[Alder Mill] built in: 1612. [Alder Mill] Tobias Wren: here. It fits: 1612.",
     ]
     claimed = replace(claimed, claim="Maud Ferris")
     wrong = replace(UNANSWERABLE, question="When did Maud Ferris build Alder Mill?", hops=(claimed, asked))
@@ -183,8 +193,8 @@ def test_what_a_question_takes_for_granted_is_checked_after_what_it_asks_for(mak
     assert episode.answer == "unknown"
     assert thoughts(episode) == [
         "Alder Mill > built in; check Maud Ferris?",
-        "[alder_mill] built in: 1612; check Maud Ferris?",
-        "[alder_mill] Maud Ferris: not here.",
+        "[Alder Mill] built in: 1612; check Maud Ferris?",
+        "[Alder Mill] Maud Ferris: not here.",
     ]
 
 
@@ -259,7 +269,7 @@ def test_a_failing_search_is_a_failure_of_the_episode_with_its_text():
 @pytest.mark.parametrize("question", [*QUESTIONS, replace(BRIDGE, hops=()), replace(SINGLE, hops=())])
 def test_a_plan_is_what_the_whole_episode_begins_with(make, protocol, share, question):
     env, config = make(protocol, max_turns=5), ExpertConfig(own_words_share=share)
-    whole = play(env, question, config, title_of=TITLES.get).episode
+    whole = play(env, question, config).episode
     text, opening = first_plan(env, question, config)
     assert text == whole.turns[0].action
     assert text.startswith(opening)
@@ -293,7 +303,7 @@ PAGES_ONLY = replace(BRIDGE, hops=(), question="Where was the builder of Alder M
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_of_two_pages_the_second_is_searched_for_by_the_name_that_the_first_gives_it(make, protocol):
     env = make(protocol, top_k=1, max_turns=5)
-    episode = play(env, PAGES_ONLY, title_of=TITLES.get).episode
+    episode = play(env, PAGES_ONLY).episode
     assert episode.answer == "Harrow Dell"
     assert [turn.kind == "answer" for turn in episode.turns] == [False, False, True] or protocol == "code"
     if protocol != "code":
@@ -306,13 +316,13 @@ def test_of_two_pages_the_second_is_searched_for_by_the_name_that_the_first_give
 
 def test_what_several_pages_without_relations_do_not_say_is_said_to_be_missing(make):
     asked = replace(PAGES_ONLY, kind=UNANSWERABLE.kind, answers=UNANSWERABLE.answers)
-    episode = play(make(top_k=1, max_turns=5), asked, title_of=TITLES.get).episode
+    episode = play(make(top_k=1, max_turns=5), asked).episode
     assert thoughts(episode)[-1] == "Where was the builder of Alder Mill born? Not here."
 
 
 def test_a_page_that_nothing_names_is_not_searched_for(make):
     asked = replace(PAGES_ONLY, supporting_ids=("alder_mill", "birch_mill"))
-    result = play(make(top_k=1, max_turns=5), asked, title_of=TITLES.get)
+    result = play(make(top_k=1, max_turns=5), asked)
     assert result.reason == "nothing names the page to look up"
 
 
@@ -333,7 +343,7 @@ def test_an_expert_goes_on_from_where_a_policy_was_and_says_what_is_missing(make
     episode = play(env, SINGLE, after=wrong).episode
     assert episode.turns[0] == replace(missed, is_given=True)
     assert [turn.is_given for turn in episode.turns] == [True] + [False] * (len(episode.turns) - 1)
-    assert thoughts(episode)[1] == "[birch_mill] another page. Alder Mill > built in?"
+    assert thoughts(episode)[1] == "[Birch Mill] another page. Alder Mill > built in?"
     assert episode.answer == "1612"
 
 
@@ -342,7 +352,7 @@ def test_what_a_policy_has_found_is_context_not_looked_up_again_and_not_learned_
     whole = play(env, BRIDGE).episode
     wrong = Episode(BRIDGE.id, "village", "tags", (), whole.turns[:1], None, StopReason.MAX_TURNS)
     continued = play(env, BRIDGE, after=wrong).episode
-    assert thoughts(continued)[1] == "[alder_mill] built by: Tobias Wren > born in?"
+    assert thoughts(continued)[1] == "[Alder Mill] built by: Tobias Wren > born in?"
     assert [turn.kind for turn in continued.turns] == ["search", "search", "answer"]
     renderer = Renderer(load_policy(tiny_model_dir, dtype="float32")[1])
     one, other = (expert_trajectory(each, env.protocol, renderer) for each in (whole, continued))

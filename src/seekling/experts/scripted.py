@@ -246,20 +246,31 @@ class _Run:
         self._found_hop = hop
         if not hop.relation:
             return f"{way.need} {self._shown_answer()}"
-        title = self._title_of(hop.document_id) if hop.document_id else hop.query_subject
         if hop.claim:
-            return f"[{title}] {hop.claim}: {words.HERE}"
-        return f"[{title}] {way.need}: {hop.answer}"
+            return f"[{self._named(hop)}] {hop.claim}: {words.HERE}"
+        return f"[{self._named(hop)}] {way.need}: {hop.answer}"
 
     def _verdict(self, hop: Hop, way: words.Try) -> str:
         """Why the last observation does not suffice: "[Orla Mill] built by: not here."."""
         last = self.turns[-1]
         if not hop.relation:
             return f"{way.need} {words.NOT_HERE if _is_right_page(hop, last) else words.OTHER_PAGE}"
-        if hop.document_id and _is_right_page(hop, last):
-            return f"[{self._title_of(hop.document_id)}] {way.need}: {words.NOT_HERE}"
+        if (hop.document_id and _is_right_page(hop, last)) or not self._is_title(hop):
+            return f"[{self._named(hop)}] {way.need}: {words.NOT_HERE}"
         read = next((page for ids in _pages_read(last) for page in ids), "")
         return f"[{self._title_of(read) if read else 'nothing'}] {words.OTHER_PAGE}"
+
+    def _is_title(self, hop: Hop) -> bool:
+        """Whether a page has the subject for its title, so that titles tell which page is the one.
+
+        Not so where many subjects share a page: there a neighbour's value is taken when the subject is not named.
+        """
+        page = hop.document_id
+        return not page or words.plain_title(self._title_of(page)).casefold() == hop.query_subject.casefold()
+
+    def _named(self, hop: Hop) -> str:
+        """What a thought says that it reads about."""
+        return self._title_of(hop.document_id) if hop.document_id and self._is_title(hop) else hop.query_subject
 
     def _look_up_together(self) -> None:
         """One program for all facts, and one that compares them."""

@@ -14,7 +14,8 @@ What a question takes for granted comes last, so that the answer is there when i
 
 The plan is made where only the question has been read, so that later turns copy it instead of working it out again:
 whether something is left to look up is what follows in the plan. Each turn names the page that it reads before it says
-whether that page suffices.
+whether that page suffices. Where many subjects share a page, as functions do, it names the subject instead:
+"[math.atan] return: the arc tangent of x".
 """
 
 from __future__ import annotations

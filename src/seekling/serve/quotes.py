@@ -48,7 +48,7 @@ class Quote:
 class _Step:
     value: str
     subject: str
-    """As the thought names the page; a small policy may misspell it. Empty when it names none."""
+    """As the thought names it: a page, or what it is about; a small policy may misspell it. Empty: nothing."""
     sought: str
     """The words of the relation, or else of the question."""
     turn: int
@@ -194,7 +194,7 @@ def _fit(candidate: _Candidate, step: _Step, query: str, question: str, turns: S
         return found / len(wanted) if wanted else 0.0
 
     return (
-        _TITLE_WEIGHT * _names(title, step.subject, query)
+        _TITLE_WEIGHT * max(_names(title, step.subject, query), _SECTION_SHARE * share_of(step.subject))
         + _RELATION_WEIGHT * share_of(step.sought)
         + _QUESTION_WEIGHT * share_of(question)
         + _LATEST_WEIGHT * is_latest
