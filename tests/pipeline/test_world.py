@@ -59,7 +59,7 @@ def test_a_log_that_is_no_terminal_tells_how_far_the_index_is(tmp_path, monkeypa
 
 
 def test_kinds_that_no_question_has_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"0 training .*train_kinds=\('riddle',\)"):
+    with pytest.raises(DataError, match=r"0 training .*fraction = 0.2, data.questions.train_kinds = \['riddle'\]; "):
         world_of(tmp_path, train_kinds=["riddle"])
 
 

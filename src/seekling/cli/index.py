@@ -18,6 +18,9 @@ from seekling.config import IndexConfig
 if TYPE_CHECKING:
     from seekling.retrieval.index_record import IndexRecord
 
+_SHOWN = 20
+"""Lines about what could not be read."""
+
 
 @settings("config", IndexConfig)
 def command(
@@ -113,6 +116,8 @@ def _facts(record: IndexRecord) -> Iterator[tuple[str, str]]:
         yield "vectors", settings.vectors
     columns = ", ".join(f"{name} ({count:,})" for name, count in record.columns.items())
     yield "columns", f"id, title{', ' if columns else ''}{columns}"
+    if record.left_out:
+        yield "could not be read", "\n".join(record.left_out)
     yield "corpus", record.corpus_hash
     yield "made by", ", ".join(f"{name} {version}" for name, version in record.versions.items())
     yield "files", f"{len(record.files)}, {sum(file.size for file in record.files.values()) / 1e6:,.1f} MB, whole"
@@ -126,6 +131,11 @@ def _print_outcome(record: IndexRecord, out: Path, seconds: float) -> None:
         console.print(f"{out}: this {what} was already there, made from the same corpus and settings; nothing to do")
         return
     console.print(f"{out}: {what}, {size_mb:,.1f} MB, in {seconds:.1f} s")
+    if record.left_out:
+        console.print(f"could not be read, left out: {len(record.left_out):,}")
+        console.print("\n".join(f"  {line}" for line in record.left_out[:_SHOWN]), markup=False)
+        if len(record.left_out) > _SHOWN:
+            console.print(f"  ... all of them: seekling index --inspect {out}", markup=False)
     if record.changes is not None:
         counts = ", ".join(f"{count:,} {name}" for name, count in record.changes.model_dump().items())
         console.print(f"pages: {counts}")

@@ -27,6 +27,7 @@ from seekling.config.world import (
     DataConfig,
     EnvConfig,
     IndexConfig,
+    MixConfig,
     ModelConfig,
     QuestionsConfig,
     RetrievalConfig,
@@ -37,7 +38,7 @@ from seekling.config.world import (
 
 __all__ = ["EVALUATIONS", "RECIPES", "AdvantageConfig", "CheckpointConfig", "CriticConfig", "DataConfig"]
 __all__ += ["EndpointConfig", "EnvConfig", "EvalConfig", "EvalRolloutConfig", "ExpectedConfig", "ExpertConfig"]
-__all__ += ["GroupConfig", "HealthConfig", "IndexConfig", "JudgeConfig", "LossConfig", "ModelConfig"]
+__all__ += ["GroupConfig", "HealthConfig", "IndexConfig", "JudgeConfig", "LossConfig", "MixConfig", "ModelConfig"]
 __all__ += ["OptimizerConfig", "QuestionsConfig", "Recipe", "RetrievalConfig", "RewardConfig", "RlConfig"]
 __all__ += ["RolloutConfig", "SandboxConfig", "ScaleConfig", "SearchServerConfig", "Section", "ServeConfig"]
 __all__ += ["SftConfig", "TrackingConfig", "build_recipe", "load_recipe", "recipe_to_toml"]

@@ -103,6 +103,8 @@ class IndexConfig(Section, use_attribute_docstrings=True):
     """BM25 finds "painted" by "paints"."""
     stop_words: bool = True
     """BM25 leaves the most frequent words of the language out."""
+    skip_unreadable: bool = False
+    """Of a folder, leave out what cannot be read and links that lead out of it, and say so, instead of stopping."""
 
 
 class RetrievalConfig(Section):
@@ -187,6 +189,27 @@ class ServeConfig(Section, use_attribute_docstrings=True):
     policy without keys has none."""
     log_questions: bool = False
     """Write questions into the log."""
+
+
+class MixConfig(Section, use_attribute_docstrings=True):
+    """Of which sorts `seekling init` makes how many questions; no part of a recipe."""
+
+    num_questions: Annotated[int, Field(ge=20)] = 2000
+    """Questions to make, at most."""
+    per_page: Positive = 24
+    """Questions about one page, at most."""
+    other_words: Fraction = 0.4
+    """Share of questions in other words than the page's."""
+    two_pages: Fraction = 0.1
+    """Share of questions that need two pages, as far as pages name each other or say the same sort of thing."""
+    described: Fraction = 0.1
+    """Share of questions that call what they ask about by another fact of its page, instead of by its name."""
+    unanswerable: Fraction = 0.12
+    """Share of questions that no page answers."""
+    own_words_miss: Fraction = 0.3
+    """At least this share is not answered by a search for the question's own words, as far as there are such."""
+    gaps: Fraction = 0.05
+    """At most this share asks for what is missing in a sentence, and none where there are enough others."""
 
 
 class SandboxConfig(Section):

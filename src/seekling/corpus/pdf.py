@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 
 from seekling.errors import DataError, MissingExtraError
@@ -21,6 +22,7 @@ def pdf_to_markdown(data: bytes, where: str) -> tuple[str, str]:
         import pypdf
     except ImportError:
         raise MissingExtraError("reading PDF needs pypdf: pip install 'seekling[ingest]'") from None
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # of what is wrong with a file, our error tells all there is
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
         title = str(reader.metadata.title or "") if reader.metadata else ""

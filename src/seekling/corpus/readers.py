@@ -3,8 +3,8 @@
 Understood are JSONL and CSV rows `{id, title, content}` and Search-R1's `{id, contents}` (plain, gzipped or bzip2ed),
 Parquet with the same columns, a single page, and a folder of pages in Markdown, HTML, PDF or plain text and of such
 data files. Short columns of a row are kept beside it, for citations.
-A row that is not understood ends the reading with an error that names its place: nothing is dropped silently, and what
-a folder holds besides pages is said in a warning.
+A row that is not understood ends the reading with an error that names its place, unless it is asked to go on and keep a
+list: nothing is dropped silently, and what a folder holds besides pages is said in a warning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +43,7 @@ _READERS_VERSION = 3
 _PACKAGES = ("trafilatura", "pypdf")
 _COLUMNS = frozenset({"id", "title", "content", "contents"})
 _DATA_NAME = re.compile(r"\.(jsonl|ndjson|parquet)(\.gz|\.bz2)?$", re.IGNORECASE)
+_TABLE_NAME = re.compile(r"\.(jsonl|ndjson|parquet|json|csv|tsv)(\.gz|\.bz2)?$", re.IGNORECASE)
 _SPHINX_INVENTORY = "objects.inv"
 _SPHINX_LISTS = re.compile(r"(genindex.*|py-modindex|modindex|search|searchindex|contents)\.\w+")
 _MAX_METADATA_CHARS = 1000
@@ -65,12 +66,30 @@ class Source:
     parse: Callable[[], Document]
 
 
+@dataclass(slots=True)
+class LeftOut:
+    """What a folder holds besides the pages that were read."""
+
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Files, links and rows that cannot be read or must not be followed, each with the reason."""
+    others: str = ""
+    """How many files of which kinds hold no pages, in words."""
+
+    def add(self, where: str, reason: object) -> None:
+        """Remember what cannot be read."""
+        self.unreadable.setdefault(where, str(reason))
+
+    def lines(self) -> list[str]:
+        """What cannot be read, a line each: "notes/a.pdf: why"."""
+        return [why if why.startswith(where) else f"{where}: {why}" for where, why in self.unreadable.items()]
+
+
 def read_documents(path: Path | str, *, html: HtmlMode = "page") -> Iterator[Document]:
     """Stream the documents of a corpus; `read_sources`, parsed."""
     return (source.parse() for source in read_sources(path, html=html))
 
 
-def read_sources(path: Path | str, *, html: HtmlMode = "page") -> Iterator[Source]:
+def read_sources(path: Path | str, *, html: HtmlMode = "page", left_out: LeftOut | None = None) -> Iterator[Source]:
     """Stream the pages of a corpus, each parsed only when it is asked to.
 
     Rows come in file order, files of a folder in the order of their paths. In a folder the id of a page is its path
@@ -81,23 +100,30 @@ def read_sources(path: Path | str, *, html: HtmlMode = "page") -> Iterator[Sourc
     Args:
         path: a file or a folder. The format of a data file is told from its content.
         html: read all of an HTML page, or its main text as trafilatura finds it.
+        left_out: given, a folder's files that cannot be read are put down here, with links that lead out of it, and
+            the others are read; whoever parses a source puts down what fails then. Of a file, nothing is left out.
 
     Raises:
         DataError: there is nothing to read, a row or page is wrong, or an id comes twice; names file and line.
     """
     path = Path(path)
     seen = _SeenIds()
-    for source in _all_sources(path, html):
+    left_out = left_out if path.is_dir() else None
+    for source in _all_sources(path, html, left_out):
         if seen.add(source.id):
+            if left_out is not None:
+                why = f"another page has the id {source.id!r} already (of a file, its path without suffix); rename one"
+                left_out.add(source.where, why)
+                continue
             # Where the first one stands is not remembered, for a corpus may have 21 million: look again.
-            first = next(each for each in _all_sources(path, html) if each.id == source.id)
+            first = next(each for each in _all_sources(path, html, None) if each.id == source.id)
             if first.where != source.where:
                 raise DataError(
                     f"{source.where}: the id {source.id!r} was already used at {first.where}; "
                     "expected each id once, and one page per name, whatever its suffix; rename or remove one of them"
                 )
         yield source
-    if not seen:
+    if not seen and not (left_out and left_out.unreadable):
         raise DataError(f"{path} holds no documents; {_ACCEPTED}")
 
 
@@ -139,33 +165,68 @@ def describe_readers(html: HtmlMode) -> dict[str, str]:
 # --- folders
 
 
-def _all_sources(path: Path, html: HtmlMode) -> Iterator[Source]:
+def _all_sources(path: Path, html: HtmlMode, left_out: LeftOut | None) -> Iterator[Source]:
     if path.is_dir():
-        yield from _read_folder(path, html)
+        yield from _read_folder(path, html, left_out)
     elif path.suffix.lower() in KINDS:
         yield _page_source(path, path.stem, html, {})
     else:
         yield from _read_data_file(path, {})
 
 
-def _read_folder(folder: Path, html: HtmlMode) -> Iterator[Source]:
+def _read_folder(folder: Path, html: HtmlMode, left_out: LeftOut | None) -> Iterator[Source]:
     others: Counter[str] = Counter()
-    for path in _walk(folder):
-        name, suffix = path.relative_to(folder), path.suffix.lower()
-        if path.is_dir():
-            others["linked folder (index it by itself)"] += 1
-        elif path.exists() and not path.is_file():
-            others["pipe or socket"] += 1
-        elif suffix in KINDS:
-            metadata = {"file": _text_of_name(name), "kind": KINDS[suffix]}
-            yield _page_source(path, name.with_suffix("").as_posix(), html, metadata)
-        elif _has_documents(path):
-            yield from _read_data_file(path, {"file": _text_of_name(name), "kind": data_files.sniff(path)})
-        else:
-            others[suffix or path.name] += 1
+    for path in _walk(folder, left_out):
+        try:
+            if left_out is not None and path.is_symlink() and _may_be_read(path):
+                _check_link(path, folder)
+            yield from _read_of_folder(path, folder, html, others)
+        except DataError as error:
+            if left_out is None:
+                raise
+            is_row = re.match(rf"{re.escape(str(path))}(:| row )\d+", str(error))
+            left_out.add(_printable(str(path)), f"{error}; the rows after it are not read" if is_row else error)
     if others:
-        counts = ", ".join(f"{count} {name}" for name, count in sorted(others.items()))
-        _LOG.warning("%s: left out what holds no pages: %s", folder, counts.encode("utf-8", "replace").decode("utf-8"))
+        counts = _printable(", ".join(f"{count} {name}" for name, count in sorted(others.items())))
+        if left_out is None:
+            _LOG.warning("%s: left out what holds no pages: %s", folder, counts)
+        else:
+            left_out.others = counts
+
+
+def _read_of_folder(path: Path, folder: Path, html: HtmlMode, others: Counter[str]) -> Iterator[Source]:
+    """The pages of one file; one that holds none is counted in `others` by its suffix."""
+    name, suffix = path.relative_to(folder), path.suffix.lower()
+    if path.is_dir():
+        others["linked folder (index it by itself)"] += 1
+    elif path.exists() and not path.is_file():
+        others["pipe or socket"] += 1
+    elif suffix in KINDS:
+        metadata = {"file": _text_of_name(name), "kind": KINDS[suffix]}
+        yield _page_source(path, name.with_suffix("").as_posix(), html, metadata)
+    elif (not path.is_symlink() or _may_be_read(path)) and _has_documents(path):
+        yield from _read_data_file(path, {"file": _text_of_name(name), "kind": data_files.sniff(path)})
+    else:
+        others[suffix or path.name] += 1
+
+
+def _may_be_read(path: Path) -> bool:
+    """Whether a link's name does not say that it is something else than pages, such as an image."""
+    return path.suffix.lower() in {"", *KINDS} or path.is_dir() or _TABLE_NAME.search(path.name) is not None
+
+
+def _check_link(path: Path, folder: Path) -> None:
+    """A DataError where a link leads nowhere, in circles, or out of the folder: its owner did not offer that."""
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise DataError("a link that leads nowhere") from None
+    if not target.is_relative_to(folder.resolve()):
+        raise DataError(f"a link that leads out of the folder, to {_printable(str(target))}; it is not followed")
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _text_of_name(name: Path) -> str:
@@ -192,13 +253,16 @@ def _has_documents(path: Path) -> bool:
     return first is not None and _are_of_documents(list(first.fields))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, left_out: LeftOut | None) -> Iterator[Path]:
     """Files in the order of their paths, and links to folders, which are not followed: they may lead in circles.
 
     Of documentation that Sphinx made, its sources (which say all of it twice) and its lists of names are left out.
     """
 
     def fail(error: OSError) -> None:
+        if left_out is not None:
+            left_out.add(_printable(str(error.filename)), f"a folder that cannot be read: {error.strerror}")
+            return
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}; make it readable") from None
 
     for parent, folders, files in os.walk(folder, onerror=fail):

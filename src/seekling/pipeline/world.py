@@ -111,9 +111,12 @@ def read_splits(recipe: Recipe, train_path: str, dev_path: str, test_path: str) 
     train = _of_sources(_of_kinds(train, data.questions.train_kinds), data.questions.train_sources)
     train = with_twins(train, data.withheld_share)
     if not train or not test:
+        filters = (
+            f"data.questions.{name} = {list(value)}" for name, value in data.questions if name != "source" and value
+        )
         raise DataError(
-            f"{len(train)} training and {len(test)} test questions are left; both are needed (data.test_fraction = "
-            f"{data.test_fraction}, data.questions: {data.questions!r}; where most questions share pages "
+            f"{len(train)} training and {len(test)} test questions are left; both are needed "
+            f"({', '.join([f'data.test_fraction = {data.test_fraction}', *filters])}; where most questions share pages "
             'none can be held out by page: give data.test, or data.split = "order")'
         )
     pairs = ((test, [*train, *dev], "test", "training or development"), (dev, train, "development", "training"))
@@ -164,6 +167,8 @@ def _open_library(recipe: Recipe, corpus: str, folder: Path, reporter: Reporter)
         return library, record.corpus_hash
     with reporter.stages() as report:
         record = build_index(corpus, place, recipe.retrieval.index, progress=report)
+    if record.left_out:
+        reporter.line(f"warning: {len(record.left_out):,} files could not be read, such as {record.left_out[0]}")
     reporter.line(
         f"index: {record.counts.documents} pages, {record.counts.passages} passages, {record.settings.kind}"
         + (" (reused)" if record.is_reused else "")

@@ -14,7 +14,7 @@ import numpy as np
 from seekling.config import IndexConfig
 from seekling.corpus.hashing import MetadataHash, corpus_hash
 from seekling.corpus.passages import cut_passages
-from seekling.corpus.readers import Source, describe_readers, read_sources
+from seekling.corpus.readers import LeftOut, Source, describe_readers, read_sources
 from seekling.errors import DataError
 from seekling.retrieval.bm25 import build_bm25
 from seekling.retrieval.dense import build_dense
@@ -139,14 +139,30 @@ def _entries_of(document: Document, config: IndexConfig) -> list[Passage]:
 
 
 def _pages(
-    corpus_path: Path, config: IndexConfig, former: Former, stage: str, report: Progress
+    corpus_path: Path,
+    config: IndexConfig,
+    former: Former,
+    stage: str,
+    report: Progress,
+    left_out: LeftOut | None = None,
 ) -> Iterator[tuple[Document, str]]:
-    """Each page with the digest of its raw form; one that the former index holds by the same readers is not parsed."""
+    """Each page with the digest of its raw form; one that the former index holds by the same readers is not parsed.
+
+    What cannot be read is put down in `left_out`, if the settings say so.
+    """
+    left_out = (left_out or LeftOut()) if config.skip_unreadable else None
     is_readable = former is not None and former[1].readers == describe_readers(config.html)
     store = DocumentStore(former[0]) if former is not None and is_readable else None
     count = 0
-    for count, source in enumerate(read_sources(corpus_path, html=config.html), start=1):
-        yield _known_page(store, source) or source.parse(), source.digest
+    for count, source in enumerate(read_sources(corpus_path, html=config.html, left_out=left_out), start=1):
+        try:
+            page = _known_page(store, source) or source.parse()
+        except DataError as error:
+            if left_out is None:
+                raise
+            left_out.add(source.where, error)
+            continue
+        yield page, source.digest
         if count % _REPORT_EVERY == 0:
             report(stage, count, None)
     report(stage, count, None)
@@ -162,12 +178,12 @@ def _known_page(store: DocumentStore | None, source: Source) -> Document | None:
 
 def _write_texts(corpus_path: Path, folder: Path, config: IndexConfig, former: Former, report: Progress) -> IndexRecord:
     """Write documents and passages in one pass over the corpus; the record says what that knows."""
-    old = DocumentStore(former[0]) if former is not None else None
+    old, left_out = DocumentStore(former[0]) if former is not None else None, LeftOut()
     changes, metadata, columns, rows = Counter[str](), MetadataHash(), Counter[str](), array("i")
     with DocumentWriter(folder) as documents, TableWriter(folder, "passages") as passages:
 
         def write_each() -> Iterator[Document]:
-            for document, digest in _pages(corpus_path, config, former, "cut passages", report):
+            for document, digest in _pages(corpus_path, config, former, "cut passages", report, left_out):
                 metadata.add(document.metadata)
                 yield document
                 if old is not None:
@@ -192,6 +208,7 @@ def _write_texts(corpus_path: Path, folder: Path, config: IndexConfig, former: F
         columns=dict(sorted(columns.items())),
         readers=describe_readers(config.html),
         versions={name: importlib.metadata.version(name) for name in ("seekling", "bm25s", "PyStemmer", "numpy")},
+        left_out=tuple(left_out.lines()),
         changes=Changes(**counted, removed=removed) if old is not None else None,
     )
 

@@ -93,6 +93,8 @@ class IndexRecord(Section, pydantic.BaseModel):
     """Of its columns."""
     columns: dict[str, int] = {}
     """What documents have besides title and id: in how many of them each has a value."""
+    left_out: tuple[str, ...] = ()
+    """Files of the corpus that could not be read, with the reason."""
     readers: dict[str, str] = {}
     """What parsed the pages; pages that others parsed are parsed again when the index is brought up to date."""
     terms: dict[str, str] = {}
@@ -219,6 +221,7 @@ def differences(record: IndexRecord, config: IndexConfig, *, encoder_fingerprint
     has, asked = record.settings.model_dump(), config.model_dump()
     unread = _unread(record.settings.kind) | (_OF_VECTORS if config.kind == "bm25" else set())
     unread |= {"vectors"} if config.vectors == "auto" else set()
+    unread |= set() if record.left_out else {"skip_unreadable"}
     if record.encoder is not None and encoder_fingerprint:
         is_same = encoder_fingerprint == record.encoder.fingerprint
         asked["encoder"] = has["encoder"] if is_same else f"{config.encoder} (other weights)"
