@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -13,12 +16,13 @@ from seekling.config import load_recipe
 from seekling.corpus import questions
 from seekling.corpus.html import html_to_markdown
 from seekling.corpus.questions import read_questions
+from seekling.errors import ModelError
 from seekling.experts.select import collect
-from seekling.pipeline import making
+from seekling.pipeline import closed_book, making
 from seekling.pipeline.world import open_world
+from seekling.retrieval.index_record import read_record
 from seekling.retrieval.library import open_library
-from seekling.rollout.render import Renderer
-from seekling.types import UNANSWERABLE, Message, Question
+from seekling.types import UNANSWERABLE, Question
 from tests.chat_server import chat_server, completion
 from tests.commands import seekling
 from tests.pipeline.runs import QuietReporter
@@ -30,6 +34,11 @@ PAGE = """<html><head><title>{module}</title></head><body><div class="related" r
 <h1>{module} \u2014 Tools<a class="headerlink" href="#x">\u00b6</a></h1>
 <p>This module provides {tools} for careful people.</p><dl>{functions}</dl></body></html>"""
 WORDS = ["mean", "median", "range", "spread", "mode", "total", "peak", "floor", "slope", "share"]
+
+
+def seekling_init(*words):
+    """Without asking a model."""
+    return seekling("init", *words, "--closed-book", "none")
 
 
 @pytest.fixture
@@ -55,7 +64,7 @@ def docs(tmp_path, monkeypatch):
 
 
 def test_a_folder_becomes_a_recipe_whose_questions_the_expert_solves(docs):
-    result = seekling("init", "docs", "--out", "mine.toml", "--num-questions", 60)
+    result = seekling_init("docs", "--out", "mine.toml", "--num-questions", 60)
     assert result.exit_code == 0, result.output
     assert "documents: 10 (10 html)" in result.stdout
     assert "mostly english" in result.stdout
@@ -77,11 +86,11 @@ def test_a_folder_becomes_a_recipe_whose_questions_the_expert_solves(docs):
     selection = collect(making.search_env(world.library, recipe), known, title_of=world.library.title_of)
     assert len(selection.kept) >= 0.9 * len(known), selection
     assert seekling("train", "mine.toml", "--dry-run").exit_code == 0
-    assert "exists already" in seekling("init", "docs", "--out", "mine.toml").stderr
+    assert "exists already" in seekling_init("docs", "--out", "mine.toml").stderr
 
 
 def test_an_index_is_brought_up_to_date_with_the_settings_it_has_and_another_recipe_is_told_so(docs):
-    assert seekling("init", "docs", "--out", "mine.toml").exit_code == 0
+    assert seekling_init("docs", "--out", "mine.toml").exit_code == 0
     page = (docs / "docs" / "mean.html").read_text().replace("mean", "zenith")
     (docs / "docs" / "zenith.html").write_text(page)
     assert "9 kept" not in seekling("index", "docs", "--out", "mine.index", "--update").stdout
@@ -93,7 +102,7 @@ def test_an_index_is_brought_up_to_date_with_the_settings_it_has_and_another_rec
 
 
 def test_what_makes_a_question_worthless_is_said_before_training(docs):
-    assert seekling("init", "docs", "--out", "mine.toml").exit_code == 0
+    assert seekling_init("docs", "--out", "mine.toml").exit_code == 0
     good = {"question": "What is the default of limit in meankit.mean_fast?", "answers": ["1"]}
     rows = [
         good | {"supporting_ids": ["mean"]},
@@ -104,7 +113,7 @@ def test_what_makes_a_question_worthless_is_said_before_training(docs):
         good | {"question": "What has no page?"},
     ]
     (docs / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = seekling("init", "docs", "own.jsonl", "--out", "own.toml", "--index", "mine.index").stdout
+    said = seekling_init("docs", "own.jsonl", "--out", "own.toml", "--index", "mine.index").stdout
     for problem in (
         "says the same as another question",
         "the answer stands in the question",
@@ -132,7 +141,7 @@ def test_a_teacher_writes_questions_that_are_checked_as_all_are(docs):
         return 200, completion("\n".join(map(json.dumps, rows)) + "\nnot a question")
 
     with chat_server(respond) as server:
-        result = seekling("init", "docs", "--out", "mine.toml", "--teacher", server.url)
+        result = seekling_init("docs", "--out", "mine.toml", "--teacher", server.url)
     assert result.exit_code == 0, result.output
     taught = [each for each in read_questions("mine.questions.jsonl") if "teacher" in each.labels]
     assert len(taught) == len(WORDS)
@@ -146,16 +155,62 @@ def test_ctrl_c_leaves_no_recipe_and_the_next_try_works(docs, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(questions, "write_atomically", interrupted)
-        assert seekling("init", "docs", "--out", "mine.toml").exit_code == 130
+        assert seekling_init("docs", "--out", "mine.toml").exit_code == 130
     assert sorted(path.name for path in docs.iterdir()) == ["docs", "mine.index"]
-    assert "used as it is" in seekling("init", "docs", "--out", "mine.toml").stdout
+    assert "used as it is" in seekling_init("docs", "--out", "mine.toml").stdout
 
 
-def test_pages_that_cannot_be_read_are_named_with_the_reason(docs):
-    (docs / "docs" / "bad.txt").write_bytes(b"caf\xe9")
-    result = seekling("init", "docs", "--out", "mine.toml")
+def test_a_folder_with_damaged_files_is_read_but_for_them_and_each_is_named_with_the_reason(docs):
+    folder = docs / "docs"
+    (folder / "bad.txt").write_bytes(b"caf\xe9")
+    rows = ['{"id": "first row", "title": "Row", "content": "A row."}', "broken", '{"id": "lost", "title": "Row"}']
+    (folder / "rows.jsonl").write_text("\n".join(rows))
+    (folder / "scan.pdf").write_bytes(b"%PDF-1.4 and then nothing")
+    (folder / "table.parquet").write_bytes(b"PAR1 and then nothing")
+    (folder / "half.jsonl.gz").write_bytes(gzip.compress(b'{"id": "x", "title": "X", "content": "y"}\n' * 9)[:-9])
+    (folder / "gone.md").symlink_to(folder / "nowhere.md")
+    (docs / "secret.md").write_text("# Secret\n\nNot meant for the index.")
+    (folder / "out.md").symlink_to(docs / "secret.md")
+    (folder / "mean.md").write_text("# Twice\n\nOf one name with mean.html.")
+    with contextlib.closing(sqlite3.connect(folder / "notes.sqlite")) as base:
+        base.execute("create table notes (text)")
+    result = seekling_init("docs", "--out", "mine.toml")
+    assert result.exit_code == 0, result.output
+    assert "documents: 11 (10 html, 1 jsonl)" in result.stdout
+    assert "hold no pages, left out: 1 .sqlite" in result.stdout
+    assert "could not be read, left out: 8" in result.stdout
+    reasons = {
+        "docs/bad.txt": "not UTF-8",
+        "docs/scan.pdf": "a PDF that cannot be read",
+        "docs/table.parquet": "damaged Parquet",
+        "docs/half.jsonl.gz": "damaged compressed file",
+        "docs/gone.md": "a link that leads nowhere",
+        "docs/out.md": "a link that leads out of the folder",
+        "docs/mean.md": "another page has the id 'mean' already",
+        "docs/rows.jsonl:2": "the rows after it are not read",
+    }
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    for path, reason in reasons.items():
+        assert [line for line in lines if line.startswith(path) and reason in line], (path, result.stdout)
+    assert "left out" not in result.stderr, "it is said once"
+    assert "EOF marker" not in result.stderr
+    record = read_record(docs / "mine.index")
+    assert (record.counts.documents, len(record.left_out)) == (11, 8)
+
+    (folder / "more.html").write_text((folder / "mean.html").read_text().replace("mean", "zenith"))
+    updated = seekling("index", "docs", "--out", "mine.index", "--update")
+    assert "11 kept, 0 changed, 1 added" in updated.stdout, updated.output
+    assert "could not be read, left out: 8" in updated.stdout
+    strict = seekling("index", "docs", "--out", "strict.index")
+    assert strict.exit_code == 1, "who did not ask for it gets no index with holes"
+
+
+def test_a_folder_of_which_nothing_can_be_read_says_why(docs):
+    (docs / "bad").mkdir()
+    (docs / "bad" / "a.txt").write_bytes(b"caf\xe9")
+    result = seekling_init("bad", "--out", "mine.toml")
     assert result.exit_code == 1
-    assert "1 of 11 pages cannot be read" in result.stderr
+    assert "no page of bad can be read" in result.stderr
     assert "not UTF-8" in result.stderr
 
 
@@ -169,7 +224,7 @@ def test_german_pages_are_asked_in_german(tmp_path, monkeypatch):
             f"Strg+{name[0]}, und das ist nicht schwer."
         )
         (tmp_path / "hilfe" / f"{name}.md").write_text(text, encoding="utf-8")
-    result = seekling("init", "hilfe", "--out", "hilfe.toml")
+    result = seekling_init("hilfe", "--out", "hilfe.toml")
     assert result.exit_code == 0, result.output
     assert load_recipe("hilfe.toml").retrieval.index.language == "german"
     asked = {each.question: each.answers[0] for each in read_questions("hilfe.questions.jsonl")}
@@ -187,7 +242,7 @@ def test_records_are_asked_for_their_fields_and_for_those_that_they_lack(tmp_pat
             f"# Ship {word.title()}\n\n## Hull\n\n{tonnage}- **Sister:** Ship {WORDS[number - 1].title()}\n\n{lines}\n"
         )
         (tmp_path / "ships" / f"{word}.md").write_text(text, encoding="utf-8")
-    assert seekling("init", "ships", "--out", "mine.toml", "--num-questions", 60).exit_code == 0
+    assert seekling_init("ships", "--out", "mine.toml", "--num-questions", 60).exit_code == 0
     made = read_questions(tmp_path / "mine.questions.jsonl")
     answers = {
         (each.hops[0].query_subject, each.hops[0].relation): each.answers[0] for each in made if len(each.hops) == 1
@@ -202,6 +257,41 @@ def test_records_are_asked_for_their_fields_and_for_those_that_they_lack(tmp_pat
     assert bridge.hops[0].answer == bridge.hops[1].query_subject
 
 
+def test_questions_over_two_pages_link_few_pages_and_name_both(docs):
+    """So that whole groups of pages can be held out."""
+    for number, word in enumerate(WORDS):
+        text = (
+            f"# Ship {word.title()}\n\nBuilder: Yard {word.title()}\nLaunched: {1900 + number}\nCrew: {number}0 men\n"
+        )
+        text += f"Owner: line of Ship {WORDS[number - 1].title()}\n\nBeside Ship {WORDS[(number + 1) % 10].title()}.\n"
+        (docs / "docs" / f"ship_{word}.md").write_text(text, encoding="utf-8")
+    result = seekling_init("docs", "--out", "mine.toml", "--two-pages", "0.5", "--num-questions", "200")
+    assert result.exit_code == 0, result.output
+    made = read_questions("mine.questions.jsonl")
+    two = [each for each in made if len(each.supporting_ids) == 2]
+    assert f"{len(two):,} over two pages" in result.stdout
+    several = [each for each in two if each.kind == "several"]
+    assert several
+    for each in several:
+        first, second = each.hops
+        assert first.query_subject in each.question
+        assert second.query_subject in each.question
+        assert each.answers[0] == f"{first.answer} and {second.answer}"
+    mentions = [each for each in two if "mention" in each.labels]
+    assert mentions
+    assert all(each.hops[0].answer == each.hops[1].query_subject not in each.question for each in mentions)
+    groups: list[set[str]] = []
+    for each in two:
+        linked = [group for group in groups if group & set(each.supporting_ids)]
+        groups = [group for group in groups if group not in linked] + [set(each.supporting_ids).union(*linked)]
+    assert max(map(len, groups)) <= 6
+    calls = [each for each in made if "described" in each.labels]
+    assert calls
+    for each in calls:
+        assert each.hops[0].answer not in each.question
+        assert each.hops[0].query_subject in each.question
+
+
 def test_definitions_of_html_keep_term_and_meaning_together():
     page = html_to_markdown(
         "<h2>Basic types<a class='headerlink'>\u00b6</a></h2><dl><dt>class A()</dt><dd><p>An A.</p><p>More.</p>"
@@ -214,20 +304,23 @@ def test_definitions_of_html_keep_term_and_meaning_together():
     )
 
 
+LIMIT = "What is the default value of limit in meankit.mean_exact?"
 MILL = Question("mill", "Who built the mill?", ("the guild", "Ann Lee"), source="s")
 
 
 @pytest.fixture(scope="module")
 def knowing(tiny_model_dir, tmp_path_factory):
-    """A model that has learned by heart who built the mill."""
+    """A model that has learned by heart who built the mill, and what the default of a limit is."""
     model, tokenizer = (each.from_pretrained(tiny_model_dir) for each in (AutoModelForCausalLM, AutoTokenizer))
-    prompt = Renderer(tokenizer).prompt((Message("user", making.CLOSED_BOOK.format(question=MILL.question)),))
-    reply = tokenizer.encode("Ann Lee<|im_end|>", add_special_tokens=False)
-    tokens = torch.tensor([[*prompt, *reply]])
-    labels = torch.tensor([[-100] * len(prompt) + reply])
+    rows = []
+    for question, reply in ((MILL.question, " The Ann Lee of old\n"), (LIMIT, " 2\n")):
+        prompt = tokenizer.encode(closed_book.PROMPT.format(question=question))
+        told = tokenizer.encode(reply, add_special_tokens=False)
+        rows.append((torch.tensor([[*prompt, *told]]), torch.tensor([[-100] * len(prompt) + told])))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(100):
+    for step in range(200):
         optimizer.zero_grad()
+        tokens, labels = rows[step % len(rows)]
         model(tokens, labels=labels).loss.backward()
         optimizer.step()
     folder = tmp_path_factory.mktemp("knowing")
@@ -239,11 +332,36 @@ def knowing(tiny_model_dir, tmp_path_factory):
 def test_only_what_the_model_says_by_itself_is_known(knowing):
     asked = [
         MILL,
-        replace(MILL, id="another answer", answers=("Ann",), question="Who built the bridge?"),
+        replace(MILL, id="begins in the same way", answers=("Ann Leeds", "Bob")),
+        replace(MILL, id="without the article", answers=("ann lee of old",)),
         replace(MILL, id="not known", answers=("Bob Hill",)),
         replace(MILL, id="unanswerable", kind=UNANSWERABLE),
-        replace(MILL, id="named in the question", kind="comparison"),
+        replace(MILL, id="named in the question", kind="comparison", question="Who built it, Ann Lee or Bob Hill?"),
     ]
-    known = making.answered_closed_book(asked, knowing, QuietReporter())
-    assert MILL.key in known
-    assert known <= {MILL.key, asked[1].key}, "a model that says one thing only may be right about the bridge too"
+    folder = closed_book.find_model(knowing, QuietReporter())
+    known = closed_book.answered_closed_book(asked, folder, QuietReporter())
+    assert known == {asked[0].key, asked[2].key}
+
+
+def test_made_questions_that_a_model_answers_without_the_pages_are_left_out(docs, knowing):
+    made = seekling("init", "docs", "--out", "all.toml", "--closed-book", "none")
+    assert "without the pages" not in made.stdout
+    assert LIMIT in {each.question for each in read_questions("all.questions.jsonl")}
+    checked = seekling("init", "docs", "--out", "mine.toml", "--index", "all.index", "--closed-book", knowing)
+    assert "1 answerable without the pages: left out" in checked.stdout, checked.stdout
+    assert LIMIT not in {each.question for each in read_questions("mine.questions.jsonl")}
+
+
+def test_without_a_model_init_says_so_and_goes_on(docs, monkeypatch):
+    def unreachable(spec, **_):
+        raise ModelError("nothing is reachable")
+
+    monkeypatch.setattr(closed_book, "resolve_model", unreachable)
+    result = seekling("init", "docs", "--out", "mine.toml")
+    assert result.exit_code == 0, result.output
+    assert "no check of what a model answers without the pages: there is no model (nothing is reachable)" in (
+        result.stdout.replace("\n", " ")
+    )
+    wrong = seekling("init", "docs", "--out", "other.toml", "--closed-book", "nowhere")
+    assert wrong.exit_code == 1
+    assert "nothing is reachable" in wrong.stderr

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seekling.cli.options import settings
-from seekling.config import EndpointConfig, Recipe, build_recipe, load_recipe
-from seekling.errors import ConfigError
+from seekling.config import EndpointConfig, MixConfig, Recipe, build_recipe, load_recipe
+from seekling.errors import ConfigError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
     from seekling.pipeline.making import Survey
@@ -22,6 +22,7 @@ _MANY_QUESTIONS, _FEW_WORDS = 600, 90
 """From so many training questions on plans are learned too; pages shorter than this are passages of their own."""
 
 
+@settings("mix", MixConfig, "num_questions two_pages described own_words_miss unanswerable")
 @settings(
     "teacher",
     EndpointConfig,
@@ -32,15 +33,15 @@ _MANY_QUESTIONS, _FEW_WORDS = 600, 90
 def command(
     corpus: Annotated[Path, typer.Argument(help="Your documents: a folder, or a file such as corpus.jsonl.")],
     teacher: EndpointConfig | None,
+    mix: MixConfig,
     questions: Annotated[
         Path | None, typer.Argument(help='JSONL rows {"question": "...", "answers": ["..."]}; left out: they are made.')
     ] = None,
     out: Annotated[Path, typer.Option(help="The recipe; must not exist yet.")] = Path("recipe.toml"),
     index: Annotated[Path | None, typer.Option(help="Index folder; built, or used if it is there.")] = None,
-    num_questions: Annotated[int, typer.Option(min=20, help="Questions to make, at most.")] = 2000,
     closed_book: Annotated[
-        str, typer.Option(help='A model, such as "default": leave out questions that it answers without searching.')
-    ] = "",
+        str, typer.Option(help='Leave out what this model answers without the pages; "none": ask no model.')
+    ] = "default",
 ) -> None:
     """Look at your documents, make questions of them, and write a commented recipe.
 
@@ -63,13 +64,8 @@ def command(
     place = index or out.with_suffix(".index")
     words = _words(out, corpus, questions or made, place, found)
     recipe = build_recipe(tomllib.loads(_filled(words)))
-    asked = _questions(corpus, questions, place, found, recipe, num_questions, teacher, reporter)
-    if closed_book:
-        from seekling.pipeline.making import answered_closed_book
-
-        known = answered_closed_book(asked, closed_book, reporter)
-        typer.echo(f"  {len(known):,} dropped: {closed_book} answers without searching")
-        asked = [question for question in asked if question.key not in known]
+    model = _model_without_pages(closed_book, reporter) if questions is None else None
+    asked = _questions(corpus, questions, place, found, recipe, mix, teacher, reporter, model)
     _write(out, words, made if questions is None else None, asked)
     typer.echo(f"wrote {out}\nnext: read {questions or made}; seekling doctor {out}, then seekling train {out}")
 
@@ -80,12 +76,12 @@ def _questions(
     place: Path,
     found: Survey,
     recipe: Recipe,
-    num_questions: int,
+    mix: MixConfig,
     teacher: EndpointConfig | None,
     reporter: Reporter,
+    closed_book: Path | None,
 ) -> list[Question]:
     from seekling.corpus.making.checks import count_problems
-    from seekling.corpus.making.questions import Mix
     from seekling.corpus.questions import read_questions
     from seekling.pipeline.making import make_questions
     from seekling.retrieval.index import build_index
@@ -105,15 +101,34 @@ def _questions(
     if teacher is not None:
         from seekling.pipeline.making import ask_teacher
 
-        extra = ask_teacher(teacher, found, num_questions, reporter)
-    made = make_questions(
-        found, open_library(place, recipe.retrieval), recipe, Mix(num_questions), reporter, extra=extra
-    )
+        extra = ask_teacher(teacher, found, mix.num_questions, reporter)
+    library = open_library(place, recipe.retrieval)
+    made = make_questions(found, library, recipe, mix, reporter, extra=extra, closed_book=closed_book)
     typer.echo(f"questions: {len(made.questions):,} of {made.num_candidates:,} candidates")
     for reason, count in made.dropped.most_common():
         typer.echo(f"  {count:,} dropped: {reason}")
-    typer.echo(f"  {made.num_missed:,} are kept that a search for the question's own words does not answer")
+    if closed_book is not None:
+        typer.echo(f"  {made.num_known:,} answerable without the pages: left out")
+    two_pages = sum(len(each.supporting_ids) > 1 for each in made.questions)
+    typer.echo(f"  kept: {two_pages:,} over two pages")
+    typer.echo(f"  kept: {made.num_missed:,} that a search for the question's own words does not answer")
     return made.questions
+
+
+def _model_without_pages(spec: str, reporter: Reporter) -> Path | None:
+    """The folder of the model that must not know the answers; None: no model is asked."""
+    from seekling.pipeline.closed_book import find_model
+
+    if spec in ("", "none"):
+        return None
+    try:
+        return find_model(spec, reporter)
+    except (ModelError, MissingExtraError) as error:
+        if spec != "default":
+            raise
+        reason = str(error).splitlines()[0]
+        typer.echo(f"no check of what a model answers without the pages: there is no model ({reason})")
+        return None
 
 
 def _words(out: Path, corpus: Path, questions: Path, place: Path, found: Survey) -> dict[str, str]:

@@ -13,35 +13,33 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from seekling.config import EndpointConfig, Recipe
+from seekling.config import EndpointConfig, MixConfig, Recipe
 from seekling.corpus.making.checks import DUPLICATE, duplicates, problems
 from seekling.corpus.making.language import language_of
-from seekling.corpus.making.questions import OWN_WORDS_MISS, SOURCE, Mix, candidates
+from seekling.corpus.making.questions import OWN_WORDS_MISS, candidates
+from seekling.corpus.making.write import SOURCE
 from seekling.corpus.passages import cut_passages
-from seekling.corpus.readers import HtmlMode, read_sources
+from seekling.corpus.readers import HtmlMode, LeftOut, read_sources
 from seekling.env.environment import SearchEnv
 from seekling.env.protocol import make_protocol
 from seekling.env.tools import all_tools
 from seekling.errors import DataError, InfrastructureError
 from seekling.experts.scripted import play
+from seekling.pipeline.closed_book import answered_closed_book
 from seekling.pipeline.reporter import Reporter
 from seekling.retrieval.library import Library
 from seekling.rollout.chat import ChatClient
-from seekling.text import holds_words
-from seekling.types import UNANSWERABLE, Document, Hop, Message, Passage, Question
+from seekling.text import printable
+from seekling.types import UNANSWERABLE, Document, Hit, Hop, Message, Passage, Question
 
 _CHARS_PER_TOKEN = 3.0
 """Of a small model's tokenizer on technical text, roughly: no model is needed to make questions."""
 _SAMPLED_PAGES, _SAMPLED_CHARS = 200, 3000
-_MAX_SHOWN = 10
+_MAX_SHOWN = 20
 _SPARE = 1.5
 """So many times more candidates than questions: checks drop some."""
 _PASSAGE_WORDS, _MIN_WORDS, _PER_PASSAGE = 250, 30, 3
 _TEACHER_TOKENS, _TEACHER_IN_FLIGHT = 800, 8
-CLOSED_BOOK = (
-    "Answer the question with a name, a date or a few words, and nothing else.\n\nQuestion: {question}\nAnswer:"
-)
-_REPLY_TOKENS = 24
 
 
 @dataclass(slots=True)
@@ -52,6 +50,7 @@ class Survey:
     kinds: Counter[str] = field(default_factory=Counter)
     empty: list[str] = field(default_factory=list)
     """Ids of the pages without text."""
+    left_out: LeftOut = field(default_factory=LeftOut)
     language: str = "english"
 
     @property
@@ -62,8 +61,15 @@ class Survey:
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.most_common())
         text = f"documents: {len(self.documents):,} ({kinds}), {self.words:,} words, mostly {self.language}"
-        empty = f"\nwithout text: {len(self.empty):,}, such as {', '.join(self.empty[:3])}"
-        return text + (empty if self.empty else "")
+        if self.empty:
+            text += f"\nwithout text: {len(self.empty):,}, such as {', '.join(self.empty[:3])}"
+        if self.left_out.others:
+            text += f"\nhold no pages, left out: {self.left_out.others}"
+        if lines := self.left_out.lines():
+            text += f"\ncould not be read, left out: {len(lines):,}"
+            text += "".join(f"\n  {printable(line)}" for line in lines[:_MAX_SHOWN])
+            text += f"\n  and {len(lines) - _MAX_SHOWN:,} more" if len(lines) > _MAX_SHOWN else ""
+        return text
 
 
 @dataclass(slots=True)
@@ -76,50 +82,61 @@ class Made:
     """Why candidates were dropped."""
     num_missed: int
     """Of the questions, those whose own words do not find their page."""
+    num_known: int
+    """Candidates that passed every other check, but are answered without the pages."""
 
 
 def survey(corpus: Path, html: HtmlMode, reporter: Reporter) -> Survey:
     """Read all documents, and remember what cannot be read instead of stopping at the first.
 
     Raises:
-        DataError: there is nothing to read, or some of it cannot be read; names it and says why.
+        DataError: nothing can be read; names what was tried and says why.
     """
-    found, unreadable = Survey(), list[str]()
+    found = Survey()
     with reporter.stages() as report:
-        for number, source in enumerate(read_sources(corpus, html=html)):
+        for number, source in enumerate(read_sources(corpus, html=html, left_out=found.left_out)):
             report("reading", number, None)
             try:
                 document = source.parse()
             except DataError as error:
-                unreadable.append(str(error))
+                found.left_out.add(source.where, error)
                 continue
             if not document.content.strip():
                 found.empty.append(document.id)
             found.kinds[document.metadata.get("kind", "rows")] += 1
             found.documents.append(document)
-    if unreadable:
-        shown = "\n  ".join(unreadable[:_MAX_SHOWN])
-        raise DataError(
-            f"{len(unreadable)} of {len(unreadable) + len(found.documents)} pages cannot be read:\n  "
-            f"{shown}\nCorrect them, or leave them out by names that start with a dot"
-        )
+    if not found.documents:
+        raise DataError(f"no page of {corpus} can be read; {found}")
     step = max(1, len(found.documents) // _SAMPLED_PAGES)
     found.language = language_of(document.content[:_SAMPLED_CHARS] for document in found.documents[::step])
     return found
 
 
 def make_questions(
-    found: Survey, library: Library, recipe: Recipe, mix: Mix, reporter: Reporter, *, extra: Sequence[Question] = ()
+    found: Survey,
+    library: Library,
+    recipe: Recipe,
+    mix: MixConfig,
+    reporter: Reporter,
+    *,
+    extra: Sequence[Question] = (),
+    closed_book: Path | None = None,
 ) -> Made:
     """Make questions and keep those that pass every check.
 
-    `extra` are questions that a teacher made: checked as the others, and taken first. How the expert searches is said
-    by the sections env, retrieval and experts of the recipe.
+    Args:
+        found: the pages.
+        library: of the same pages.
+        recipe: its sections env, retrieval and experts say how the expert searches.
+        mix: how many of which sort.
+        reporter: shows how far it is.
+        extra: questions that a teacher made; checked as the others, and taken first.
+        closed_book: folder of a model; what it answers without searching is dropped.
 
     Raises:
         DataError: not one question passed.
     """
-    spare = replace(mix, total=round(_SPARE * mix.total))
+    spare = mix.model_copy(update={"num_questions": round(_SPARE * mix.num_questions)})
     asked = [*extra, *candidates(found.documents, found.language, spare)]
     pages = {document.id: document for document in found.documents}
     dropped: Counter[str] = Counter()
@@ -137,14 +154,15 @@ def make_questions(
                 dropped[why[0]] += 1
             else:
                 kept.append(_labelled(question, library, recipe))
-    chosen = _chosen(kept, mix)
+    known = answered_closed_book(kept, closed_book, reporter) if closed_book and kept else set()
+    chosen = _chosen([question for question in kept if question.key not in known], mix)
     if not chosen:
         raise DataError(
             f"no question could be made of {len(found.documents)} pages ({dict(dropped)}); write some yourself, or "
             "have a teacher make them (--teacher)"
         )
     num_missed = sum(OWN_WORDS_MISS in question.labels for question in chosen)
-    return Made(chosen, len(asked), dropped, num_missed)
+    return Made(chosen, len(asked), dropped, num_missed, len(known))
 
 
 def search_env(library: Library, recipe: Recipe) -> SearchEnv:
@@ -157,50 +175,33 @@ def search_env(library: Library, recipe: Recipe) -> SearchEnv:
 
 
 def _labelled(question: Question, library: Library, recipe: Recipe) -> Question:
-    """With a label where a search for the question as it stands does not bring its page."""
+    """With a label where a search for the question as it stands does not bring what answers it."""
     if question.kind == UNANSWERABLE:
         return question
     hits = library.search(question.question, recipe.retrieval.top_k)
-    texts = [hit.passage.text.casefold() for hit in hits if hit.passage.document_id == question.supporting_ids[-1]]
-    if any(answer.casefold() in text for answer in question.answers for text in texts):
+    facts = [(question.supporting_ids[-1], question.answers)]
+    if question.is_side_by_side:
+        facts = [(hop.document_id, (hop.answer,)) for hop in question.hops]
+    if all(_is_found(page, answers, hits) for page, answers in facts):
         return question
     return replace(question, labels=(*question.labels, OWN_WORDS_MISS))
 
 
-def _chosen(questions: Sequence[Question], mix: Mix) -> list[Question]:
+def _is_found(page: str, answers: Sequence[str], hits: Sequence[Hit]) -> bool:
+    texts = [hit.passage.text.casefold() for hit in hits if hit.passage.document_id == page]
+    return any(answer.casefold() in text for answer in answers for text in texts)
+
+
+def _chosen(questions: Sequence[Question], mix: MixConfig) -> list[Question]:
     """So many as are wanted; of those whose own words miss their page at least the set share, as far as there are."""
     missed = [question for question in questions if OWN_WORDS_MISS in question.labels]
     others = [question for question in questions if OWN_WORDS_MISS not in question.labels]
-    wanted = min(len(missed), max(round(mix.own_words_miss * mix.total), mix.total - len(others)))
-    kept = {question.key for question in [*missed[:wanted], *others[: mix.total - wanted]]}
+    wanted = min(len(missed), max(round(mix.own_words_miss * mix.num_questions), mix.num_questions - len(others)))
+    kept = {question.key for question in [*missed[:wanted], *others[: mix.num_questions - wanted]]}
     unknown = [question for question in questions if question.kind == UNANSWERABLE and question.key in kept]
     most = round((len(kept) - len(unknown)) * mix.unanswerable / (1 - mix.unanswerable))
     kept -= {question.key for question in unknown[most:]}
     return [question for question in questions if question.key in kept]
-
-
-def answered_closed_book(questions: Sequence[Question], model: str, reporter: Reporter) -> set[tuple[str, str]]:
-    """Keys of the questions whose answer stands in the greedy reply of a model, a spec or a run folder.
-
-    Unanswerable ones are not asked, nor those whose question names what can be the answer: they are right by chance.
-    """
-    from seekling.rollout.local_chat import ChatRequest
-    from seekling.serve.local_model import open_local_chat
-
-    asked = [each for each in questions if each.kind != UNANSWERABLE and not each.is_side_by_side]
-    with (
-        open_local_chat(model, context_tokens=512, in_flight=32, log=reporter.line) as chat,
-        reporter.track("closed book", len(asked)) as advance,
-    ):
-        messages = [(Message("user", CLOSED_BOOK.format(question=each.question)),) for each in asked]
-        replies = [chat.submit(ChatRequest(each, _REPLY_TOKENS, stop=("\n",))) for each in messages]
-        known = set()
-        for question, reply in zip(asked, replies, strict=True):
-            text = reply.result().text
-            if any(holds_words(text, answer) for answer in question.answers):
-                known.add(question.key)
-            advance("")
-    return known
 
 
 def ask_teacher(endpoint: EndpointConfig, found: Survey, num_questions: int, reporter: Reporter) -> list[Question]:

@@ -30,10 +30,10 @@ def problems(question: Question, page_of: Callable[[str], Document | None]) -> l
     """Why a question is not worth asking; empty: nothing speaks against it. `page_of` gives a page for its id."""
     found = []
     pages = [page_of(page) for page in question.supporting_ids]
-    subject = question.hops[0].query_subject if question.hops else ""
+    named = question.hops if question.is_side_by_side else question.hops[:1]
     if None in pages:
         found.append(LOST_PAGE)
-    if subject and not holds_words(question.question, subject):
+    if any(hop.query_subject and not holds_words(question.question, hop.query_subject) for hop in named):
         found.append(NO_SUBJECT)
     if question.kind == UNANSWERABLE:
         return found

@@ -152,7 +152,7 @@ def _is_unclear(text: str, language: Language) -> bool:
 def _inside(text: str) -> str:
     """A text as it stands inside of a sentence: "if x" for "If x"."""
     first, *rest = text.strip().split(" ")
-    is_plain = re.fullmatch(r"[A-Z][a-z]*|A", first) and not first.endswith(("Error", "Exception"))
+    is_plain = re.fullmatch(r"[A-Z][a-z]*,?", first) and not first.endswith(("Error", "Exception"))
     return " ".join([first.lower() if is_plain else first, *rest])
 
 
@@ -184,8 +184,8 @@ def _records(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
     """Lines such as "**Capital**: Berlin (since 1990)" whose name stands once, and whose value is no list."""
     names = Counter(name for name, _ in entry.fields)
     for name, value in entry.fields:
-        text = value.partition(" (")[0]
-        is_one = re.search(r"[,;:.!?](?: |$)", text) is None
+        text, _, brackets = value.rstrip(".").partition(" (")
+        is_one = re.search(r"[,;:.!?](?: |$)", text) is None and ")" not in brackets[:-1]
         answer = clean_answer(text, language, _MAX_CELL_WORDS, is_whole=True) if is_one else ""
         if names[name] == 1 and answer:
             fact = record_fact(entry.page, subject, name, answer, language)
@@ -195,6 +195,8 @@ def _records(entry: Entry, subject: str, language: Language) -> Iterator[Fact]:
 
 def record_fact(page: str, subject: str, name: str, answer: str, language: Language) -> Fact:
     """What a record says under a name; without an answer, what it does not say."""
+    group, _, rest = name.partition(", ")
+    name = rest if rest.casefold().startswith(group.casefold()) else name  # "Budget, Budget 2022"
     what = _inside(name) if language.lowers_nouns else name
     questions = tuple(each.format(subject=subject, field=what) for each in language.record)
     phrase = language.record_phrase.format(subject=subject, field=what)

@@ -68,6 +68,16 @@ class Language(_FromFile):
     """Questions for a line of a record: {field} of {subject}."""
     record_phrase: str
     """Names such a value without saying it."""
+    record_mention: str
+    """Stands for what the value of a {field} of {subject} names."""
+    record_described: str
+    """Stands for that whose {field} is {value}."""
+    before_name: str
+    """Finds in a value what stands before a name that is a thing by itself."""
+    several: str
+    """Asks the same of {other}, after a question without its mark."""
+    both: str
+    """The two answers then."""
     lowers_nouns: bool
     """Nouns are written small inside of a sentence."""
     default: tuple[str, ...]
