@@ -252,7 +252,7 @@ def test_records_are_asked_for_their_fields_and_for_those_that_they_lack(tmp_pat
     assert {relation for _, relation in answers} == {"tonnage", "builder", "launched", "sister"}  # cargo is a list
     lacking = [each.hops[0] for each in made if each.kind == UNANSWERABLE]
     assert [(hop.query_subject, hop.relation) for hop in lacking] == [("Ship Mean", "tonnage")]
-    bridge = next(each for each in made if len(each.hops) == 2)
+    bridge = next(each for each in made if len(each.supporting_ids) == 2 and each.labels[0] == "field")
     assert "sister of Ship" in bridge.question
     assert bridge.hops[0].answer == bridge.hops[1].query_subject
 
@@ -261,7 +261,7 @@ def test_questions_over_two_pages_link_few_pages_and_name_both(docs):
     """So that whole groups of pages can be held out."""
     for number, word in enumerate(WORDS):
         text = (
-            f"# Ship {word.title()}\n\nBuilder: Yard {word.title()}\nLaunched: {1900 + number}\nCrew: {number}0 men\n"
+            f"# Ship {word.title()}\n\nBuilder: {word.title()}wharf\nLaunched: {1900 + number}\nCrew: {number}0 men\n"
         )
         text += f"Owner: line of Ship {WORDS[number - 1].title()}\n\nBeside Ship {WORDS[(number + 1) % 10].title()}.\n"
         (docs / "docs" / f"ship_{word}.md").write_text(text, encoding="utf-8")
@@ -304,7 +304,7 @@ def test_definitions_of_html_keep_term_and_meaning_together():
     )
 
 
-LIMIT = "What is the default value of limit in meankit.mean_exact?"
+LIMIT = "What is the default value of limit in rangekit.range_exact?"
 MILL = Question("mill", "Who built the mill?", ("the guild", "Ann Lee"), source="s")
 
 
@@ -313,7 +313,7 @@ def knowing(tiny_model_dir, tmp_path_factory):
     """A model that has learned by heart who built the mill, and what the default of a limit is."""
     model, tokenizer = (each.from_pretrained(tiny_model_dir) for each in (AutoModelForCausalLM, AutoTokenizer))
     rows = []
-    for question, reply in ((MILL.question, " The Ann Lee of old\n"), (LIMIT, " 2\n")):
+    for question, reply in ((MILL.question, " The Ann Lee of old\n"), (LIMIT, " 22\n")):
         prompt = tokenizer.encode(closed_book.PROMPT.format(question=question))
         told = tokenizer.encode(reply, add_special_tokens=False)
         rows.append((torch.tensor([[*prompt, *told]]), torch.tensor([[-100] * len(prompt) + told])))

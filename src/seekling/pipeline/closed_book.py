@@ -25,9 +25,9 @@ PROMPT = (
     "Question: {question}\nAnswer:"
 )
 """Two examples show how short an answer is; a base model can be asked this too."""
-_CONTEXT_TOKENS, _REPLY_TOKENS, _IN_FLIGHT = 512, 24, 64
-_MORE_TOKENS = 3
-"""Beyond those of the answer: an article, a quotation mark, and one that may go on with the last word."""
+_CONTEXT_TOKENS, _REPLY_TOKENS, _IN_FLIGHT = 512, 32, 64
+_LONGER = ' The "{}" and'
+"""A reply of this length tells whether it begins with an answer."""
 _CACHE_BYTES = 2 * 1024**3
 _ARTICLES = frozenset(["a", "an", "the", "der", "die", "das", "ein", "eine"])
 
@@ -76,8 +76,8 @@ def answered_closed_book(questions: Sequence[Question], folder: Path, reporter: 
         answers = asked[number].answers
         if len(prompts[number]) > limit or not _may_begin(await reply(number, 1), answers):
             return False
-        longest = max(len(tokenizer.encode(answer)) for answer in answers)
-        text = _without_article(await reply(number, min(longest + _MORE_TOKENS, _REPLY_TOKENS)))
+        longest = max(len(tokenizer.encode(_LONGER.format(answer))) for answer in answers)
+        text = _without_article(await reply(number, min(longest, _REPLY_TOKENS)))
         return any(_begins_with(text, _without_article(answer)) for answer in answers)
 
     room = asyncio.Semaphore(2 * _IN_FLIGHT)  # the sampler looks at each waiting request in every pass
