@@ -70,7 +70,7 @@ def answered_closed_book(questions: Sequence[Question], folder: Path, reporter: 
             sample = await sampler.sample(request)
         finally:
             sampler.close_session(number)
-        return str(tokenizer.decode(sample.token_ids, skip_special_tokens=True))
+        return str(tokenizer.decode(list(sample.token_ids), skip_special_tokens=True))
 
     async def begins_with_answer(number: int) -> bool:
         answers = asked[number].answers
