@@ -16,6 +16,7 @@ from pathlib import Path
 from seekling.config import EndpointConfig, MixConfig, Recipe
 from seekling.corpus.making.checks import DUPLICATE, duplicates, problems
 from seekling.corpus.making.language import language_of
+from seekling.corpus.making.links import DESCRIBED
 from seekling.corpus.making.questions import OWN_WORDS_MISS, candidates
 from seekling.corpus.making.write import SOURCE
 from seekling.corpus.passages import cut_passages
@@ -193,7 +194,17 @@ def _is_found(page: str, answers: Sequence[str], hits: Sequence[Hit]) -> bool:
 
 
 def _chosen(questions: Sequence[Question], mix: MixConfig) -> list[Question]:
-    """So many as are wanted; of those whose own words miss their page at least the set share, as far as there are."""
+    """Of each sort so many as are wanted; at least the set share with own words that miss, as far as there are."""
+    before = questions
+    two_pages = [question for question in questions if len(question.supporting_ids) > 1]
+    described = [question for question in questions if DESCRIBED in question.labels]
+    spare = [
+        *two_pages[round(mix.two_pages * mix.num_questions) :],
+        *described[round(mix.described * mix.num_questions) :],
+    ]
+    surplus = {question.key for question in spare}
+    questions = [question for question in questions if question.key not in surplus]
+    questions = sorted(questions, key=lambda question: len(question.supporting_ids) < 2)
     missed = [question for question in questions if OWN_WORDS_MISS in question.labels]
     others = [question for question in questions if OWN_WORDS_MISS not in question.labels]
     wanted = min(len(missed), max(round(mix.own_words_miss * mix.num_questions), mix.num_questions - len(others)))
@@ -201,7 +212,7 @@ def _chosen(questions: Sequence[Question], mix: MixConfig) -> list[Question]:
     unknown = [question for question in questions if question.kind == UNANSWERABLE and question.key in kept]
     most = round((len(kept) - len(unknown)) * mix.unanswerable / (1 - mix.unanswerable))
     kept -= {question.key for question in unknown[most:]}
-    return [question for question in questions if question.key in kept]
+    return [question for question in before if question.key in kept]
 
 
 def ask_teacher(endpoint: EndpointConfig, found: Survey, num_questions: int, reporter: Reporter) -> list[Question]:

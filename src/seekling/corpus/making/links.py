@@ -6,7 +6,6 @@ or names are related. A described subject is called by a value that no other pag
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,19 +14,25 @@ from seekling.corpus.making.entries import Entry
 from seekling.corpus.making.facts import Fact, without_article
 from seekling.corpus.making.language import Language
 from seekling.corpus.making.write import draw, spellings, write_question
+from seekling.text import holds_words
 from seekling.types import Hop, Question
 
 DESCRIBED = "described"
 """Label of a question that calls its subject by another of its facts."""
 SEVERAL = "several"
 """Kind and label of a question that asks for the same of two subjects."""
-_FURTHER = {"version", "change", "definition", "action", "availability", "error", "base", "date", "field"}
+_FURTHER = {"version", "change", "action", "availability", "error", "base", "date", "field"}
 """Kinds of facts that can be asked of what a phrase stands for."""
+_SHARED, _PARALLEL = {"default", "change", "error"}, {"version", "returns", "base", "equal", "availability"}
+"""Kinds asked of two subjects that share their last part or a word before it, and of those that share the last part."""
+_WORD_OF_NAME = re.compile(r"[A-Z]?[a-z]{3,}")
 _MAX_MENTION_WORDS = 10
 """Of a value that names another page: a longer one names more."""
 _MAX_WORDS = 4
 """Of each answer, where a question has two."""
 _PARTNERS, _PER_PAIR = 3, 8
+_NOTHING = ("none", "na", "n/a", "nil", "keine", "keiner", "keins")
+"""Answers that two pages are not worth."""
 _MIN_NAME = 4
 """Characters of a title by which another page's text can name it."""
 
@@ -82,22 +87,26 @@ def _side_by_side(
     alike: dict[tuple[str, str], list[Fact]] = defaultdict(list)
     by_page: dict[str, dict[str, Fact]] = defaultdict(dict)
     for fact in facts:
-        asked = fact.questions[0].replace(fact.subject, "\0")
-        if "\0" not in asked or fact.kind == "table" or len(fact.answer.split()) > _MAX_WORDS:
+        asked, tail = fact.questions[0].replace(fact.subject, "\0"), fact.subject.rpartition(".")[2]
+        is_guessed = tail.casefold() in fact.answer.casefold()
+        if '"\0"' in asked or "\0" not in asked or is_guessed or len(fact.answer.split()) > _MAX_WORDS:
             continue
-        tail = fact.subject.rpartition(".")[2]
-        if tail != fact.subject:
-            alike[tail, asked].append(fact)
-        elif titles.get(fact.page) == fact.subject:
+        if fact.kind == "field" and titles.get(fact.page) == fact.subject:
             by_page[fact.page][asked] = fact
-    pairs = [pair for group in alike.values() for pair in itertools.pairwise(group)]
+        elif fact.kind in _SHARED:
+            for word in {tail, *_WORD_OF_NAME.findall(fact.subject.removesuffix(tail))}:
+                alike[word.casefold(), asked].append(fact)
+        elif tail != fact.subject and fact.kind in _PARALLEL and titles.get(fact.page) != fact.subject:
+            alike[tail, asked].append(fact)
+    groups = (sorted(group, key=lambda fact: draw(*fact.questions)) for group in alike.values())
+    pairs = list(dict.fromkeys(pair for group in groups for pair in _near_pairs(group)))
     for page, partners in links.items():
         for other in partners[:_PARTNERS]:
             shared = sorted(by_page[page].keys() & by_page[other].keys(), key=lambda asked: draw(page, other, asked))
             pairs += [(by_page[page][asked], by_page[other][asked]) for asked in shared[:_PER_PAIR]]
     for first, second in pairs:
-        if first.page != second.page and first.subject != second.subject and first.answer != second.answer:
-            text = language.several.format(asked=first.questions[0].rstrip("?"), other=second.subject)
+        text = language.several.format(asked=first.questions[0].rstrip("?"), other=second.subject)
+        if first.page != second.page and not _is_idle(text, first.answer, second.answer, language):
             both = language.both.format(first=first.answer, second=second.answer)
             answers = (both, f"{first.answer}, {second.answer}", f"{first.answer}; {second.answer}")
             hops = tuple(Hop(each.subject, each.relation, each.answer, each.page) for each in (first, second))
@@ -153,7 +162,9 @@ def _bridge(
     text = asked.replace(further.subject, phrase)
     is_fit = (further.page == first.document_id) == is_same_page and further.kind in _FURTHER
     is_word = f'"{further.subject}"' in asked  # asked for what it means
-    if is_fit and not is_word and further.subject in asked and further.answer.casefold() not in text.casefold():
+    answer = further.answer.casefold()
+    is_told = answer in text.casefold() or first.answer.casefold() in answer or answer in _NOTHING
+    if is_fit and not is_word and further.subject in asked and not is_told:
         last = Hop(first.answer, further.relation, further.answer, further.page)
         yield write_question(text, spellings(further.answer, language), (first, last), "bridge", (label, further.kind))
 
@@ -161,6 +172,21 @@ def _bridge(
 def _titles(named: Sequence[tuple[Entry, str]]) -> dict[str, str]:
     """The name of each page's title, where it can be asked about by it."""
     return {entry.page: name for entry, name in named if entry.rank == "title"}
+
+
+def _near_pairs(group: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
+    for number, fact in enumerate(group):
+        yield from ((fact, other) for other in group[number + 1 : number + 1 + _PARTNERS])
+
+
+def _is_idle(text: str, first: str, second: str, language: Language) -> bool:
+    """Whether two answers are not worth two pages: told by the question, equal but for their spelling, or no answers."""
+    ends = {without_article(answer, language).rpartition(".")[2] for answer in (first, second)}
+    is_same = first == second or (len(ends) == 1 and re.fullmatch(r"[\d.]+", first) is None)
+    return is_same or any(
+        holds_words(text, answer) or answer.casefold() in _NOTHING or re.search(r"[,;] ", answer)
+        for answer in (first, second)
+    )
 
 
 def _by_subject(facts: Iterable[Fact]) -> dict[str, list[Fact]]:
