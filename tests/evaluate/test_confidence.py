@@ -58,6 +58,31 @@ def test_an_answer_of_a_kind_that_no_development_question_had_is_trusted_with_no
     assert calibration.confidence(not_shown) == 0.0
 
 
+NAMED = 'Doc 1(Title: "Mills") Orla Mill was built by Tobias Wren. Doc 2(Title: "Bees") Ann Lee, a keeper of bees'
+CALLS = 'Document 1:\n"Mills"\nOrla Mill was built by Tobias Wren.\n\nDocument 2:\n"Bees"\nAnn Lee keeps bees'
+
+
+@pytest.mark.parametrize("observation", [NAMED, CALLS])
+def test_an_answer_is_surer_where_its_passage_names_what_it_is_about(observation):
+    def confidence_of(answer, thought):
+        last = Turn(f"<think> {thought} </think>", "answer", answer, action_logprobs=(-0.1,))
+        looked = replace(search(), observation=observation, action_logprobs=(-0.1,))
+        return Episode("q", "", "tags", (), (looked, last), answer, StopReason.ANSWERED)
+
+    right = confidence_of("Tobias Wren", "[Orla Mill] built by: Tobias Wren.")
+    wrong = confidence_of("Ann Lee", "[Orla Mill] built by: Ann Lee.")
+    question = Question("q", "Who built Orla Mill?", ("Tobias Wren",))
+    calibration = calibrate(
+        [EpisodeRecord("dev-sft", question, episode) for episode in [right, right, wrong] * 30], promised_precision=0.9
+    )
+    assert calibration.confidence(right) > 0.9
+    assert calibration.confidence(wrong) < 0.1
+    # One that was made of the first features alone still reads episodes.
+    four = {name: getattr(calibration, name)[:4] for name in ("means", "scales", "weights")}
+    older = replace(calibration, **four)
+    assert older.confidence(right) == older.confidence(wrong) > 0.5
+
+
 def test_what_is_surer_than_the_threshold_keeps_the_promise():
     summary = summarize_confidence(sampled(2000, 1), calibrate(sampled(400, 0), promised_precision=0.8))
     assert summary.promised_precision == 0.8

@@ -1,14 +1,15 @@
 """How sure one can be of an answer: one number, calibrated on development questions.
 
 A logistic regression on the episodes of development questions makes a probability of how likely the policy found its
-own words and of whether the answer stands in what came back, and a threshold for a promised precision: of the answers
-that are at least so sure, that share was right. What is less sure is better taken for "not found". Where no threshold
-keeps the promise, nothing is promised.
+own words and of whether the answer stands in what came back, beside what it is about. A threshold is chosen for a
+promised precision: of the answers that are at least so sure, that share was right. What is less sure is better taken
+for "not found". Where no threshold keeps the promise, nothing is promised.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,13 +18,23 @@ import numpy as np
 import pydantic
 
 from seekling.errors import DataError
-from seekling.evaluate.evidence import is_abstention, is_grounded
+from seekling.evaluate.evidence import is_abstention, is_grounded, passages_shown, said_in
 from seekling.evaluate.intervals import Rate, rate_of
 from seekling.files import write_atomically
 from seekling.reward.match import exact_match
 from seekling.types import Episode, EpisodeRecord, StopReason, Turn
 
-FEATURES = ("mean log-probability of the last turn", "its lowest", "lowest of the searches", "stands in an observation")
+FEATURES = (
+    "mean log-probability of the last turn",
+    "its lowest",
+    "lowest of the searches",
+    "stands in an observation",
+    "stands in a passage with what the thought names",
+    "words of what is looked for beside it",
+)
+"""A calibration that was made of fewer takes the first of them."""
+_WORDS_BEFORE, _WORDS_AFTER = 12, 6
+"""Beside an answer: where a sentence says what it is the answer to."""
 CONFIDENCE = "confidence.json"
 """File of a calibration, in the directory of its policy."""
 MIN_EPISODES = 30
@@ -85,7 +96,7 @@ class Calibration:
         """
         if not _is_answered(episode):
             return None
-        differences, scales = _features(episode) - np.array(self.means), np.array(self.scales)
+        differences, scales = _features(episode)[: len(self.means)] - np.array(self.means), np.array(self.scales)
         if np.any((scales <= MIN_SCALE) & (np.abs(differences) > HALF)):
             return 0.0
         return float(_sigmoid(differences / scales @ np.array(self.weights) + self.bias))
@@ -179,9 +190,40 @@ def _features(episode: Episode) -> np.ndarray:
             _lowest((last,)),
             _lowest(searches),
             is_grounded(episode, episode.answer or ""),
+            *_support(episode),
         ],
         dtype=float,
     )
+
+
+def _support(episode: Episode) -> tuple[bool, float]:
+    """Whether a passage holds both answer and named subject; the share in [0, 1] of the relation's words beside it.
+
+    Subject and relation are what the last thought names; nothing where it names none.
+    """
+    said = said_in(episode.turns[-1])
+    if not said:
+        return False, 0.0
+    answer = _words(episode.answer or "")
+    subject, relation, _ = next((each for each in reversed(said) if _words(each.value) == answer), said[-1])
+    named, sought = _words(subject), set(_words(relation))
+    is_named, share = False, 0.0
+    for passage in (_words(each) for turn in episode.turns[:-1] for each in passages_shown(turn)):
+        for start in _places(passage, answer):
+            beside = {*passage[max(0, start - _WORDS_BEFORE) : start + len(answer) + _WORDS_AFTER]}
+            is_named |= bool(_places(passage, named))
+            share = max(share, len(sought & beside) / max(1, len(sought)))
+    return is_named, share
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def _places(words: list[str], part: list[str]) -> list[int]:
+    """Where a sequence of words begins in another."""
+    ends = range(len(words) - len(part) + 1) if part else range(0)
+    return [start for start in ends if words[start : start + len(part)] == part]
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:

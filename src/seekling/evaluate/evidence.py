@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.env.tools import LISTING_TOOLS
@@ -28,6 +29,20 @@ _NOT_KNOWN_PHRASE = re.compile(
 )
 ABSTENTION_WORDS = 12
 """A longer answer that holds such a phrase says something else too."""
+
+
+_PASSAGE = re.compile(r"Doc \d+\(Title: |Document \d+:\n")
+_STEP = re.compile(r"\[([^\[\]\n]+)\] ([^:\[\]\n]+): (.+?)(?= > |; |\. |\.?\s*$|\.?\s*</think>|\n)", re.M)
+_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.S)
+
+
+class Said(NamedTuple):
+    """What a thought says that was read: "[Orla Mill] built by: Tobias Wren"."""
+
+    subject: str
+    """The page, or what it is about."""
+    relation: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +165,17 @@ def _queries_of(call: ToolCall) -> list[str]:
     value = call.arguments.get("query", call.arguments.get("query_list"))
     texts = value if isinstance(value, list | tuple) else [value]
     return [each for each in texts if isinstance(each, str) and each.strip()]
+
+
+def said_in(turn: Turn) -> list[Said]:
+    """What the thoughts of a turn say that was read, in order."""
+    return [Said(*step) for thought in _THOUGHT.findall(turn.action) for step in _STEP.findall(thought)]
+
+
+def passages_shown(turn: Turn) -> list[str]:
+    """The texts that a turn's search showed, with their titles; one where they are not told apart."""
+    first, *others = _PASSAGE.split(turn.observation)
+    return others or [first]
 
 
 def observed_words(turn: Turn) -> str:

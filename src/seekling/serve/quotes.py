@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from seekling.corpus.sentences import Sentence, sentences
-from seekling.evaluate.evidence import executed_queries, fold, holds, is_abstention, observed_words
+from seekling.evaluate.evidence import executed_queries, fold, holds, is_abstention, observed_words, said_in
 from seekling.retrieval.terms import TermMaker
 from seekling.types import Document, Episode, Turn
 
-_STEP = re.compile(r"\[([^\[\]\n]+)\] ([^:\[\]\n]+): (.+?)(?= > |; |\. |\.?\s*$|\.?\s*</think>|\n)", re.M)
-_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.S)
 _HELD, _NO_VALUE = "here", ("not here", "another page")
 """What a thought says of something to check: that the page says it too, or does not."""
 _WINDOW_WORDS = 4
@@ -124,12 +121,11 @@ def _steps(episode: Episode, question: str) -> list[_Step]:
     answer, last = fold(episode.answer or ""), len(episode.turns) - 1
     found: dict[str, _Step] = {}
     for number, turn in enumerate(episode.turns):
-        for thought in _THOUGHT.findall(turn.action):
-            for subject, relation, said in _STEP.findall(thought):
-                value, relation = (relation, question) if said.strip() == _HELD else (said, relation)
-                key = fold(value)
-                if key and key not in _NO_VALUE and not is_abstention(value):
-                    found.setdefault(f"{key} {fold(subject)}", _Step(value.strip(), subject, relation, number))
+        for subject, relation, said in said_in(turn):
+            value, relation = (relation, question) if said.strip() == _HELD else (said, relation)
+            key = fold(value)
+            if key and key not in _NO_VALUE and not is_abstention(value):
+                found.setdefault(f"{key} {fold(subject)}", _Step(value.strip(), subject, relation, number))
     steps = list(found.values())
     says = [step for step in steps if fold(step.value) == answer or holds(fold(step.value), answer)]
     if says:
