@@ -38,6 +38,13 @@ def run_in_child(recipe: Recipe, folder: Path, *, kill_at: int = 0, file_bytes: 
     return child.exitcode, counted.value
 
 
+def start_run(recipe: Recipe, folder: Path) -> BaseProcess:
+    """Begin a run in a process of its own, to be killed from outside."""
+    child = _forkserver().Process(target=_run_undisturbed, args=(recipe, folder))
+    child.start()
+    return child
+
+
 def start_command(words: Sequence[object]) -> BaseProcess:
     """Begin a command of seekling in a process of its own, to be killed from outside.
 
@@ -63,10 +70,14 @@ def _command(words) -> None:
     main()
 
 
-def _run(recipe, folder, kill_at, file_bytes, counted) -> None:
+def _run_undisturbed(recipe, folder) -> None:
     from seekling.pipeline.stages import run_recipe
     from tests.pipeline.runs import QuietReporter
 
+    run_recipe(recipe, folder, QuietReporter())
+
+
+def _run(recipe, folder, kill_at, file_bytes, counted) -> None:
     inside = str(folder)
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
@@ -81,4 +92,4 @@ def _run(recipe, folder, kill_at, file_bytes, counted) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and would raise OSError instead
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-    run_recipe(recipe, folder, QuietReporter())
+    _run_undisturbed(recipe, folder)

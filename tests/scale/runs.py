@@ -1,16 +1,11 @@
-"""A run at the beginning of its RL, copied as often as wanted; what of it must repeat anywhere; and killing."""
+"""A run at the beginning of its RL, copied as often as wanted; what of it must repeat anywhere."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 import shutil
-import signal
-import threading
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,9 +74,13 @@ def assert_balanced(run: Path, recipe: Recipe) -> list[str]:
     """The ledger agrees with the episodes that were kept; why attempts were dropped."""
     kept = Counter(row["step"] for row in rows(run / "episodes" / "rl.jsonl"))
     assert kept == dict.fromkeys(range(1, STEPS + 1), recipe.rl.questions_per_step * recipe.rl.group_size)
-    ledger = run / "ledger.jsonl"
+    ledger, used = run / "ledger.jsonl", Counter[int]()
     assert problems(ledger, kept) == []
-    return [reason for each in read_attempts(ledger) for reason in each.reasons]
+    attempts = read_attempts(ledger)
+    for each in attempts:
+        used[each.step] += each.num_returned * each.counts
+    assert used == kept
+    return [reason for each in attempts for reason in each.reasons]
 
 
 @contextlib.contextmanager
@@ -98,36 +97,3 @@ def two_ranks(*, timeout_s: float = 120.0) -> Iterator[Ranks]:
     finally:
         ranks.stop()
         disconnect()
-
-
-@contextlib.contextmanager
-def killing(
-    run: Path, dispatches: Sequence[int], *, seed: int = 0, how: signal.Signals = signal.SIGKILL
-) -> Iterator[list[int]]:
-    """While a run goes on, kill the sampler that was given the n-th group, soon after; yields who was killed."""
-    killed: list[int] = []
-    is_over = threading.Event()
-    dice = random.Random(seed)
-
-    def watch() -> None:
-        for number in sorted(dispatches):
-            num_before = len(killed)
-            while len(killed) == num_before and not is_over.is_set():
-                time.sleep(0.01)
-                events = rows(run / "ledger.jsonl") if (run / "ledger.jsonl").exists() else []
-                dispatched = [row for row in events if row["event"] == "dispatched"]
-                if len(dispatched) >= number:
-                    sampler = dispatched[-1]["sampler"]
-                    processes = [row["process"] for row in events if row.get("sampler") == sampler and "process" in row]
-                    time.sleep(dice.random() * 0.2)
-                    with contextlib.suppress(ProcessLookupError):  # dead already, and nobody has taken note of it yet
-                        os.kill(processes[-1], how)
-                        killed.append(processes[-1])
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        is_over.set()
-        thread.join()

@@ -10,37 +10,25 @@ import os
 import random
 import shutil
 import signal
-import threading
-import time
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 
 from seekling.config import recipe_to_toml
+from seekling.scale.ledger import read_attempts
 from tests.pipeline.killing import run_in_child
 from tests.pipeline.runs import rows
-from tests.scale.runs import STEPS, assert_balanced, assert_same_rl, go_on, killing, scaled, until_rl
+from tests.scale.runs import STEPS, assert_balanced, assert_same_rl, go_on, scaled
+from tests.scale.strikes import POINTS, kill_driver, killing, stopping
 
 ray = pytest.importorskip("ray")
 
 pytestmark = pytest.mark.filterwarnings("default")  # of Ray's own files and sockets
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 1024**2}
-POINTS = range(int(os.environ.get("SEEKLING_KILLS", "1")))
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory, tiny_model_dir):
-    return until_rl(tmp_path_factory.mktemp("village"), tiny_model_dir)
-
-
-@pytest.fixture(scope="module")
-def local(begun, tmp_path_factory):
-    """The run that all others must be like: in one process, and undisturbed."""
-    recipe, run = begun
-    folder = tmp_path_factory.mktemp("runs") / "local"
-    go_on(recipe, run, folder)
-    return folder
+NUM_GROUPS = 10
+"""Of a run that nobody disturbs."""
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +54,11 @@ def test_ray_missing_says_how_to_install_it(begun, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("num_samplers", [1, 2])
-def test_one_or_two_samplers_learn_what_one_process_learns(begun, local, cluster, tmp_path, num_samplers):
+def test_one_or_two_samplers_learn_what_one_process_learns(begun, undisturbed, cluster, tmp_path, num_samplers):
     recipe = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=num_samplers)
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     go_on(recipe, begun[1], tmp_path / "run")
-    assert_same_rl(tmp_path / "run", local)
+    assert_same_rl(tmp_path / "run", undisturbed)
     assert assert_balanced(tmp_path / "run", recipe) == []
     last = rows(tmp_path / "run" / "metrics.jsonl")[-1]
     assert {f"sampler_{number}_tokens_per_s" for number in range(num_samplers)} <= last.keys()
@@ -125,17 +113,21 @@ def test_sampling_runs_ahead_of_learning_no_further_than_allowed(ahead, tmp_path
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
-def test_what_was_sampled_ahead_is_not_lost_when_samplers_or_the_driver_are_killed(ahead, tmp_path, point):
-    recipe, begun = ahead
-    dice, run = random.Random(point), tmp_path / "samplers"
-    with killing(run, dice.sample(range(1, 7), 2), seed=point) as killed:
+def test_what_was_sampled_ahead_is_not_lost_when_samplers_are_killed(ahead, tmp_path, point):
+    (recipe, begun), dice, run = ahead, random.Random(point), tmp_path / "run"
+    with killing(run, dice.sample(range(1, NUM_GROUPS - 2), 2), dice) as deaths:
         go_on(recipe, begun, run)
-    assert len(killed) == 2
+    assert len(deaths) == 2
     assert "the sampler died" in assert_balanced(run, recipe)
     assert_within_bound(run, recipe)
-    run = tmp_path / "driver"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", POINTS)
+def test_what_was_sampled_ahead_is_sampled_again_when_the_driver_was_killed(ahead, tmp_path, point):
+    (recipe, begun), dice, run = ahead, random.Random(point), tmp_path / "run"
     shutil.copytree(begun, run)
-    code, _ = run_in_child(recipe, run, kill_at=dice.randint(45, 110))
+    code, _ = run_in_child(recipe, run, kill_at=dice.randint(45, 110))  # where it changes a file, its ledger too
     assert code == -signal.SIGKILL
     go_on(recipe, begun, run)
     assert {*assert_balanced(run, recipe)} <= {"the driver stopped", "the run went on from an earlier step"}
@@ -143,25 +135,27 @@ def test_what_was_sampled_ahead_is_not_lost_when_samplers_or_the_driver_are_kill
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
-def test_samplers_that_are_killed_are_started_again_and_nothing_is_lost(begun, local, cluster, tmp_path, point):
+def test_samplers_that_are_killed_are_started_again_and_nothing_is_lost(begun, undisturbed, cluster, tmp_path, point):
     recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2), tmp_path / "run"
-    with killing(run, random.Random(point).sample(range(1, 7), 2), seed=point) as killed:
+    dice = random.Random(point)
+    with killing(run, dice.sample(range(1, NUM_GROUPS - 2), 2), dice) as deaths:
         reporter = go_on(recipe, begun[1], run)
-    assert len(killed) == 2
-    assert_same_rl(run, local)
-    assert "the sampler died" in assert_balanced(run, recipe)
-    assert any("is lost, and" in line for line in reporter.lines)
+    assert_same_rl(run, undisturbed)
+    assert {*assert_balanced(run, recipe)} == {"the sampler died"}
+    assert len(deaths) == 2, "it was not in the middle of a group"
+    assert deaths[0].attempts | deaths[1].attempts <= lost(run)
+    assert sum("is lost, and" in line for line in reporter.lines) == 2
 
 
 @pytest.mark.long
-def test_a_sampler_that_hangs_has_its_groups_made_by_another_and_is_given_up(begun, local, cluster, tmp_path):
+def test_a_sampler_that_hangs_has_its_groups_made_by_another_and_is_given_up(begun, undisturbed, cluster, tmp_path):
     recipe, run = (
         scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2, straggler_s=8),
         tmp_path / "run",
     )
-    with killing(run, [3], how=signal.SIGSTOP) as stopped:
+    with stopping(run, 3) as stopped:
         reporter = go_on(recipe, begun[1], run)
-    assert_same_rl(run, local)
+    assert_same_rl(run, undisturbed)
     assert_balanced(run, recipe)
     assert any("makes it too" in line for line in reporter.lines)
     assert any("finished none for" in line for line in reporter.lines)
@@ -171,43 +165,54 @@ def test_a_sampler_that_hangs_has_its_groups_made_by_another_and_is_given_up(beg
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
-def test_a_driver_that_is_killed_goes_on_and_counts_no_episode_twice(begun, local, cluster, tmp_path, point):
+def test_a_driver_that_is_killed_goes_on_and_counts_no_episode_twice(begun, undisturbed, cluster, tmp_path, point):
     recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=1), tmp_path / "run"
     shutil.copytree(begun[1], run)
-    code, _ = run_in_child(recipe, run, kill_at=random.Random(point).randint(45, 110))
-    assert code == -signal.SIGKILL
-    assert dispatched(run) > 0, "killed before RL"
+    dice = random.Random(point)
+    kill_driver(recipe, run, dice.randint(1, NUM_GROUPS), dice)
     go_on(recipe, begun[1], run)
-    assert_same_rl(run, local)
+    assert_same_rl(run, undisturbed)
     assert {*assert_balanced(run, recipe)} <= {"the driver stopped", "the run went on from an earlier step"}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
-def test_a_node_that_is_gone_leaves_its_work_to_the_other(begun, local, cluster, tmp_path, point):
+def test_a_node_that_is_gone_leaves_its_work_to_the_other(begun, undisturbed, cluster, tmp_path, point):
     recipe, run = scaled(begun[0], engine="ray", address=cluster.address, num_samplers=2), tmp_path / "run"
-    last, is_over = random.Random(point).randint(2, 6), threading.Event()
-
-    def remove() -> None:
-        while dispatched(run) < last and not is_over.is_set():
-            time.sleep(0.01)
-        mine = ray._private.worker.global_worker.node  # the one that this process is connected to
-        others = (node for node in cluster.worker_nodes if node._raylet_socket_name != mine._raylet_socket_name)
-        cluster.remove_node(next(others), allow_graceful=False)
-
-    thread = threading.Thread(target=remove)
-    thread.start()
-    try:
+    dice = random.Random(point)
+    with removing_node(cluster, run, dice) as deaths:
         reporter = go_on(recipe, begun[1], run)
-    finally:
-        is_over.set()
-        thread.join()
-        cluster.add_node(**NODE)
-    assert_same_rl(run, local)
-    assert_balanced(run, recipe)
+    assert len(deaths) == 1, "it was not in the middle of a group"
+    assert_same_rl(run, undisturbed)
+    assert {*assert_balanced(run, recipe)} == {"the sampler died"}
+    assert deaths[0].attempts <= lost(run)
     assert any("is lost, and" in line for line in reporter.lines)
 
 
-def dispatched(run) -> int:
-    ledger = run / "ledger.jsonl"
-    return sum(row["event"] == "dispatched" for row in rows(ledger)) if ledger.exists() else 0
+@contextlib.contextmanager
+def removing_node(cluster, run, dice):
+    """While a run goes on, a machine is gone at once, with its sampler that had groups; then there is a new one."""
+
+    def node_of(process):
+        raylet = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        return next(each for each in cluster.worker_nodes if each.all_processes["raylet"][0].process.pid == raylet)
+
+    def may_die(process):
+        return node_of(process)._raylet_socket_name != ray._private.worker.global_worker.node._raylet_socket_name
+
+    def remove(process):
+        node = node_of(process)
+        os.kill(process, signal.SIGKILL)  # Ray takes a second to end what a node leaves behind
+        cluster.remove_node(node, allow_graceful=False)
+
+    try:
+        with killing(run, [dice.randint(1, NUM_GROUPS - 2)], dice, kill=remove, may_die=may_die) as deaths:
+            yield deaths
+    finally:
+        if len(cluster.worker_nodes) < 2:
+            cluster.add_node(**NODE)
+
+
+def lost(run) -> set[int]:
+    """Attempts that died with a sampler."""
+    return {each.number for each in read_attempts(run / "ledger.jsonl") if "the sampler died" in each.reasons}

@@ -20,8 +20,8 @@ from seekling.pipeline.stages import run_recipe
 from tests.patience import wait_until
 from tests.pipeline.killing import start_command
 from tests.pipeline.runs import QuietReporter
-from tests.scale.runs import assert_balanced, assert_same_rl, go_on, scaled, until_rl
-from tests.scale.test_ray import POINTS, dispatched
+from tests.scale.runs import assert_balanced, assert_same_rl, go_on, scaled
+from tests.scale.strikes import POINTS, wait_for_group
 
 pytest.importorskip("ray")
 
@@ -61,20 +61,18 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, tiny_model_dir):
-    folder = tmp_path_factory.mktemp("served")
-    recipe, run = until_rl(folder, tiny_model_dir)
-    server = Server(run / "index")
+def server(begun):
+    server = Server(begun[1] / "index")
     server.start()
-    yield recipe, server
+    yield server
     server.kill()
 
 
 @pytest.fixture(scope="module")
-def begun(server, tmp_path_factory) -> tuple[Recipe, Path]:
+def searching(begun, server, tmp_path_factory) -> tuple[Recipe, Path]:
     """A run at the beginning of its RL that searches at the server."""
-    recipe, search = server
-    recipe = recipe.model_copy(update={"retrieval": recipe.retrieval.model_copy(update={"url": search.url})})
+    retrieval = begun[0].retrieval.model_copy(update={"url": server.url})
+    recipe = begun[0].model_copy(update={"retrieval": retrieval})
     run = tmp_path_factory.mktemp("runs") / "until rl"
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe, run, QuietReporter("rl", 1))
@@ -82,36 +80,35 @@ def begun(server, tmp_path_factory) -> tuple[Recipe, Path]:
 
 
 @pytest.fixture(scope="module")
-def local(begun, tmp_path_factory) -> Path:
-    """The run that all others must be like: in one process, and undisturbed."""
-    folder = tmp_path_factory.mktemp("runs") / "local"
-    go_on(*begun, folder)
+def undisturbed(searching, tmp_path_factory) -> Path:
+    """The run that all others must be like, in one process."""
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    go_on(*searching, folder)
     return folder
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_search_server_that_is_away_for_20_seconds_costs_nothing_but_the_wait(server, begun, local, tmp_path, point):
-    recipe, run = scaled(begun[0], engine="ray", num_samplers=1), tmp_path / "run"
-    dice, is_over = random.Random(point), threading.Event()
-    last, away_s = dice.randint(1, 6), []
+def test_a_search_server_that_is_away_for_20_seconds_costs_nothing_but_the_wait(
+    server, searching, undisturbed, tmp_path, point
+):
+    recipe, run = scaled(searching[0], engine="ray", num_samplers=1), tmp_path / "run"
+    dice, is_over, away_s = random.Random(point), threading.Event(), []
 
     def strike() -> None:
-        while dispatched(run) < last and not is_over.is_set():
-            time.sleep(0.01)
-        time.sleep(dice.random() * 0.2)
-        server[1].kill()
+        wait_for_group(run, dice.randint(1, 8), dice, is_over.is_set)
+        server.kill()
         began = time.monotonic()
         is_over.wait(AWAY_S)
         away_s.append(time.monotonic() - began)
-        server[1].start()
+        server.start()
 
     thread = threading.Thread(target=strike)
     thread.start()
     try:
-        go_on(recipe, begun[1], run)
+        go_on(recipe, searching[1], run)
     finally:
         is_over.set()
         thread.join()
     assert away_s[0] >= AWAY_S, "the run was over before the server was back: it did not search"
-    assert_same_rl(run, local)
+    assert_same_rl(run, undisturbed)
     assert assert_balanced(run, recipe) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,10 +23,11 @@ from seekling.learn.local import LocalLearner
 from seekling.learn.loss import clipped_policy_loss, make_policy_loss, make_policy_measure
 from seekling.models import load_model
 from seekling.scale.rank import LearnerSpec, divide_rows
-from seekling.scale.sharded import Ranks, ShardedLearner
+from seekling.scale.sharded import ShardedLearner
 from seekling.scale.state import AnyCheckpoint, load_state, save_state
 from tests.learn.models import group, small_model, trajectory
-from tests.scale.runs import assert_same_rl, go_on, scaled, two_ranks, until_rl
+from tests.scale.runs import assert_balanced, assert_same_rl, go_on, scaled, two_ranks
+from tests.scale.strikes import POINTS, kill_rank_within_a_call
 
 pytestmark = pytest.mark.filterwarnings("default")  # of Ray's own files and sockets
 
@@ -201,30 +201,15 @@ def test_what_ranks_cannot_do_is_said_before_anything_starts(sharded, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", range(int(os.environ.get("SEEKLING_KILLS", "1"))))
+@pytest.mark.parametrize("point", POINTS)
 def test_a_run_begun_by_one_process_goes_on_with_two_of_which_one_is_killed(
-    tiny_model_dir, tmp_path, monkeypatch, point
+    begun, undisturbed, ranks, tmp_path, monkeypatch, point
 ):
-    recipe, begun = until_rl(tmp_path, tiny_model_dir)
-    go_on(recipe, begun, tmp_path / "local")
-    started: list[list[int]] = []
-    killers: list[threading.Timer] = []
-    start, optim_step = Ranks.start, ShardedLearner.optim_step
-    draw = random.Random(point)
-
-    def start_and_note(self):
-        start(self)
-        started.append(self.processes)
-
-    def step_and_kill(self, *args, **kwargs):
-        """Soon one of them is no more, whatever it is doing then."""
-        if not killers:
-            killers.append(threading.Timer(0.1 * draw.random(), os.kill, (draw.choice(started[0]), signal.SIGKILL)))
-            killers[0].start()
-        return optim_step(self, *args, **kwargs)
-
-    monkeypatch.setattr(Ranks, "start", start_and_note)
-    monkeypatch.setattr(ShardedLearner, "optim_step", step_and_kill)
-    reporter = go_on(scaled(recipe, engine="ray", learner_ranks=2), begun, tmp_path / "run")
-    assert sum("ranks are started again" in line for line in reporter.lines) == len(started) - 1 == 1
-    assert_same_rl(tmp_path / "run", tmp_path / "local")
+    dice = random.Random(point)
+    struck = kill_rank_within_a_call(monkeypatch, dice.randint(1, 6), dice)
+    reporter = go_on(scaled(begun[0], engine="ray", learner_ranks=2), begun[1], tmp_path / "run")
+    deaths = [line for line in reporter.lines if "ranks are started again" in line]
+    assert len(deaths) == len(struck) == 1
+    assert f"died in {struck[0]};" in deaths[0]
+    assert_same_rl(tmp_path / "run", undisturbed)
+    assert assert_balanced(tmp_path / "run", begun[0]) == []
