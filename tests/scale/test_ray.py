@@ -6,23 +6,31 @@ SEEKLING_KILLS=10 pytest -m long tests/scale/test_ray.py kills each of them at t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import shutil
 import signal
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from seekling.config import recipe_to_toml
-from seekling.scale.ledger import read_attempts
+from seekling.errors import ConfigError, ServerError
+from seekling.scale.ledger import Ledger, read_attempts
 from tests.pipeline.killing import run_in_child
 from tests.pipeline.runs import rows
 from tests.scale.runs import STEPS, assert_balanced, assert_same_rl, go_on, scaled
 from tests.scale.strikes import POINTS, kill_driver, killing, stopping
 
-ray = pytest.importorskip("ray")
+pytest.importorskip("ray")
+
+import ray
+
+from seekling.scale.cluster import environment
+from seekling.scale.pool import SamplerPool, open_place
 
 pytestmark = pytest.mark.filterwarnings("default")  # of Ray's own files and sockets
 
@@ -68,6 +76,32 @@ def test_one_or_two_samplers_learn_what_one_process_learns(begun, undisturbed, c
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
+def test_a_sampler_that_cannot_begin_again_has_another_try_where_the_recipe_is_not_the_reason(begun, cluster, tmp_path):
+    recipe, lines = scaled(begun[0], engine="ray", address=cluster.address), []
+    place = replace(open_place(recipe, begun[1], Path(recipe.model.spec)), weights=tmp_path / "weights")
+    pool = SamplerPool(recipe, place, Ledger(tmp_path / "ledger.jsonl"), lines.append)
+
+    def answer(problem):
+        def failing():
+            raise problem
+
+        failed = ray.remote(failing).options(num_cpus=0, runtime_env=environment(1)).remote()
+        ray.wait([failed])
+        member = pool.members[0]
+        member.opening = failed
+        pool.welcome()
+        return member
+
+    try:
+        old = answer(ServerError("the search server is away"))
+        assert pool.members[0] is not old
+        assert "could not begin: the search server is away" in lines[-1]
+        with pytest.raises(ConfigError, match="no such address"):
+            answer(ConfigError("no such address"))
+    finally:
+        pool.close()
+
+
 @pytest.fixture(scope="module")
 def ahead(begun, cluster, tmp_path_factory):
     """The recipe and a run of it before RL, sampling up to two steps ahead of learning."""
@@ -107,8 +141,22 @@ def test_sampling_runs_ahead_of_learning_no_further_than_allowed(ahead, tmp_path
     (first,) = weights_of[1]
     assert all(min(weights_of[step]) < first + step - 1 for step in range(2, STEPS + 1)), "not before its own weights"
     assert {"staleness", "num_groups_early"} <= steps[-1].keys()
+    assert_rates_are_of_what_was_sampled(tmp_path / "run", steps)
     assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
     assert sum("loss" in row for row in steps) >= 3
+
+
+def assert_rates_are_of_what_was_sampled(run, steps):
+    """Where all groups of a step were there before it began, its rollout takes no time."""
+    num_tokens = sum(
+        turn["num_action_tokens"] + turn["num_observation_tokens"]
+        for row in rows(run / "episodes" / "rl.jsonl")
+        for turn in row["episode"]["turns"]
+    )
+    assert num_tokens
+    for before, step in itertools.pairwise(steps):
+        rate = sum(step[f"sampler_{number}_tokens_per_s"] for number in range(2))
+        assert rate * (before["learn_s"] + step["sample_s"]) <= 10 * num_tokens  # prompts are not among those
 
 
 @pytest.mark.long
@@ -119,7 +167,7 @@ def test_what_was_sampled_ahead_is_not_lost_when_samplers_are_killed(ahead, tmp_
         go_on(recipe, begun, run)
     assert len(deaths) == 2
     assert "the sampler died" in assert_balanced(run, recipe)
-    assert_within_bound(run, recipe)
+    assert sum(step["num_sampler_deaths"] for step in assert_within_bound(run, recipe)) == 2
 
 
 @pytest.mark.long

@@ -72,12 +72,15 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished job, and the seconds that taking its weights took, for the one that took them."""
+    """A finished job."""
 
     group: EpisodeGroup
     weights: Weights
     """At its end."""
     load_s: float
+    """Seconds that taking its weights took, for the one that took them."""
+    roll_s: float
+    """Seconds that the sampler had it, these included."""
 
 
 class SwapsBetweenTurns:
@@ -153,6 +156,9 @@ class SamplerActor:
         self._runs_ahead = place.recipe.runs_ahead
         self._lock = asyncio.Lock()
         self._rollers: dict[EnvConfig, Roller] = {}
+        self._sampler: SwapsBetweenTurns | None = None
+        self._taught: Sequence[Trajectory] | None = None
+        """What it was taught before it was ready."""
 
     async def open(self, taught: Sequence[Trajectory]) -> Opened:
         """Load the model and open the index; the sampler has no weights of the run yet."""
@@ -160,11 +166,11 @@ class SamplerActor:
         model = self._place.model if self._place.model.is_dir() else resolve_model(recipe.model.spec)
         library = open_library(self._place.index, recipe.retrieval)
         self._agent = self._stack.enter_context(open_agent(recipe, library, model))
-        self._sampler = SwapsBetweenTurns(self._agent.sampler)
-        self._roller = Roller(self._agent.env, self._sampler, self._agent.renderer)
+        self._sampler = sampler = SwapsBetweenTurns(self._agent.sampler)
+        self._roller = Roller(self._agent.env, sampler, self._agent.renderer)
         self._gate = self._roller.open_gate()
-        self.teach(taught)
-        return Opened(os.getpid(), os.uname().nodename, self._sampler.num_slots, self._sampler.dtype)
+        self.teach(taught if self._taught is None else self._taught)
+        return Opened(os.getpid(), os.uname().nodename, sampler.num_slots, sampler.dtype)
 
     async def roll(self, job: Job, weights: Weights) -> Outcome:
         """Sample a group with these weights, or newer ones; a straggler is cancelled by newer weights."""
@@ -178,20 +184,22 @@ class SamplerActor:
         task = asyncio.create_task(rolling)
         self._running.add(task)
         try:
-            return Outcome(await task, self._weights, load_s)
+            group = await task
+            return Outcome(group, self._weights, load_s, time.perf_counter() - started)
         finally:
             self._running.discard(task)
 
     async def sample(self, request: SampleRequest, weights: Weights) -> Sample:
         """See `Sampler.sample`."""
         await self._take(weights)
-        return await self._sampler.sample(request)
+        return await self._opened.sample(request)
 
     async def stop(self) -> None:
-        """Give up what is running, and the caches."""
+        """Give up what is running, and the caches; one that is not ready has neither."""
         async with self._lock:
             await self._cancel()
-            self._sampler.release_caches()
+            if self._sampler is not None:
+                self._sampler.release_caches()
 
     async def close(self) -> None:
         """End what the environment has running, such as a sandbox."""
@@ -200,11 +208,18 @@ class SamplerActor:
 
     async def close_session(self, session: int) -> None:
         """See `Sampler.close_session`."""
-        self._sampler.close_session(session)
+        self._opened.close_session(session)
 
     def teach(self, taught: Sequence[Trajectory]) -> None:
-        """See `Sampler.teach_drafts`."""
-        self._sampler.teach_drafts(taught)
+        """See `Sampler.teach_drafts`; calls may overtake each other, so one that comes before `open` is kept for it."""
+        self._taught = taught
+        if self._sampler is not None:
+            self._sampler.teach_drafts(taught)
+
+    @property
+    def _opened(self) -> SwapsBetweenTurns:
+        assert self._sampler is not None, "nothing is sampled before open"
+        return self._sampler
 
     async def _take(self, weights: Weights) -> None:
         """Use these weights from now on."""
@@ -216,7 +231,7 @@ class SamplerActor:
             sampler = self._agent.sampler
             assert isinstance(sampler, TakesWeights), f"{type(sampler).__name__} takes no tensors"
             tensors = self._store.read(weights.number)
-            await self._sampler.swap(lambda: sampler.load_weights(tensors, weights.version))
+            await self._opened.swap(lambda: sampler.load_weights(tensors, weights.version))
             self._weights = weights
 
     async def _cancel(self) -> None:

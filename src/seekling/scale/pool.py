@@ -81,6 +81,8 @@ class SamplerPool:
         self.num_kept = 2 + recipe.rl.optimizer.max_staleness * recipe.runs_ahead
         """Versions of weights: groups that are out may name all of them but the oldest."""
         self._complained = time.monotonic()
+        self._has_begun = False
+        """Whether a sampler was ready once, so that the recipe is not what keeps others from becoming it."""
         self.members = [self._start(number) for number in range(self.config.num_samplers)]
         try:
             self._first = self._wait_for_first()
@@ -157,7 +159,12 @@ class SamplerPool:
         return [member.opening for member in self.members if member.opening is not None]
 
     def welcome(self) -> None:
-        """Take note of samplers that have become ready, or died before; raises what kept one from becoming ready."""
+        """Take note of samplers that have become ready, or died before.
+
+        Raises:
+            SeeklingError: what kept one from becoming ready, if that is the user's mistake, or true of all so far;
+                others, such as one that finds the search server away, are started again.
+        """
         waiting = {member.opening: member for member in self.members if member.opening is not None}
         done = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)[0] if waiting else ()
         for ref in done:
@@ -165,10 +172,15 @@ class SamplerPool:
             try:
                 member.opened, member.opening = ray.get(ref, timeout=GET_S), None
             except ray.exceptions.RayTaskError as error:
-                raise failure_of(member, error) from None
+                failure = failure_of(member, error)
+                if not (self._has_begun and isinstance(failure, InfrastructureError)):
+                    raise failure from None
+                self.replace(member, f"it could not begin: {failure}")
+                continue
             except ray.exceptions.RayError as error:
                 self.replace(member, first_line(error))
                 continue
+            self._has_begun = True
             self.ledger.note("started", sampler=member.number, process=member.opened.process)
             self.log(f"{member} is ready")
         if any(self.ready):

@@ -89,7 +89,7 @@ class PoolRoller(Roller):
             raise
         finally:
             dispatcher.end(current)
-        self._statistics = current.statistics(pool)
+        self._statistics = dispatcher.statistics(current)
         return [current.made[position] for position in range(len(current.jobs))]
 
     def _jobs(self, questions: Sequence[Question], decoding: Decoding, group_size: int, seed: int) -> list[Job]:
@@ -110,41 +110,45 @@ class Rollout:
     attempts: dict[int, int] = field(default_factory=dict)
     """Of groups that are there before their step has begun: their numbers in the ledger."""
     has_begun: bool = False
-    started: float = field(default_factory=time.monotonic)
+    started: float = 0.0
     num_early: int = 0
     """Groups that were there when the step began."""
-    tokens: Counter[int] = field(default_factory=Counter)
-    """By sampler."""
-    busy_s: float = 0.0
-    """Samplers that had something to do, times seconds of waiting."""
     queue_s: float = 0.0
     """Groups that waited for a sampler, times seconds."""
     load_s: float = 0.0
     num_again: int = 0
-    deaths_before: int = 0
 
     @property
     def is_done(self) -> bool:
         """Whether every group is there."""
         return len(self.made) == len(self.jobs)
 
-    def statistics(self, pool: SamplerPool) -> dict[str, float]:
-        """For the step's metrics."""
-        seconds = max(time.monotonic() - self.started, 1e-9)
-        numbers = range(len(pool.members))
+    @property
+    def staleness(self) -> int:
+        """Versions behind the learner, of the oldest token."""
         versions = (v for group in self.made.values() for each in group.trajectories for v in each.policy_versions)
-        oldest = min(versions, default=self.step - 1)
-        return {
-            **{f"sampler_{number}_tokens_per_s": self.tokens[number] / seconds for number in numbers},
-            "samplers_idle_share": max(1 - self.busy_s / (seconds * len(numbers)), 0.0),
-            "queue_depth": self.queue_s / seconds,
-            "staleness": float(max(self.step - 1 - oldest, 0)),
-            "num_groups_early": self.num_early,
-            "weights_write_s": pool.sync_s,
-            "weights_read_s": self.load_s,
-            "num_redispatched_groups": self.num_again,
-            "num_sampler_deaths": pool.num_deaths - self.deaths_before,
-        }
+        return max(self.step - 1 - min(versions, default=self.step - 1), 0)
+
+
+@dataclass(slots=True)
+class Period:
+    """What samplers did during a rollout and, where they had groups of coming steps, since the one before ended."""
+
+    deaths_before: int
+    started: float = field(default_factory=time.monotonic)
+    tokens: Counter[int] = field(default_factory=Counter)
+    """By sampler."""
+    work: list[tuple[int, float, float]] = field(default_factory=list)
+    """A sampler, and from when to when it had a group."""
+
+    def busy_s(self, now: float) -> float:
+        """Seconds that samplers had groups, of all together."""
+        total_s, until = 0.0, dict[int, float]()
+        for sampler, begin, end in sorted(self.work, key=lambda each: each[1]):
+            begin, end = max(begin, until.get(sampler, self.started)), min(end, now)
+            if end > begin:
+                total_s, until[sampler] = total_s + end - begin, end
+        return total_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +171,18 @@ class Dispatcher:
         self._steps: dict[int, Rollout] = {}
         """Of RL steps that are not over, by number."""
         self._out: dict[ray.ObjectRef, _Handed] = {}
+        self._period, self._period_goes_on = Period(pool.num_deaths), False
 
     def expect(self, step: int, jobs: Sequence[Job]) -> Rollout:
         """The rollout of a step, which may be under way; step 0 is an evaluation, whose rollout is always new."""
-        new = Rollout(step, jobs, deque(range(len(jobs))), deaths_before=self._pool.num_deaths)
+        new = Rollout(step, jobs, deque(range(len(jobs))))
         return self._steps.setdefault(step, new) if step else new
 
     def begin(self, rollout: Rollout) -> list[EpisodeGroup]:
         """Its step has come: those of its groups that are there already."""
         rollout.has_begun, rollout.started, rollout.num_early = True, time.monotonic(), len(rollout.made)
+        if not self._period_goes_on:
+            self._period = Period(self._pool.num_deaths)
         for attempt in rollout.attempts.values():
             self._pool.ledger.use(attempt, rollout.step)
         self._count_ahead()
@@ -191,7 +198,6 @@ class Dispatcher:
         ray.wait([*self._out, *self._pool.opening], timeout=LOOK_S)
         waited_s = time.monotonic() - before
         current.queue_s += len(current.todo) * waited_s
-        current.busy_s += len(busy) * waited_s
         for member in busy.values():
             member.quiet_s += waited_s
         done = ray.wait(list(self._out), num_returns=len(self._out), timeout=0)[0] if self._out else ()
@@ -219,6 +225,24 @@ class Dispatcher:
         self._steps.pop(rollout.step, None)
         if mine:
             self._pool.release_caches()
+
+    def statistics(self, rollout: Rollout) -> dict[str, float]:
+        """For the metrics of a step whose rollout has ended; begins to count anew."""
+        pool, period, now = self._pool, self._period, time.monotonic()
+        period.work += [(each.member.number, each.since, now) for each in self._out.values()]
+        numbers, seconds = range(len(pool.members)), max(now - period.started, 1e-9)
+        self._period, self._period_goes_on = Period(pool.num_deaths), bool(self._ahead())
+        return {
+            **{f"sampler_{number}_tokens_per_s": period.tokens[number] / seconds for number in numbers},
+            "samplers_idle_share": max(1 - period.busy_s(now) / (seconds * len(numbers)), 0.0),
+            "queue_depth": rollout.queue_s / max(now - rollout.started, 1e-9),
+            "staleness": float(rollout.staleness),
+            "num_groups_early": rollout.num_early,
+            "weights_write_s": pool.sync_s,
+            "weights_read_s": rollout.load_s,
+            "num_redispatched_groups": rollout.num_again,
+            "num_sampler_deaths": pool.num_deaths - period.deaths_before,
+        }
 
     def give_up(self) -> None:
         """Coming steps will not come."""
@@ -269,7 +293,8 @@ class Dispatcher:
             return None
         member.num_running -= 1
         rollout.made[position] = group
-        rollout.tokens[member.number] += sum(len(each.token_ids_T) for each in group.trajectories)
+        self._period.tokens[member.number] += sum(len(each.token_ids_T) for each in group.trajectories)
+        self._period.work.append((member.number, handed.since, handed.since + outcome.roll_s))
         if rollout.has_begun:
             ledger.use(handed.attempt, rollout.step)
         else:
@@ -316,4 +341,5 @@ class Dispatcher:
 
     def _drop(self, handed: _Handed, why: str) -> None:
         self._pool.ledger.drop(handed.attempt, why)
+        self._period.work.append((handed.member.number, handed.since, time.monotonic()))
         handed.member.num_running -= 1

@@ -114,7 +114,8 @@ class Ranks:
             if not ready:
                 break
             try:
-                answer = ray.get(ready[0])
+                # A machine that died with an answer never sends it.
+                answer = ray.get(ready[0], timeout=max(ends - time.monotonic(), GRACE_S))
             except RayError as error:
                 answer = error
             answers[ready[0]] = answer
