@@ -12,9 +12,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from seekling.config import load_recipe
+from seekling.config import MixConfig, load_recipe
 from seekling.corpus import questions
 from seekling.corpus.html import html_to_markdown
+from seekling.corpus.making.questions import candidates
 from seekling.corpus.questions import read_questions
 from seekling.errors import ModelError
 from seekling.experts.select import collect
@@ -22,7 +23,7 @@ from seekling.pipeline import closed_book, making
 from seekling.pipeline.world import open_world
 from seekling.retrieval.index_record import read_record
 from seekling.retrieval.library import open_library
-from seekling.types import UNANSWERABLE, Question
+from seekling.types import UNANSWERABLE, Document, Question
 from tests.chat_server import chat_server, completion
 from tests.commands import seekling
 from tests.pipeline.runs import QuietReporter
@@ -365,3 +366,16 @@ def test_without_a_model_init_says_so_and_goes_on(docs, monkeypatch):
     wrong = seekling("init", "docs", "--out", "other.toml", "--closed-book", "nowhere")
     assert wrong.exit_code == 1
     assert "nothing is reachable" in wrong.stderr
+
+
+def test_an_answer_is_right_too_with_all_that_its_sentence_goes_on_to_say():
+    function = FUNCTION.format(
+        module="arckit", name="arc", default=1, answer="slope of a line, in radians", error="E", version=3
+    ).replace(" of the given values", "")
+    text = PAGE.format(module="arckit", tools="tools", functions=function)
+    page = html_to_markdown(text).markdown
+    made = candidates([Document("arckit", "arckit — Tools", page)], "english", MixConfig())
+    (asked,) = [each for each in made if "returns" in each.labels]
+    in_full = ("the slope of a line, in radians", "slope of a line, in radians")
+    assert asked.answers == ("the slope of a line", "slope of a line", *in_full)
+    assert asked.hops[0].answer == "the slope of a line"

@@ -18,6 +18,8 @@ _REPEATED = {"change", "error", "default", "version", "field"}
 """Kinds of which an entry may state several facts; of the others its first counts."""
 _MAX_CELL_WORDS = 8
 _MAX_ANSWER_CHARS = 90
+_MAX_FULL_CHARS = 200
+_CLAUSE_END = re.compile(r"\.(?= |$)|[;:](?= )")
 _MIN_CLOZE_WORDS, _MAX_CLOZE_WORDS, _RARE = 8, 28, 3
 _MIN_BEFORE_CLAUSE = 4
 """Words of an answer that ends before "that" or "which": a shorter one says too little without it."""
@@ -36,6 +38,8 @@ class Fact:
     """The first in the page's own words."""
     phrase: str = ""
     """Names the answer without saying it; empty where no further question can hang on it."""
+    in_full: str = ""
+    """The answer with all that the sentence goes on to say, which is right too; empty where it says no more."""
 
 
 def facts_of(entry: Entry, subject: str, language: Language) -> list[Fact]:
@@ -125,7 +129,8 @@ def _fits(pattern: Pattern, entry: Entry) -> bool:
 
 def _fact(page: str, subject: str, pattern: Pattern, match: re.Match[str], language: Language) -> Fact | None:
     groups = {name: value for name, value in match.groupdict().items() if value}
-    answer = clean_answer(groups.pop("answer"), language, pattern.max_words, is_whole=pattern.is_whole)
+    said = groups.pop("answer")
+    answer = clean_answer(said, language, pattern.max_words, is_whole=pattern.is_whole)
     if not answer or any(_is_unclear(value, language) for value in groups.values()):
         return None
     if pattern.kind in {"returns", "definition", "action"} and len(without_article(answer, language).split()) < 2:
@@ -142,7 +147,15 @@ def _fact(page: str, subject: str, pattern: Pattern, match: re.Match[str], langu
         answer,
         tuple(each.format(**fill) for each in pattern.questions),
         pattern.phrase.format(**fill),
+        _in_full(said, answer),
     )
+
+
+def _in_full(said: str, answer: str) -> str:
+    """What a sentence says from an answer on, where it goes on behind it."""
+    whole = _CLAUSE_END.split(said, maxsplit=1)[0].strip().rstrip(".,:")
+    is_longer = whole.startswith(answer) and len(answer) < len(whole) <= _MAX_FULL_CHARS
+    return whole if is_longer else ""
 
 
 def _is_unclear(text: str, language: Language) -> bool:

@@ -14,6 +14,7 @@ from seekling.corpus.making.language import Language, Pattern, load_language
 from seekling.corpus.making.links import DESCRIBED, described, over_two_pages
 from seekling.corpus.making.mixing import GAP, SINGLE, TWO_PAGES, mixed
 from seekling.corpus.making.write import draw, spellings, write_question
+from seekling.text import holds_words
 from seekling.types import UNANSWERABLE, UNKNOWN_ANSWERS, Document, Hop, Question
 
 OTHER_WORDS = "other words"
@@ -81,7 +82,10 @@ def _single(fact: Fact, language: Language, mix: MixConfig) -> Question:
     text = others[int(number / mix.other_words * len(others))] if in_others else fact.questions[0]
     hop = Hop(fact.subject, fact.relation, fact.answer, fact.page)
     labels = (fact.kind, OTHER_WORDS) if in_others else (fact.kind,)
-    return write_question(text, spellings(fact.answer, language), (hop,), "single", labels)
+    answers = spellings(fact.answer, language)
+    if fact.in_full and not holds_words(text, fact.answer):
+        answers += spellings(fact.in_full, language)
+    return write_question(text, answers, (hop,), "single", labels)
 
 
 def _unanswerable(named: Sequence[tuple[Entry, str]], language: Language, facts: Sequence[Fact]) -> Iterator[Question]:
