@@ -126,6 +126,17 @@ def test_pronouns_of_a_chat_mean_what_the_last_question_was_about(home: Path):
     assert "asked: Is Alder Mill a village?\n" in result.stdout
 
 
+def test_a_chat_for_programs_is_one_json_object_a_line(home: Path):
+    lines = "When was Alder Mill built?\nAnd Birch Mill?\n"
+    too_long = "mill " * 3000 + "\n"  # costs one question, not the conversation
+    result = seekling("chat", home / "runs" / "demo", "--json", input=too_long + lines)
+    assert result.exit_code == 0, result.output
+    assert "error: the question and what the agent is told with it have" in result.stderr
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+    assert (first["question"], first["asked"], first["answer"]) == (lines.splitlines()[0],) * 2 + ("1612",)
+    assert (second["question"], second["asked"]) == ("And Birch Mill?", "When was Birch Mill built?")
+
+
 @pytest.mark.parametrize("question", ["", " \n\t"])
 def test_a_question_without_words_is_refused_before_anything_is_opened(question: str):
     result = seekling("ask", "runs/nowhere", question)

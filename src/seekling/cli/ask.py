@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from seekling.cli.options import AsJson, Policy
+from seekling.errors import DataError, InfrastructureError
 from seekling.text import printable
 from seekling.types import Json, Turn
 
@@ -36,28 +37,27 @@ def command(
     if not question.strip():
         raise typer.BadParameter("the text is empty; ask something", param_hint="'QUESTION'")
     with _opened(run, policy) as asker:
-        if as_json:
-            answer = asker.submit(question).result()
-            typer.echo(json.dumps(_row(question, answer), ensure_ascii=False))
-        else:
-            asyncio.run(_show(asker, question, trace=trace))
+        asyncio.run(_answer(asker, question, trace=trace, as_json=as_json))
 
 
-def chat(run: Run, policy: Policy = "", trace: Trace = False) -> None:
+def chat(run: Run, policy: Policy = "", trace: Trace = False, as_json: AsJson = False) -> None:
     """Ask a trained agent question after question; each may lean on the last.
 
-    Ctrl-C gives a question up; an empty line or Ctrl-D ends the conversation.
+    Ctrl-C gives a question up; an empty line or Ctrl-D ends the conversation. With --json each answer is one line.
     """
     with contextlib.suppress(ImportError):  # on Windows
         import readline  # noqa: F401  (arrow keys and earlier questions at the prompt)
 
     before: list[tuple[str, str]] = []
     with _opened(run, policy) as asker, contextlib.suppress(EOFError):
-        while question := input("> ").strip():
+        while question := input("" if as_json else "> ").strip():
             try:
-                answer = asyncio.run(_show(asker, question, before=before, trace=trace))
+                answer = asyncio.run(_answer(asker, question, before=before, trace=trace, as_json=as_json))
             except KeyboardInterrupt:
-                typer.echo("given up")
+                typer.echo("given up", err=as_json)
+                continue
+            except (DataError, InfrastructureError) as error:  # of this question: the next may do
+                typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
                 continue
             before.append((answer.question, answer.text or "unknown"))
 
@@ -79,6 +79,7 @@ def _row(question: str, answer: Answer) -> dict[str, Json]:
     plain = {name: getattr(answer, name) for name in ("is_found", "confidence", "promise", "threshold")}
     return {
         "question": question,
+        "asked": answer.question,
         "answer": answer.text,
         **plain,
         "stop_reason": answer.stop_reason.value,
@@ -89,6 +90,17 @@ def _row(question: str, answer: Answer) -> dict[str, Json]:
             {"kind": turn.kind, "action": turn.action, "observation": turn.observation} for turn in answer.episode.turns
         ],
     }
+
+
+async def _answer(
+    asker: Asker, question: str, *, before: Sequence[tuple[str, str]] = (), trace: bool, as_json: bool
+) -> Answer:
+    """Print what there is to say of a question, for people or for programs."""
+    if not as_json:
+        return await _show(asker, question, before=before, trace=trace)
+    answer = await asker.ask(question, before=before)
+    typer.echo(json.dumps(_row(question, answer), ensure_ascii=False))
+    return answer
 
 
 class _Terminal(Console):

@@ -201,7 +201,7 @@ def _desk(run: Path, config: ServeConfig, *, policy: str, name: str = "") -> Ite
     from seekling.serve.logs import logging_as_json
 
     with (
-        logging_as_json(_say),
+        logging_as_json(_log),
         load_agent(run, policy=policy, in_flight=config.in_flight, log=_say) as agent,
         contextlib.closing(Episodes(run / SERVED)) as episodes,
         agent.asker() as asker,
@@ -222,7 +222,7 @@ def _rules(
 
     def note(row: dict[str, Json]) -> None:
         count(str(row["route"]), int(str(row["status"])))
-        _say(json_line(row))
+        _log(json_line(row))
 
     return GateRules(keys, RateLimit(config.requests_per_minute), config.body_s, open_paths, note)
 
@@ -234,12 +234,18 @@ def _run(app: App, config: ServeConfig, name: str) -> None:
     def say(address: str) -> None:
         _say(f"serving {name} at {address} (Ctrl-C stops)")
 
-    with logging_as_json(_say):
+    with logging_as_json(_log):
         run_app(app, host=config.host, port=config.port, on_start=say, shutdown_s=math.ceil(config.timeout_s) + 1)
 
 
 def _say(line: str) -> None:
     typer.echo(line, err=True)
+
+
+def _log(line: str) -> None:
+    """Say it as far as that is possible: a full disk, or a reader of the log that went away, ends no request."""
+    with contextlib.suppress(OSError):
+        _say(line)
 
 
 @settings("config", SearchServerConfig)
@@ -271,7 +277,7 @@ def search_only(
         typer.echo(f"serving {opened[0].name} at {address}/retrieve (Ctrl-C stops)")
 
     app = search_app(opened, config, metrics)
-    with logging_as_json(_say):
+    with logging_as_json(_log):
         run_app(app, host=config.host, port=config.port, on_start=say, shutdown_s=math.ceil(config.timeout_s) + 1)
     typer.echo("stopped; what was asked is answered")
 
