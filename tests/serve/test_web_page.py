@@ -65,7 +65,12 @@ def test_the_searches_are_seen_before_the_answer_and_a_question_can_be_stopped(v
 
 @pytest.mark.parametrize(
     ("mill", "page", "year"),
-    [("Markup", "markup", "1701"), ("Dotted", "../../etc/passwd", "1703"), ("Slashed", "a/../b?x=1#y", "1704")],
+    [
+        ("Marked", "marked", "1706"),
+        ("Markup", "markup", "1701"),
+        ("Dotted", "../../etc/passwd", "1703"),
+        ("Slashed", "a/../b?x=1#y", "1704"),
+    ],
 )
 def test_what_documents_say_is_text_and_never_markup(village, mill, page, year):
     with Browser() as browser:
@@ -76,6 +81,8 @@ def test_what_documents_say_is_text_and_never_markup(village, mill, page, year):
         browser.wait("document.querySelector('#page').open")
         assert browser.run("document.querySelector('#page-text').textContent") == HOSTILE[page][1]
         assert year in browser.text("mark")
+        assert browser.text("mark") in HOSTILE[page][1]
+        assert browser.text("#page-note") == ""
         assert (
             browser.run("document.querySelectorAll('article img, article script, #page img, #page script').length") == 0
         )

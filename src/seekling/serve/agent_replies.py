@@ -60,6 +60,8 @@ class Citation(Reply):
     section: str
     link: str
     """Of the document where it has a web address, else of its page on this server."""
+    span: tuple[int, int] | None
+    """Where it stands in the text of the page, in characters (code points); null where there are only passages."""
 
 
 class UrlCitation(Reply):
@@ -206,7 +208,12 @@ def _citation(quoted: Quoted, base_url: str) -> Citation:
     if urlsplit(link).scheme not in ("http", "https"):
         link = f"{base_url}/v1/pages/{quote(quoted.document_id, safe='')}"
     return Citation(
-        quote=quoted.text, document_id=quoted.document_id, title=quoted.title, section=quoted.section, link=link
+        quote=quoted.text,
+        document_id=quoted.document_id,
+        title=quoted.title,
+        section=quoted.section,
+        link=link,
+        span=quoted.span,
     )
 
 

@@ -104,8 +104,17 @@ function quoteOf(citation) {
   return block;
 }
 
-// Where a quote stands in a text, whatever white space lies between its words; [0, 0] when it does not.
-function placeOf(text, quote) {
+// Where a quote stands in a text: at its place, which counts code points, where that holds its words in their order (of
+// a link the quote has the words alone); else, the page having changed, where its words are; [0, 0] when it does not.
+function placeOf(text, { quote, span }) {
+  if (span) {
+    const points = Array.from(text);
+    const start = points.slice(0, span[0]).join('').length;
+    const there = points.slice(...span).join('');
+    let at = 0;
+    const holds = (word) => (at = there.indexOf(word, at) + word.length) >= word.length;
+    if (quote.trim().split(/\s+/).every(holds)) return [start, start + there.length];
+  }
   const words = quote.trim().split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
   const found = quote.trim() ? new RegExp(words.join('\\s+')).exec(text) : null;
   return found ? [found.index, found.index + found[0].length] : [0, 0];
@@ -115,7 +124,7 @@ async function showPage(citation) {
   try {
     const response = await call(`v1/pages/${encodeURIComponent(citation.document_id)}`);
     const page = await response.json();
-    const [start, end] = placeOf(page.text, citation.quote);
+    const [start, end] = placeOf(page.text, citation);
     const mark = element('mark', page.text.slice(start, end));
     byId('page-title').textContent = page.title || page.document_id;
     byId('page-note').textContent = end ? '' : 'The quoted sentence is not in the page as it is now.';
