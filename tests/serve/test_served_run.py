@@ -93,6 +93,27 @@ def test_feedback_that_was_acknowledged_outlives_kill_9(run, tmp_path):
     assert {each.question for each in questions} == set(QUESTIONS)
 
 
+def test_answers_that_were_given_outlive_kill_9_in_the_middle_of_others(run):
+    given = []
+    with serving(str(run), "--port", "0", "--requests-per-minute", "0") as server, ThreadPoolExecutor(4) as pool:
+
+        def ask_on(number):
+            while server.process.poll() is None:
+                with contextlib.suppress(OSError, http.client.HTTPException):  # cut off by the kill
+                    given.append(ask(server.url, QUESTIONS[number % 2])["id"])
+
+        jobs = [pool.submit(ask_on, number) for number in range(4)]
+        wait_until(lambda: len(given) > 20)
+        server.process.kill()
+        for job in jobs:
+            job.result()
+    with contextlib.closing(sqlite3.connect(run / SERVED)) as database:
+        assert set(given) <= {row[0] for row in database.execute("SELECT id FROM answers")}
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with serving(str(run), "--port", "0") as server:
+        assert ask(server.url, QUESTIONS[0])["choices"][0]["message"]["content"] == "1612"
+
+
 def test_feedback_becomes_questions_that_training_reads(run, tmp_path):
     with serving(str(run), "--port", "0") as server:
         first, second = (ask(server.url, question) for question in QUESTIONS)
