@@ -150,7 +150,9 @@ def test_a_failing_engine_is_503_and_in_a_stream_an_error_event(village):
     num_failed = count_of(village, "failed")
     status, _, raw = send(village.url, body=asking("When did the engine break?", stream=True))
     assert (status, count_of(village, "failed")) == (200, num_failed + 1)
-    assert [line["outcome"] for line in village.log if "outcome" in line][-2:] == ["failed", "failed"]
+    whole, stream = [line for line in village.log if "outcome" in line][-2:]
+    assert (whole["outcome"], whole["status"], stream["outcome"], stream["status"]) == ("failed", 503, "failed", 200)
+    assert whole["failure"] == stream["failure"] == "the question could not be answered: the engine broke"
     assert '"error": {"message": "the question could not be answered' in raw.decode()
     with client_of(village) as client, pytest.raises(openai.APIError, match="the engine broke"):
         list(client.chat.completions.create(**asking("When did the engine break?", stream=True)))

@@ -239,7 +239,7 @@ async def _error(request: Request, error: Exception) -> Response:
             what = f"{request.method} {request.url.path}: {error.detail}"
             return error_reply(error.status_code, what, "not_found", error.headers)
         case SeeklingError():
-            about["error"] = "engine_failed"
+            about["error"], about["failure"] = "engine_failed", str(error)
             return error_reply(503, str(error), "engine_failed")
     about["error"] = "internal_error"
     return error_reply(500, f"the request failed: {type(error).__name__}: {error}", "internal_error", BROKEN)

@@ -118,8 +118,8 @@ class Desk:
             except QuestionTooLongError as error:
                 outcome = "refused"
                 raise RefusedRequestError(400, str(error), "context_length_exceeded") from None
-            except SeeklingError:
-                outcome = "failed"
+            except SeeklingError as error:
+                outcome, asked.about["failure"] = "failed", str(error)
                 raise
             finally:
                 asked.about["outcome"] = outcome
