@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
+import itertools
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -37,6 +38,8 @@ from seekling.serve.requests import BROKEN, CLIENT_GONE, RefusedRequestError, Ro
 from seekling.types import Json
 
 _MAX_DOCUMENTS = 100
+_MAX_CHECKED = 32
+"""Unknown fields of a request that are compared with the known ones: more would keep the others waiting."""
 
 
 class RetrieveRequest(pydantic.BaseModel):
@@ -55,7 +58,7 @@ class RetrieveRequest(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="after")
     def _is_clear(self) -> Self:
-        for name in self.model_extra or ():
+        for name in itertools.islice(self.model_extra or (), _MAX_CHECKED):
             near = difflib.get_close_matches(name, list(type(self).model_fields), n=1, cutoff=0.75)
             if near:
                 raise ValueError(f"{name!r:.80} is no field of a request; did you mean {near[0]!r}?")
