@@ -132,6 +132,14 @@ def test_a_question_that_leaves_the_policy_no_room_is_refused_and_not_called_not
     assert count_of(village, "refused") == before + 2
 
 
+@pytest.mark.parametrize("wrong", [{"messages": [1] * 300_000}, {"stop": [1] * 300_000}], ids=["messages", "stop"])
+def test_of_a_million_wrong_things_the_first_is_named_and_the_others_are_not_looked_at(village, wrong):
+    reply = send(village.url, body={**asking(), **wrong})
+    assert code_of(reply) == (400, "invalid_value")
+    assert ".0: Input should be" in reply.json["error"]["message"]
+    assert ".1: Input should be" not in reply.json["error"]["message"]
+
+
 def test_what_asks_for_nothing_special_is_answered(village):
     reply = send(village.url, body=asking(response_format={"type": "text"}, tools=[], logprobs=False, n=1))
     assert (reply.status, reply.json["choices"][0]["message"]["content"]) == (200, "1612")

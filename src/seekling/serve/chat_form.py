@@ -49,7 +49,7 @@ class Said(pydantic.BaseModel):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[_Piece] | None = None
+    content: str | Annotated[list[_Piece], Field(fail_fast=True)] | None = None
 
     def message(self) -> Message:
         """The same, as the rest of the package has it."""
@@ -68,14 +68,15 @@ class ChatBody(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="allow")
 
     model: str
-    messages: Annotated[list[Said], Field(min_length=1)]
+    messages: Annotated[list[Said], Field(min_length=1, fail_fast=True)]
+    """The first wrong one is enough: to list a million of them would keep everybody waiting."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: int | None = None
     n: Literal[1] | None = None
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], Field(fail_fast=True)] | None = None
     include_stop_str_in_output: bool = False
     """vLLM's: the reply ends after its stop string, not before it."""
     stream: bool | None = None

@@ -50,7 +50,7 @@ class RetrieveRequest(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(strict=True, extra="allow")
 
-    queries: list[str] | None = None
+    queries: Annotated[list[str], Field(fail_fast=True)] | None = None
     query: str | None = None
     topk: Annotated[int, Field(ge=0)] | None = None
     """None or 0: the server's own."""
@@ -72,7 +72,7 @@ class DocumentsRequest(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(strict=True)
 
-    ids: list[str]
+    ids: Annotated[list[str], Field(fail_fast=True)]
 
 
 class ServedIndex:
