@@ -84,7 +84,7 @@ class Made:
     num_missed: int
     """Of the questions, those whose own words do not find their page."""
     num_known: int
-    """Candidates that passed every other check, but are answered without the pages."""
+    """Questions that passed every other check, but were left out: a model answers them without the pages."""
 
 
 def survey(corpus: Path, html: HtmlMode, reporter: Reporter) -> Survey:
@@ -155,8 +155,7 @@ def make_questions(
                 dropped[why[0]] += 1
             else:
                 kept.append(_labelled(question, library, recipe))
-    known = answered_closed_book(kept, closed_book, reporter) if closed_book and kept else set()
-    chosen = _chosen([question for question in kept if question.key not in known], mix)
+    chosen, known = _unknown_to(closed_book, kept, mix, reporter)
     if not chosen:
         raise DataError(
             f"no question could be made of {len(found.documents)} pages ({dict(dropped)}); write some yourself, or "
@@ -191,6 +190,20 @@ def _labelled(question: Question, library: Library, recipe: Recipe) -> Question:
 def _is_found(page: str, answers: Sequence[str], hits: Sequence[Hit]) -> bool:
     texts = [hit.passage.text.casefold() for hit in hits if hit.passage.document_id == page]
     return any(answer.casefold() in text for answer in answers for text in texts)
+
+
+def _unknown_to(
+    closed_book: Path | None, questions: Sequence[Question], mix: MixConfig, reporter: Reporter
+) -> tuple[list[Question], set[tuple[str, str]]]:
+    """The chosen questions, and keys of those that were left out because a model knows them; it is asked no others."""
+    known, asked = set[tuple[str, str]](), set[tuple[str, str]]()
+    while True:
+        chosen = _chosen([question for question in questions if question.key not in known], mix)
+        unasked = [question for question in chosen if question.key not in asked]
+        if closed_book is None or not unasked:
+            return chosen, known
+        known |= answered_closed_book(unasked, closed_book, reporter)
+        asked |= {question.key for question in unasked}
 
 
 def _chosen(questions: Sequence[Question], mix: MixConfig) -> list[Question]:

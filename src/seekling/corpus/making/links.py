@@ -181,7 +181,7 @@ def _near_pairs(group: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
 
 def _is_idle(text: str, first: str, second: str, language: Language) -> bool:
     """Whether two answers are not worth two pages: told by the question, equal but for spelling, or no answers."""
-    ends = {without_article(answer, language).rpartition(".")[2] for answer in (first, second)}
+    ends = {without_article(answer, language).casefold().rpartition(".")[2] for answer in (first, second)}
     is_same = first == second or (len(ends) == 1 and re.fullmatch(r"[\d.]+", first) is None)
     return is_same or any(
         holds_words(text, answer) or answer.casefold() in _NOTHING or re.search(r"[,;] ", answer)
