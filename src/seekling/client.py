@@ -32,11 +32,11 @@ _JITTER = random.Random()
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a server is waited for."""
+    """How long a server is waited for. One that is away for half a minute is waited for, whatever chance says."""
 
     timeout_s: float = 30.0
     """Of one try, from connecting to the last byte of the reply."""
-    num_tries: int = 7
+    num_tries: int = 9
     first_pause_s: float = 0.5
     """Doubles after every try; each pause is cut by chance to between half and all of it."""
     max_pause_s: float = 15.0

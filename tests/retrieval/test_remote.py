@@ -2,6 +2,7 @@
 
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,12 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import urllib3
 
+from seekling import client as client_module
 from seekling.client import BadReplyError, Client, Patience
 from seekling.config import RetrievalConfig
 from seekling.errors import ServerError, ToolError
 from seekling.retrieval.index import open_index
 from seekling.retrieval.library import open_library
-from seekling.retrieval.remote import RemoteIndex, hits_from_json
+from seekling.retrieval.remote import RemoteIndex, hits_from_json, open_remote
 from seekling.types import Hit, Passage
 from tests.patience import FAILS_AFTER_S, wait_until
 from tests.retrieval.towns import QUERIES, TOWNS, build_towns
@@ -117,6 +119,22 @@ def test_a_server_that_is_killed_is_a_typed_failure_and_one_that_comes_back_is_u
         assert waited_for == [right]
     finally:
         server.end()
+
+
+def test_half_a_minute_is_waited_for_a_server_that_was_there_even_if_chance_cuts_every_pause_in_half(monkeypatch):
+    slept = []
+    monkeypatch.setattr(client_module.time, "sleep", slept.append)
+    monkeypatch.setattr(client_module._JITTER, "uniform", lambda least, most: least)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # and nobody listens
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        with pytest.raises(ServerError, match="gave no answer in 9 tries"):
+            RemoteIndex(Client(url, Patience())).search(QUERIES, 3)
+        assert sum(slept) >= 30
+        slept.clear()
+        with pytest.raises(ServerError):
+            open_remote(RetrievalConfig(url=url))
+        assert 15 <= sum(slept) < 30, "a wrong address is told sooner"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

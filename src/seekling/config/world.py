@@ -118,7 +118,7 @@ class RetrievalConfig(Section):
     index_dir: str = ""
     """An index that `seekling index` or `init` built, texts included; empty: made in the run folder."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
-    """Of one try to reach the server; a try that fails is repeated, for about half a minute."""
+    """Of one try to reach the server; a try that fails is repeated, for half a minute to a minute."""
     dense_weight: Fraction = 0.5
     """Of the dense ranking in a hybrid; the rest is BM25's."""
     reranker: str = ""

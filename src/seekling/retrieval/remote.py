@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from seekling.client import BadReplyError, Client, Patience, RefusedError
 from seekling.config import RetrievalConfig
@@ -25,6 +25,8 @@ from seekling.retrieval.local_models import reranked
 from seekling.types import Document, Hit, Json, Passage
 
 _RETRIEVE = "/retrieve"
+TRIES_AT_FIRST = 7
+"""A wrong address is not tried as long as a server that was there before: 15 to 30 s."""
 
 
 class RemoteIndex:
@@ -101,12 +103,13 @@ def open_remote(config: RetrievalConfig, patience: Patience | None = None) -> Re
         ServerError: nobody answers.
     """
     url = config.url.rstrip("/").removesuffix(_RETRIEVE)
-    index = RemoteIndex(Client(url, patience or Patience(timeout_s=config.timeout_s)))
+    patience = patience or Patience(timeout_s=config.timeout_s)
+    first = replace(patience, num_tries=min(patience.num_tries, TRIES_AT_FIRST))
     try:
-        index.search(["Is anybody there?"], 1)
+        RemoteIndex(Client(url, first)).search(["Is anybody there?"], 1)
     except RefusedError as error:
         raise ConfigError(f"{error}; retrieval.url must be a server that answers POST {_RETRIEVE}") from None
-    return index
+    return RemoteIndex(Client(url, patience))
 
 
 def hits_to_json(hits: list[Hit], *, with_scores: bool) -> bytes:
