@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 
 from seekling.errors import InfrastructureError
+from seekling.models.lazy_weights import Adapters
 from seekling.scale import weight_store
 from seekling.scale.ledger import Ledger, problems, read_attempts
 from seekling.scale.weight_store import WeightStore
@@ -65,3 +68,32 @@ def test_weights_are_read_whole_or_refused_and_numbers_only_rise(tmp_path, monke
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"\x01")
     with pytest.raises(InfrastructureError, match=r"another checksum.*scale\.weights_dir must be one folder"):
         store.read(3)
+
+
+def test_adapters_are_written_without_their_base_which_is_read_once_and_stays_while_it_is_needed(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    base = {"a.weight": torch.randn(4, 6, generator=generator), "b.weight": torch.randn(3, generator=generator)}
+    store, reader = WeightStore(tmp_path / "weights"), WeightStore(tmp_path / "weights")
+    first = store.write(base)
+
+    def add(seed: int, base: int) -> tuple[int, torch.Tensor]:
+        down, up = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) for size in ((2, 6), (4, 2)))
+        factors = Adapters(2, 8, {"a.weight.lora_A": down, "a.weight.lora_B": up})
+        return store.write_adapters(factors, base=base), 4 * up @ down
+
+    for seed in range(4):
+        number, delta = add(seed, first)
+        store.prune(keep=2)
+        read = reader.read(number)
+        torch.testing.assert_close(read["a.weight"], base["a.weight"] + delta, rtol=0, atol=1e-6)
+        assert torch.equal(read["b.weight"], base["b.weight"])
+        assert {path.name for path in (tmp_path / "weights").iterdir()} == {
+            f"{each:08d}" for each in {first, *range(max(2, number - 1), number + 1)}
+        }
+    shutil.rmtree(tmp_path / "weights" / f"{first:08d}")
+    assert reader.read(number)["a.weight"].shape == (4, 6), "the base was read a second time"
+    second = store.write({name: each + 1 for name, each in base.items()})
+    number, delta = add(9, second)
+    torch.testing.assert_close(reader.read(number)["a.weight"], base["a.weight"] + 1 + delta, rtol=0, atol=1e-6)
+    store.prune(keep=1)
+    assert {path.name for path in (tmp_path / "weights").iterdir()} == {f"{second:08d}", f"{number:08d}"}

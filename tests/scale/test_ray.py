@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import shutil
 import signal
 from collections import Counter, defaultdict
@@ -100,6 +101,22 @@ def test_a_sampler_that_cannot_begin_again_has_another_try_where_the_recipe_is_n
             answer(ConfigError("no such address"))
     finally:
         pool.close()
+
+
+def test_adapters_go_to_the_samplers_alone_and_give_the_tokens_of_whole_weights(begun, cluster, tmp_path):
+    model = begun[0].model.model_copy(update={"lora_rank": 4, "lora_stages": ("rl",)})
+    recipe = begun[0].model_copy(update={"model": model})
+    shutil.copytree(begun[1], tmp_path / "begun")
+    (tmp_path / "begun" / "recipe.toml").write_text(recipe_to_toml(recipe), encoding="utf-8")
+    go_on(recipe, tmp_path / "begun", tmp_path / "whole")
+    on_ray = scaled(recipe, engine="ray", address=cluster.address)
+    reporter = go_on(on_ray, tmp_path / "begun", tmp_path / "adapters")
+    assert_same_rl(tmp_path / "adapters", tmp_path / "whole")
+    (said,) = [line for line in reporter.lines if line.startswith("weights: adapters of rank 4 on 14 layers")]
+    whole_mb = float(re.search(r"([\d.]+) MB, goes once", said).group(1))
+    steps = [row for row in rows(tmp_path / "adapters" / "metrics.jsonl") if row["stage"] == "rl"]
+    assert all(row["weights_bytes"] < 0.25e6 * whole_mb for row in steps)
+    assert max(row["logprob_drift_max"] for row in steps if "loss" in row) < 1e-4, "sampled with other weights"
 
 
 @pytest.fixture(scope="module")

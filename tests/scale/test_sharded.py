@@ -115,6 +115,11 @@ def test_two_processes_learn_what_one_learns(sharded, model_dir, tmp_path, setti
         mine, theirs = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("two", "one"))
         assert mine.keys() == theirs.keys()
         assert all(np.allclose(mine[name], theirs[name], rtol=0, atol=1e-5) for name in theirs)
+        adapters = two.adapters()
+        assert (adapters.rank, adapters.alpha, len(adapters.tensors)) == (4, 32, len(theirs))
+        assert_same(weights(two), dict(adapters.merged(two.base_weights())))
+    else:
+        assert two.adapters() is None
     two.close()
 
 

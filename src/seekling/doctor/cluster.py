@@ -76,7 +76,8 @@ class ClusterHealth:
             found.append("groups queue for samplers: more scale.num_samplers, or a larger rollout.in_flight")
         if self.weights_write_s + self.weights_read_s > HIGH_SYNC * self.sample_s:
             found.append(
-                "weights take long to arrive: a faster disk for scale.weights_dir, or fewer samplers with more cores"
+                "weights take long to arrive: a faster disk for scale.weights_dir, fewer samplers with more cores, or "
+                "adapters alone (model.lora_rank)"
             )
         rates = [each.tokens_per_s for each in self.samplers]
         if min(rates) * UNEVEN < max(rates):

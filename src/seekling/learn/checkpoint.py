@@ -18,6 +18,7 @@ from seekling.files import replacing
 from seekling.learn.learner import Learner
 from seekling.learn.local import LocalLearner
 from seekling.models import load_tokenizer
+from seekling.models.lazy_weights import Adapters
 
 WEIGHTS = "policy.pt"
 """File of a training state that holds the policy's weights and its optimizer."""
@@ -32,6 +33,14 @@ class GivesWeights(Protocol):
 
     def export_weights(self) -> Mapping[str, Tensor]:
         """The policy's weights by the names of the plain transformers model, adapters merged."""
+        ...
+
+    def adapters(self) -> Adapters | None:
+        """The policy's low-rank adapters alone; None where all weights train."""
+        ...
+
+    def base_weights(self) -> Mapping[str, Tensor]:
+        """What the adapters are added to, by the same names as the policy's weights; it never changes."""
         ...
 
     def save_adapter(self, folder: Path, *, base_model: str) -> None:

@@ -23,9 +23,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from seekling.config import RlConfig
 from seekling.errors import ModelError
 from seekling.kernels.norms import make_lean
-from seekling.learn.lora import add_lora, merged_weights, read_adapter, save_adapter
+from seekling.learn.lora import adapters_of, add_lora, base_weights, merged_weights, read_adapter, save_adapter
 from seekling.learn.pack import PackedRow
 from seekling.learn.trained import STRAND_ATTENTION, TrainedModel, TrainingState
+from seekling.models.lazy_weights import Adapters
 from seekling.models.load import load_model
 from seekling.types import Trajectory
 
@@ -171,6 +172,14 @@ class LocalLearner(TrainedModel):
         Tensors are the learner's own, but merged ones, made when they are looked up: copy them before the next step.
         """
         return merged_weights(self._model, self._adapted)
+
+    def adapters(self) -> Adapters | None:
+        """The policy's adapters alone, None where all weights train; tensors are the learner's own."""
+        return None if self._adapted is None else adapters_of(self._adapted)
+
+    def base_weights(self) -> Mapping[str, Tensor]:
+        """What `adapters` are added to, by the names of the plain transformers model; it never changes."""
+        return base_weights(self._model)
 
     def save_adapter(self, folder: Path, *, base_model: str) -> None:
         """Write the low-rank adapters alone into a folder; see `Checkpoint.export_adapter`."""

@@ -5,20 +5,19 @@ Source: LoRA (arXiv:2106.09685).
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import safetensors.torch
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from seekling.errors import ModelError
-from seekling.models.lazy_weights import LazyWeights
+from seekling.models.lazy_weights import Adapters
 
 
 def add_lora(model: PreTrainedModel, *, rank: int, alpha: int, seed: int = 0) -> PeftModel:
@@ -36,31 +35,29 @@ def add_lora(model: PreTrainedModel, *, rank: int, alpha: int, seed: int = 0) ->
     return adapted
 
 
-def merged_weights(model: PreTrainedModel, adapted: PeftModel | None) -> Mapping[str, Tensor]:
-    """Parameters by their plain transformers names, with base + delta where there is an adapter.
-
-    The sum is formed afresh from the untouched base each time, so repeated exports do not drift, and of one weight at a
-    time, when it is looked up.
-    """
-    if adapted is None:
-        return dict(model.named_parameters())
-    adapted_layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
-    base = {name: parameter for name, parameter in model.named_parameters() if "lora_" not in name}
-    makers = {
-        name.replace(".base_layer.", "."): partial(
-            _merged, parameter, adapted_layers.get(name.removesuffix(".base_layer.weight"))
-        )
-        for name, parameter in base.items()
+def adapters_of(adapted: PeftModel) -> Adapters:
+    """The adapters alone, by the names of the weights that they change; the tensors are the model's own."""
+    config = adapted.peft_config["default"]
+    assert isinstance(config, LoraConfig)
+    parameters = adapted.get_base_model().named_parameters()
+    tensors: dict[str, Tensor] = {
+        re.sub(r"\.(lora_[AB])\.default\.weight$", r".weight.\1", name): each
+        for name, each in parameters
+        if "lora_" in name
     }
-    return LazyWeights(makers, dict(zip(makers, (each.shape for each in base.values()), strict=True)))
+    return Adapters(config.r, config.lora_alpha, tensors)
 
 
-@torch.no_grad()
-def _merged(base: Tensor, layer: LoraLinear | None) -> Tensor:
-    if layer is None:
-        return base
-    delta: Tensor = layer.get_delta_weight("default")
-    return (base.float() + delta.float()).to(base.dtype)
+def base_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Parameters by their plain transformers names, without those of adapters; the tensors are the model's own."""
+    found = ((name, each) for name, each in model.named_parameters() if "lora_" not in name)
+    return {name.replace(".base_layer.", "."): each for name, each in found}
+
+
+def merged_weights(model: PreTrainedModel, adapted: PeftModel | None) -> Mapping[str, Tensor]:
+    """Parameters by their plain transformers names, with base + delta where there is an adapter."""
+    base = base_weights(model)
+    return base if adapted is None else adapters_of(adapted).merged(base)
 
 
 def save_adapter(

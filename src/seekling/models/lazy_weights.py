@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,6 +27,31 @@ class LazyWeights(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._makers)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Low-rank factors (LoRA, arXiv:2106.09685), apart from the weights that they change."""
+
+    rank: int
+    alpha: int
+    tensors: Mapping[str, Tensor]
+    """`NAME.lora_A` (rank, in) and `NAME.lora_B` (out, rank), with the names of weights of the plain model."""
+
+    def merged(self, base: Mapping[str, Tensor]) -> LazyWeights:
+        """All weights by their names, base + alpha / rank * B A where there is an adapter.
+
+        The sum is formed afresh when a weight is looked up, so repeated merging does not drift.
+        """
+        makers = {name: partial(self._merged, name, each) for name, each in base.items()}
+        return LazyWeights(makers, {name: each.shape for name, each in base.items()})
+
+    @torch.no_grad()
+    def _merged(self, name: str, base: Tensor) -> Tensor:
+        if f"{name}.lora_A" not in self.tensors:
+            return base
+        down, up = (self.tensors[f"{name}.lora_{factor}"].to(base.device).float() for factor in "AB")
+        return (base.float() + up @ down * (self.alpha / self.rank)).to(base.dtype)
 
 
 @dataclass(frozen=True, slots=True)

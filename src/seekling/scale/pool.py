@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,10 @@ class SamplerPool:
         self.num_deaths = 0
         self.sync_s = 0.0
         """Seconds that the last publishing took."""
+        self.base: tuple[weakref.ref[Learner], int] | None = None
+        """The learner whose adapters are published, and what they are added to in the store."""
+        self.num_weight_bytes = 0
+        """Of the last version, on disk."""
         self.num_ahead = 0
         """Groups of coming steps that samplers have."""
         self.num_kept = 2 + recipe.rl.optimizer.max_staleness * recipe.runs_ahead
@@ -116,6 +121,13 @@ class SamplerPool:
         except ray.exceptions.RayError as error:
             raise failure_of(member, error) from None
         return sample
+
+    def take(self, number: int, version: int, started: float) -> None:
+        """Sample with a version of the store from now on; it was begun to be written at `started` (perf_counter)."""
+        self.weights = Weights(number, version)
+        self.store.prune(keep=self.num_kept)
+        self.num_weight_bytes = self.store.num_bytes(number)
+        self.sync_s = time.perf_counter() - started
 
     def teach_drafts(self, trajectories: Iterable[Trajectory]) -> None:
         """See `Sampler.teach_drafts`."""
@@ -253,6 +265,8 @@ def open_place(recipe: Recipe, run: Path, model: Path) -> Place:
 class StoreSync:
     """The `WeightSync` of a pool: each version is written once, and samplers read it before their next group.
 
+    Of a learner that trains adapters, these are written, and what they are added to once.
+
     Args:
         load: a model directory into memory.
         keeps_digits: write weights as the learner has them; otherwise rounded to what the samplers compute in.
@@ -263,16 +277,30 @@ class StoreSync:
 
     def publish(self, learner: Learner, sampler: Sampler, version: int) -> None:
         """See `WeightSync.publish`."""
-        self._publish(giving(learner).export_weights(), sampler, version)
+        pool, giver, started = _pool(sampler), giving(learner), time.perf_counter()
+        adapters = giver.adapters()
+        if adapters is None:
+            self._publish(giver.export_weights(), pool, version)
+            return
+        if pool.base is None or pool.base[0]() is not learner:
+            base = pool.store.write(giver.base_weights())  # in all digits: the sum is rounded, not what is added
+            pool.base = weakref.ref(learner), base
+            pool.log(
+                f"weights: adapters of rank {adapters.rank} on {len(adapters.tensors) // 2} layers go to the samplers; "
+                f"what they are added to, {pool.store.num_bytes(base) / 1e6:.1f} MB, goes once"
+            )
+        pool.take(pool.store.write_adapters(adapters, base=pool.base[1]), version, started)
 
     def publish_exported(self, folder: Path, sampler: Sampler, version: int) -> None:
         """See `WeightSync.publish_exported`."""
-        self._publish(dict(self._load(folder).named_parameters()), sampler, version)
+        self._publish(dict(self._load(folder).named_parameters()), _pool(sampler), version)
 
-    def _publish(self, weights: Mapping[str, Tensor], sampler: Sampler, version: int) -> None:
-        assert isinstance(sampler, SamplerPool), f"{type(sampler).__name__} reads no weights from a store"
+    def _publish(self, weights: Mapping[str, Tensor], pool: SamplerPool, version: int) -> None:
         started = time.perf_counter()
-        dtype = None if self._keeps_digits else getattr(torch, sampler.dtype.removeprefix("torch."))
-        sampler.weights = Weights(sampler.store.write(weights, dtype), version)
-        sampler.store.prune(keep=sampler.num_kept)
-        sampler.sync_s = time.perf_counter() - started
+        dtype = None if self._keeps_digits else getattr(torch, pool.dtype.removeprefix("torch."))
+        pool.take(pool.store.write(weights, dtype), version, started)
+
+
+def _pool(sampler: Sampler) -> SamplerPool:
+    assert isinstance(sampler, SamplerPool), f"{type(sampler).__name__} reads no weights from a store"
+    return sampler

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
@@ -31,6 +31,7 @@ from seekling.errors import SeeklingError
 from seekling.learn.local import LocalLearner
 from seekling.learn.lora import save_adapter
 from seekling.learn.pack import PackedRow
+from seekling.models.lazy_weights import Adapters
 from seekling.models.load import Device, Dtype, load_model, pick_device, pick_dtype
 from seekling.scale.state import load_state, save_state
 
@@ -109,7 +110,18 @@ class RankLearner(LocalLearner):
 
     def export_weights(self) -> Mapping[str, Tensor]:
         """See `LocalLearner.export_weights`; gathered from all ranks, copies in the processor's memory."""
-        weights = super().export_weights()
+        return self._gathered(super().export_weights())
+
+    def adapters(self) -> Adapters | None:
+        """See `LocalLearner.adapters`; as `export_weights`, but in all digits."""
+        found = super().adapters()
+        return found and replace(found, tensors={n: _whole(each.detach()).cpu() for n, each in found.tensors.items()})
+
+    def base_weights(self) -> Mapping[str, Tensor]:
+        """See `LocalLearner.base_weights`; as `export_weights`."""
+        return self._gathered(super().base_weights())
+
+    def _gathered(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return {name: _whole(weights[name].detach()).to("cpu", self._dtype) for name in weights}
 
     def save_adapter(self, folder: Path, *, base_model: str) -> None:

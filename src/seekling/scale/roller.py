@@ -238,6 +238,7 @@ class Dispatcher:
             "queue_depth": rollout.queue_s / max(now - rollout.started, 1e-9),
             "staleness": float(rollout.staleness),
             "num_groups_early": rollout.num_early,
+            "weights_bytes": float(pool.num_weight_bytes),
             "weights_write_s": pool.sync_s,
             "weights_read_s": rollout.load_s,
             "num_redispatched_groups": rollout.num_again,

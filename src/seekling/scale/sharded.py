@@ -27,6 +27,7 @@ from seekling.errors import InfrastructureError, ModelError, SeeklingError
 from seekling.files import link_or_copy
 from seekling.learn.batch import Batch, LearnStats
 from seekling.learn.loss import TokenLoss
+from seekling.models.lazy_weights import Adapters
 from seekling.models.load import Device
 from seekling.scale.cluster import environment, first_line
 from seekling.scale.launch import LEARNER
@@ -244,6 +245,14 @@ class ShardedLearner:
     def export_weights(self) -> Mapping[str, Tensor]:
         """The policy's weights by the names of the plain transformers model, adapters merged; copies."""
         return cast("Mapping[str, Tensor]", self._run("export_weights"))
+
+    def adapters(self) -> Adapters | None:
+        """See `LocalLearner.adapters`; copies."""
+        return cast("Adapters | None", self._run("adapters"))
+
+    def base_weights(self) -> Mapping[str, Tensor]:
+        """See `LocalLearner.base_weights`; copies."""
+        return cast("Mapping[str, Tensor]", self._run("base_weights"))
 
     def save_adapter(self, folder: Path, *, base_model: str) -> None:
         """See `LocalLearner.save_adapter`; the folder is on a disk that all ranks see."""
