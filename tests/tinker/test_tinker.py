@@ -171,6 +171,51 @@ def test_a_saved_state_goes_on_and_sampler_weights_are_peft(service, tmp_path, t
     np.testing.assert_allclose(scores[0], loaded.numpy(), atol=1e-4)
 
 
+def test_what_was_saved_is_listed_described_and_deleted(tiny_model_dir, tmp_path):
+    said = {"renderer_name": "role_colon"}
+    with tinker_server(tiny_model_dir, tmp_path / "saves") as first, contextlib.ExitStack() as clients:
+        client = clients.enter_context(tinker.ServiceClient(base_url=first, api_key="tml-local"))
+        model = client.create_lora_training_client("tiny", rank=4, user_metadata=said).result()
+        rest = tinker.RestClient(base_url=first, api_key="tml-local")
+        assert rest.get_training_run(model.model_id).result().last_checkpoint is None
+        paths = [model.save_state("half").result().path, model.save_weights_for_sampler("done").result().path]
+    with tinker_server(tiny_model_dir, tmp_path / "saves") as second, contextlib.ExitStack() as clients:
+        client = clients.enter_context(tinker.ServiceClient(base_url=second, api_key="tml-local"))
+        other = client.create_training_client_from_state(paths[0], user_metadata={"of": "other"}).result()
+        rest = tinker.RestClient(base_url=second, api_key="tml-local")
+        run = rest.get_training_run_by_tinker_path(paths[1]).result()
+        assert (run.training_run_id, run.lora_rank, run.user_metadata) == (model.model_id, 4, said)
+        assert [run.last_checkpoint.tinker_path, run.last_sampler_checkpoint.tinker_path] == paths
+        assert rest.get_training_run(other.model_id).result().user_metadata == {"of": "other"}
+        rows = rest.list_checkpoints(model.model_id).result().checkpoints
+        assert [(row.tinker_path, row.checkpoint_type) for row in rows] == [
+            (paths[1], "sampler"),
+            (paths[0], "training"),
+        ]
+        assert all(row.size_bytes > 1000 for row in rows)
+        listed = rest.list_training_runs(limit=1, offset=1).result()
+        assert [each.training_run_id for each in listed.training_runs] == [model.model_id]
+        assert listed.cursor.total_count == 2
+        rest.delete_checkpoint_from_tinker_path(paths[0]).result()
+        assert [row.tinker_path for row in rest.list_user_checkpoints().result().checkpoints] == paths[1:]
+        with pytest.raises(tinker.NotFoundError, match="no weights of yours"):
+            rest.delete_checkpoint_from_tinker_path(paths[0]).result()
+        with pytest.raises(tinker.NotFoundError, match="no training run"):
+            rest.get_training_run("nobody:train:0").result()
+
+
+def test_prompts_that_wait_together_have_the_scores_they_have_alone(service):
+    model = make_model(service)
+    train(model)
+    sampler, tokenizer = model.save_weights_and_get_sampling_client().result(), model.get_tokenizer()
+    prompts = [tinker.ModelInput.from_ints(tokenizer.encode(LINES[0] + each)) for each in (*LINES, " x" * 40, "")]
+    together = [each.result() for each in [sampler.compute_logprobs(prompt) for prompt in prompts * 8]]
+    alone = [sampler.compute_logprobs(prompt).result() for prompt in prompts]
+    assert len({tuple(each) for each in alone}) == len(prompts)
+    for number, scores in enumerate(together):
+        np.testing.assert_allclose(scores[1:], alone[number % len(prompts)][1:], atol=1e-4)
+
+
 def test_models_do_not_mix(service):
     alone = train(make_model(service, seed=3), steps=4)
     one, other = make_model(service, seed=3), make_model(service, rank=4, seed=4)
@@ -294,6 +339,10 @@ def test_keys_are_asked_for_kept_apart_and_taken_back(tiny_model_dir, tmp_path):
         assert get(address, file.replace("adapter_model.safetensors", "about.json"), alice) == 404
         assert post(address, "get_info", {"model_id": model.model_id}, bob)[0] == 404
         assert post(address, "get_info", {"model_id": model.model_id}, alice)[0] == 200
+        assert get(address, f"training_runs/{model.model_id}", alice) == 200
+        assert get(address, f"training_runs/{model.model_id}", bob) == 404
+        lists = [tinker.RestClient(base_url=address, api_key=key).list_user_checkpoints() for key in (alice, bob)]
+        assert [len(each.result().checkpoints) for each in lists] == [2, 0]
         revoke_key(keys, "alice")
         with pytest.raises(tinker.AuthenticationError):
             train(model)

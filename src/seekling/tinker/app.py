@@ -30,7 +30,8 @@ from seekling.serve.gate import Gate, GateRules
 from seekling.serve.requests import Admitted, RefusedRequestError, Room, read_body
 from seekling.tinker.engine import Engine
 from seekling.tinker.handlers import Handlers, Work
-from seekling.tinker.wire import Reply, failure
+from seekling.tinker.runs import Runs
+from seekling.tinker.wire import Reply, SavedPath, failure
 from seekling.types import Json
 
 OPEN_PATHS = frozenset({"/api/v1/healthz"})
@@ -166,6 +167,7 @@ def make_tinker_app(
             *(Route(f"/api/v1/{name}", handler, methods=["POST"]) for name, handler in posts.items()),
             *(Route(f"/api/v1/{name}", _get(answer)) for name, answer in gets.items()),
             *_external_routes(handlers),
+            *_run_routes(Runs(engine, names[0])),
         ],
         middleware=[Middleware(Gate, rules or GateRules(open_paths=OPEN_PATHS))],
         exception_handlers={**ERROR_REPLIES, RefusedRequestError: _refused, DataError: _wrong},
@@ -197,6 +199,35 @@ def _external_routes(handlers: Handlers) -> list[Route]:
         return FileResponse(path)
 
     return [Route(_EXTERNAL, urls), Route(_EXTERNAL + "/{file}", file)]
+
+
+def _run_routes(runs: Runs) -> list[Route]:
+    """What `RestClient` asks about models and saved weights."""
+
+    def paged(asked: Request, default: int) -> tuple[str, int, int]:
+        try:
+            limit, offset = (int(asked.query_params.get(*each)) for each in (("limit", default), ("offset", 0)))
+        except ValueError:
+            limit = offset = -1
+        if limit < 0 or offset < 0:
+            raise RefusedRequestError(422, "limit and offset are numbers, 0 or more")
+        return asked.state.key, limit, offset
+
+    def path_of(asked: Request) -> SavedPath:
+        return SavedPath.read("tinker://{model_id}/{kind}/{name}".format(**asked.path_params))
+
+    run, checkpoints = "/api/v1/training_runs/{model_id}", "/api/v1/training_runs/{model_id}/checkpoints"
+    return [
+        Route("/api/v1/training_runs", _get(lambda asked: runs.runs(*paged(asked, 20)))),
+        Route(run, _get(lambda asked: runs.run(asked.path_params["model_id"], asked.state.key))),
+        Route(checkpoints, _get(lambda asked: runs.checkpoints(asked.path_params["model_id"], asked.state.key))),
+        Route("/api/v1/checkpoints", _get(lambda asked: runs.all_checkpoints(*paged(asked, 100)))),
+        Route(
+            checkpoints + "/{kind}/{name}",
+            _get(lambda asked: runs.delete(path_of(asked), asked.state.key)),
+            methods=["DELETE"],
+        ),
+    ]
 
 
 def _requests(handlers: Handlers) -> dict[str, _Answer]:

@@ -14,6 +14,7 @@ import itertools
 import json
 import pickle
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ _KEPT_HOLDERS = 2
 _ABOUT = "about.json"
 _ROW_TOKENS = 4096
 """That go through a learner at once."""
+_SCORED_TOKENS = 16_384
+"""Of prompts that are scored together, while nothing else is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,18 @@ class Weights:
     folder: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Weights that were saved, and what their program said of the model."""
+
+    path: SavedPath
+    rank: int
+    metadata: dict[str, str]
+    num_bytes: int
+    time: float
+    """Seconds since 1970."""
+
+
 @dataclass(slots=True)
 class Model:
     """A model that trains."""
@@ -62,8 +77,18 @@ class Model:
     """Name of the key that made it."""
     rank: int
     learner: LocalLearner
+    metadata: dict[str, str] = field(default_factory=dict)
+    """What its program says of it."""
     unnamed: dict[str, Weights] = field(default_factory=dict)
     last_seq_id: int = 0
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """What waits to be scored."""
+
+    token_ids_T: np.ndarray
+    scored_T: np.ndarray | None = None
 
 
 class Engine:
@@ -105,10 +130,11 @@ class Engine:
         self._sampled_key, self._num_sampling = "", 0
         self._turn, self._has_ended = asyncio.Lock(), asyncio.Event()
         self._sessions = itertools.count(1)
+        self._unscored: dict[str, list[_Prompt]] = {}
         self._holders: dict[int, LocalLearner] = {}
         self._held: dict[int, str] = {}
 
-    async def create(self, model_id: str, owner: str, *, rank: int, seed: int | None) -> None:
+    async def create(self, model_id: str, owner: str, *, rank: int, seed: int | None, metadata: dict[str, str]) -> None:
         """Begin a model with new adapters, which change nothing yet; a ConfigError where there are enough models."""
         if len(self.models) >= self._max_models:
             raise ConfigError(
@@ -116,7 +142,7 @@ class Engine:
                 "program, or wait until the server has forgotten one that was ended"
             )
         learner = self._new_learner(rank, secrets.randbits(31) if seed is None else seed)
-        self.models[model_id] = Model(owner, rank, learner)
+        self.models[model_id] = Model(owner, rank, learner, metadata)
 
     def _new_learner(self, rank: int, seed: int) -> LocalLearner:
         shared = {id(parameter): parameter for parameter in self._base.parameters()}
@@ -174,7 +200,8 @@ class Engine:
             else:
                 torch.save({"masters": model.learner.state()["masters"]}, building / WEIGHTS)
                 model.learner.save_adapter(building, base_model=str(self.folder))
-            (building / _ABOUT).write_text(json.dumps({"rank": model.rank, "owner": model.owner}), encoding="utf-8")
+            about = {"rank": model.rank, "owner": model.owner, "metadata": model.metadata}
+            (building / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
     async def save_unnamed(self, model: Model, key: str) -> None:
         """Keep a model's adapters as they are now in memory, for a sampler."""
@@ -185,16 +212,40 @@ class Engine:
 
     def saved(self, path: SavedPath, owner: str) -> Weights:
         """Weights that were saved under a path with this key, else a DataError."""
+        found = self.about(path, owner)
+        if found is None:
+            raise DataError(f"there are no weights of yours at {path}; see RestClient.list_user_checkpoints")
+        # Weights that replaced others under a name are other weights.
+        return Weights(f"{path}@{found.time}", found.rank, folder=self._folder_of(path))
+
+    def about(self, path: SavedPath, owner: str) -> Saved | None:
+        """What was saved under a path, where this key may see it."""
         folder = self._folder_of(path)
         try:
-            about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-            rank, saved_by = int(about["rank"]), str(about["owner"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise DataError(f"there are no weights at {path}; list the server's folder of saved weights") from None
-        if saved_by not in ("", owner):
-            raise DataError(f"there are no weights of yours at {path}")
-        # Weights that replaced others under a name are other weights.
-        return Weights(f"{path}@{(folder / WEIGHTS).stat().st_mtime_ns}", rank, folder=folder)
+            row = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+            files = [file.stat() for file in folder.iterdir()]
+            found = Saved(
+                path,
+                int(row["rank"]),
+                {str(name): str(value) for name, value in row.get("metadata", {}).items()},
+                sum(each.st_size for each in files),
+                max(each.st_mtime for each in files),
+            )
+            return found if str(row["owner"]) in ("", owner) else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def all_saved(self, owner: str) -> list[Saved]:
+        """What this key may see of all that was saved, the newest first."""
+        folders = (file.parts[-4:-1] for file in self._saves.glob(f"*-train-*/*/*/{_ABOUT}"))
+        paths = (SavedPath(":train:".join(model.rsplit("-train-", 1)), kind, name) for model, kind, name in folders)
+        found = (saved for path in paths if (saved := self.about(path, owner)) is not None)
+        return sorted(found, key=lambda saved: saved.time, reverse=True)
+
+    def delete(self, path: SavedPath, owner: str) -> None:
+        """Remove what was saved under a path with this key, else a DataError."""
+        self.saved(path, owner)
+        shutil.rmtree(self._folder_of(path))
 
     async def load(self, model: Model, weights: Weights, *, with_optimizer: bool) -> None:
         """Go on from saved weights, or raise a DataError and change nothing; `with_optimizer`: from its state too."""
@@ -215,11 +266,28 @@ class Engine:
         """
         scored_T = None
         if num_scored:
-            prompt_T = np.asarray(request.prompt_ids, np.int64)
-            scored_T = self._holding(weights).logprobs([all_trained(prompt_T)])[0]
-            scored_T[: max(1, len(prompt_T) - num_scored)] = np.nan
+            scored_T = await self._score(weights, np.asarray(request.prompt_ids, np.int64))
+            scored_T[: max(1, len(scored_T) - num_scored)] = np.nan
         async with self._sampling(weights):
             return list(await asyncio.gather(*(self._draw(request, index) for index in range(num_samples)))), scored_T
+
+    async def _score(self, weights: Weights, prompt_T: np.ndarray) -> np.ndarray:
+        """(T,) log-probabilities of a prompt; with those that wait for the same weights, what they share once."""
+        waiting, own = self._unscored.setdefault(weights.key, []), _Prompt(prompt_T)
+        waiting.append(own)
+        await asyncio.sleep(0)  # those that came at the same time join
+        if own.scored_T is None:
+            # Who came before has been answered, so the first is this one; it is gone also where scoring fails.
+            ends = np.cumsum([len(each.token_ids_T) for each in waiting])
+            together = [waiting.pop(0), *waiting[: int(np.sum(ends[1:] <= _SCORED_TOKENS))]]
+            found = self._holding(weights).logprobs([all_trained(each.token_ids_T) for each in together])
+            for each, scored_T in zip(together, found, strict=True):
+                each.scored_T = scored_T
+            del waiting[: len(together) - 1]
+        if not waiting:
+            self._unscored.pop(weights.key, None)
+        assert own.scored_T is not None
+        return own.scored_T
 
     async def _draw(self, request: SampleRequest, index: int) -> Sample:
         session = next(self._sessions)

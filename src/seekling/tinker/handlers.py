@@ -9,7 +9,7 @@ import functools
 import secrets
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ _FORGOTTEN_S = 600.0
 """A session that has not been heard of for so long is over; the SDK is heard of every 10 seconds."""
 _MAX_SAMPLES = 1024
 _MAX_RANK = 512
+_METADATA_CHARS = 10_000
 
 
 @dataclass(slots=True)
@@ -136,10 +137,11 @@ class Handlers:
             raise DataError("adapters go on all linear layers of the decoder; leave train_mlp and train_attn True")
         _check_adam(body.optimizer_config.type)
         model_id = f"{body.session_id}:train:{body.model_seq_id}"
+        metadata = _words(body.user_metadata)
 
         async def run() -> Reply:
             await self.drop_forgotten()
-            await self._engine.create(model_id, owner, rank=lora.rank, seed=lora.seed)
+            await self._engine.create(model_id, owner, rank=lora.rank, seed=lora.seed, metadata=metadata)
             return json_reply({"model_id": model_id, "type": "create_model"})
 
         return Work(f"{model_id}:0", run, model_id)
@@ -209,6 +211,7 @@ class Handlers:
         _check_adam(body.optimizer_config.type if body.optimizer_config else "adamw")
         is_new = body.session_id is not None
         model_id = f"{body.session_id}:train:{body.model_seq_id}" if is_new else body.model_id or ""
+        metadata = _words(body.user_metadata)
 
         async def run(model: Model) -> Reply:
             await self._engine.load(model, weights, with_optimizer=body.optimizer)
@@ -216,7 +219,7 @@ class Handlers:
 
         async def run_new() -> Reply:
             await self.drop_forgotten()
-            await self._engine.create(model_id, owner, rank=weights.rank, seed=0)
+            await self._engine.create(model_id, owner, rank=weights.rank, seed=0, metadata=metadata)
             return await run(self._engine.models[model_id])
 
         if not is_new:
@@ -325,6 +328,14 @@ class Handlers:
         for sampler_id in [each for each in list(self.samplers) if each.startswith(f"{session_id}:")]:
             del self.samplers[sampler_id]
         await self._engine.drop([each for each in list(self._engine.models) if each.startswith(f"{session_id}:")])
+
+
+def _words(metadata: Mapping[str, object] | None) -> dict[str, str]:
+    """What a program says of its model, as it is kept."""
+    words = {name: str(value) for name, value in (metadata or {}).items()}
+    if sum(len(name) + len(value) for name, value in words.items()) > _METADATA_CHARS:
+        raise DataError(f"user_metadata has more than {_METADATA_CHARS} characters; say less")
+    return words
 
 
 def _check_adam(kind: str) -> None:
