@@ -13,7 +13,6 @@ from seekling.env.protocol import Action, make_protocol
 from seekling.env.tools import library_tools
 from seekling.env.withholding import with_twins
 from seekling.errors import DataError, InfrastructureError
-from seekling.experts import scripted
 from seekling.experts.scripted import first_plan
 from seekling.experts.select import collect
 from seekling.models import load_policy
@@ -22,15 +21,10 @@ from seekling.retrieval.library import open_library
 from seekling.rollout.render import Renderer, expert_trajectory, opening_trajectory
 from seekling.types import Episode, Hop, StopReason
 from tests.env.fakes import FakeLibrary, count_words, make_env
-from tests.experts.village import BRIDGE, COMPARISON, PAGES, QUESTIONS, SINGLE, UNANSWERABLE, write_village
+from tests.experts.village import BRIDGE, COMPARISON, PAGES, QUESTIONS, SINGLE, UNANSWERABLE, play, write_village
 
 PROTOCOLS = ["tags", "tools", "code"]
-TITLES = {page: title for page, (title, _) in PAGES.items()}
 IN_PAGE_WORDS = ExpertConfig(own_words_share=0.0)
-
-
-def play(env, question, config=None, *, titles=TITLES, after=None):
-    return scripted.play(env, question, config, title_of=titles.__getitem__, after=after)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +104,7 @@ def test_an_expert_says_what_it_looks_for_and_whether_that_was_shown(make):
 
 
 def test_where_many_subjects_share_a_page_the_subject_is_named(make):
-    titles = {**TITLES, "alder_mill": "The mills of the Sorrel", "maud_ferris": "Builders"}
+    titles = {"alder_mill": "The mills of the Sorrel", "maud_ferris": "Builders"}
     assert thoughts(play(make(), SINGLE, titles=titles).episode)[-1] == "[Alder Mill] built in: 1612."
     unknown = thoughts(play(make(), UNANSWERABLE, titles=titles).episode)
     assert unknown[-1] == "[Maud Ferris] name of the dog: not here."

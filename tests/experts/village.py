@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from seekling.experts import scripted
 from seekling.types import Hop, Question
 
 PAGES = {
@@ -22,6 +23,7 @@ PAGES = {
     "river_sorrel": ("River Sorrel", "The Sorrel rises near Harrow Dell and is 41 miles long."),
     "maud_ferris": ("Maud Ferris", "Maud Ferris was a builder of mills. She never married."),
 }
+TITLES = {page: title for page, (title, _) in PAGES.items()}
 SINGLE = Question(
     "single", "When was Alder Mill built?", ("1612",), ("alder_mill",), "single", "village",
     (Hop("Alder Mill", "built in", "1612", "alder_mill"),),
@@ -43,6 +45,11 @@ UNANSWERABLE = Question(
     "village", (Hop("Maud Ferris", "name of the dog", "unknown", "maud_ferris"),),
 )  # fmt: skip
 QUESTIONS = [SINGLE, BRIDGE, COMPARISON, UNANSWERABLE]
+
+
+def play(env, question, config=None, *, titles=(), after=None):
+    """The scripted expert's episode, or why there is none; `titles` are those of pages that have others than theirs."""
+    return scripted.play(env, question, config, title_of={**TITLES, **dict(titles)}.__getitem__, after=after)
 
 
 def write_village(folder: Path) -> Path:

@@ -209,9 +209,10 @@ def _support(episode: Episode) -> tuple[bool, float]:
     named, sought = _words(subject), set(_words(relation))
     is_named, share = False, 0.0
     for passage in (_words(each) for turn in episode.turns[:-1] for each in passages_shown(turn)):
-        for start in _places(passage, answer):
+        places = _places(passage, answer)
+        is_named = is_named or bool(places and _places(passage, named))
+        for start in places:
             beside = {*passage[max(0, start - _WORDS_BEFORE) : start + len(answer) + _WORDS_AFTER]}
-            is_named |= bool(_places(passage, named))
             share = max(share, len(sought & beside) / max(1, len(sought)))
     return is_named, share
 

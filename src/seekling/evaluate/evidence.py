@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from seekling.env.protocol import tags, tool_calls
 from seekling.env.protocol.code import NOTHING_PRINTED
 from seekling.env.tools import LISTING_TOOLS
 from seekling.reward.functions import is_unanswerable
@@ -31,7 +32,7 @@ ABSTENTION_WORDS = 12
 """A longer answer that holds such a phrase says something else too."""
 
 
-_PASSAGE = re.compile(r"Doc \d+\(Title: |Document \d+:\n")
+_PASSAGE = re.compile(f"{tags.PASSAGE}|{tool_calls.PASSAGE}")
 _STEP = re.compile(r"\[([^\[\]\n]+)\] ([^:\[\]\n]+): (.+?)(?= > |; |\. |\.?\s*$|\.?\s*</think>|\n)", re.M)
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.S)
 
@@ -82,7 +83,7 @@ def is_grounded(episode: Episode, text: str) -> bool:
     """
     phrase, has_document = fold(text), False
     for turn in episode.turns:
-        has_document = has_document or bool(_documents((turn,)))
+        has_document = has_document or bool(documents_found((turn,)))
         if has_document and holds(observed_words(turn), phrase):
             return True
     return False
@@ -108,8 +109,10 @@ def shown_in(episode: Episode, number: int, need: Need) -> bool:
     """Whether the observation of a turn shows a needed fact, or a page of which nothing else is needed."""
     turn = episode.turns[number]
     if not need.answers:
-        return bool(need.document_id) and is_output(turn) and need.document_id in _documents((turn,), LISTING_TOOLS)
-    if need.document_id and need.document_id not in _documents(episode.turns[: number + 1], LISTING_TOOLS):
+        return (
+            bool(need.document_id) and is_output(turn) and need.document_id in documents_found((turn,), LISTING_TOOLS)
+        )
+    if need.document_id and need.document_id not in documents_found(episode.turns[: number + 1], LISTING_TOOLS):
         return False  # a list of titles may hold the answer's words, but does not say that it is the answer
     observed = observed_words(turn)
     return any(holds(observed, fold(answer)) for answer in need.answers)
@@ -120,7 +123,7 @@ def listed_in(turn: Turn, need: Need) -> bool:
     if not need.document_id or not turn.calls or any(call.name not in LISTING_TOOLS for call in turn.calls):
         return False
     names = (need.document_id.lower(), fold(need.subject))
-    return need.document_id in _documents((turn,)) and any(holds(observed_words(turn), name) for name in names)
+    return need.document_id in documents_found((turn,)) and any(holds(observed_words(turn), name) for name in names)
 
 
 def is_fact_shown(question: Question, episode: Episode) -> bool:
@@ -134,7 +137,7 @@ def is_retrieved(question: Question, episode: Episode) -> bool:
     """Whether every needed page came back; where none is known, whether any result of a call holds an answer."""
     pages = set(question.supporting_ids) or {hop.document_id for hop in question.hops if hop.document_id}
     if pages:
-        return pages <= set(_documents(episode.turns))
+        return pages <= set(documents_found(episode.turns))
     results = [fold(call.result) for turn in episode.turns for call in turn.calls]
     return any(holds(result, fold(answer)) for result in results for answer in question.answers)
 
@@ -190,7 +193,7 @@ def observed_words(turn: Turn) -> str:
     return fold(text)
 
 
-def _documents(turns: Sequence[Turn], without: Sequence[str] = ()) -> tuple[str, ...]:
+def documents_found(turns: Sequence[Turn], without: Sequence[str] = ()) -> tuple[str, ...]:
     """Ids of the documents that came back, each once; `without` names calls that only list pages."""
     ids = (each for turn in turns for call in turn.calls if call.name not in without for each in call.document_ids)
     return tuple(dict.fromkeys(ids))

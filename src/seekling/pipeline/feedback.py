@@ -8,7 +8,7 @@ from pathlib import Path
 from seekling.corpus.making.checks import SPOKEN
 from seekling.corpus.questions import write_questions
 from seekling.errors import DataError
-from seekling.evaluate.evidence import is_abstention
+from seekling.evaluate.evidence import documents_found, is_abstention
 from seekling.retrieval.library import Library, open_library
 from seekling.serve.episodes import SERVED, Episodes, Judged
 from seekling.serve.local_model import recipe_of_run
@@ -111,5 +111,5 @@ def _pages_of(judged: Judged, answer: str, library: Library) -> tuple[str, ...]:
 
 def _named_pages(judged: Judged, library: Library) -> tuple[str, ...]:
     """The pages that came back and whose titles the question names."""
-    found = dict.fromkeys(page for turn in judged.episode.turns for call in turn.calls for page in call.document_ids)
+    found = documents_found(judged.episode.turns)
     return tuple(page for page in found if holds_words(judged.question, library.title_of(page)))

@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from seekling.corpus.sentences import Sentence, sentences
-from seekling.evaluate.evidence import executed_queries, fold, holds, is_abstention, observed_words, said_in
+from seekling.evaluate.evidence import (
+    documents_found,
+    executed_queries,
+    fold,
+    holds,
+    is_abstention,
+    observed_words,
+    said_in,
+)
 from seekling.retrieval.terms import TermMaker
 from seekling.types import Document, Episode, Turn
 
@@ -150,7 +158,7 @@ def _candidates(
     shown = [observed_words(turn) for turn in turns]
     if is_shown and not any(holds(each, value) for each in shown):
         return
-    for page in dict.fromkeys(page for turn in turns for call in turn.calls for page in call.document_ids):
+    for page in documents_found(turns):
         if page not in known:
             known[page] = find(page)
         whole = known[page]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -25,26 +26,20 @@ class Runs:
 
     def run(self, model_id: str, owner: str) -> dict[str, Json]:
         """A model that trains, or of which something was saved."""
-        saved = [each for each in self._engine.all_saved(owner) if each.path.model_id == model_id]
-        model = self._engine.models.get(model_id)
-        if model is not None and model.owner == owner:
-            return self._row(model_id, owner, model.rank, model.metadata, saved)
-        if not saved:
-            raise RefusedRequestError(404, f"there is no training run {model_id!r:.200} of yours")
-        return self._row(model_id, owner, saved[0].rank, saved[0].metadata, saved)
+        return self._run(model_id, owner, self._saved_of(model_id, owner))
 
     def runs(self, owner: str, limit: int, offset: int) -> dict[str, Json]:
         """Those that `run` would find, the newest first."""
-        saved = [each.path.model_id for each in self._engine.all_saved(owner)]
+        saved = defaultdict[str, list[Saved]](list)
+        for each in self._engine.all_saved(owner):
+            saved[each.path.model_id].append(each)
         training = [name for name, model in self._engine.models.items() if model.owner == owner]
-        names = list(dict.fromkeys([*reversed(training), *saved]))
-        shown, cursor = _page(names, limit, offset)
-        return {"training_runs": [self.run(name, owner) for name in shown], "cursor": cursor}
+        shown, cursor = _page(list(dict.fromkeys([*reversed(training), *saved])), limit, offset)
+        return {"training_runs": [self._run(name, owner, saved[name]) for name in shown], "cursor": cursor}
 
     def checkpoints(self, model_id: str, owner: str) -> dict[str, Json]:
         """What was saved of a model, the newest first."""
-        found = [each for each in self._engine.all_saved(owner) if each.path.model_id == model_id]
-        return {"checkpoints": [_checkpoint(each) for each in found]}
+        return {"checkpoints": [_checkpoint(each) for each in self._saved_of(model_id, owner)]}
 
     def all_checkpoints(self, owner: str, limit: int, offset: int) -> dict[str, Json]:
         """What was saved of any model, the newest first."""
@@ -58,6 +53,17 @@ class Runs:
         except DataError as error:
             raise RefusedRequestError(404, str(error)) from None
         return {}
+
+    def _saved_of(self, model_id: str, owner: str) -> list[Saved]:
+        return [each for each in self._engine.all_saved(owner) if each.path.model_id == model_id]
+
+    def _run(self, model_id: str, owner: str, saved: list[Saved]) -> dict[str, Json]:
+        model = self._engine.models.get(model_id)
+        if model is not None and model.owner == owner:
+            return self._row(model_id, owner, model.rank, model.metadata, saved)
+        if not saved:
+            raise RefusedRequestError(404, f"there is no training run {model_id!r:.200} of yours")
+        return self._row(model_id, owner, saved[0].rank, saved[0].metadata, saved)
 
     def _row(
         self, model_id: str, owner: str, rank: int, metadata: dict[str, str], saved: list[Saved]

@@ -43,6 +43,10 @@ its text, and the closing tag:
 """
 
 
+PASSAGE = r"Doc \d+\(Title: "
+"""Finds where a passage of an observation begins, before its title."""
+
+
 class TagsProtocol(Protocol):
     """Search-R1's grammar."""
 

@@ -54,6 +54,10 @@ ANSWER_MARK = "Answer:"
 _PART = re.compile(rf"{THOUGHT}|<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
+PASSAGE = r"Document \d+:\n"
+"""Finds where a passage of an observation begins, before its title."""
+
+
 class ToolsProtocol(Protocol):
     """JSON calls as the action."""
 
